@@ -1,5 +1,6 @@
 /** The grammars of replies: their reasoning, a form of their content, calls of tools. */
 import { ConfigError } from "../errors.ts";
+import { MOST_STATES, type StateBudget } from "./grammar/intersection.ts";
 import { ANY_OBJECT, member, SPACE } from "./grammar/json.ts";
 import {
   anyOf,
@@ -62,22 +63,27 @@ function namedTools({ tools = [] }: Demand): NamedTool[] {
 function callsRule(demand: Demand, format: ToolFormat): Rule {
   const { toolChoice, parallelToolCalls } = demand;
   const named = namedTools(demand);
+  const budget = { left: MOST_STATES };
   const isOne = typeof toolChoice === "object";
   const usable = isOne ? named.filter(({ name }) => name === toolChoice.name) : named;
-  const call = choice(...usable.map((tool) => callText(tool, format)));
+  const call = choice(...usable.map((tool) => callText(tool, { format, budget })));
   const separator = format === "hermes" ? literal("\n") : literal("; ");
   const further = repeat(choice([...separator, call]));
   return isOne || parallelToolCalls === false ? call : choice([call, further]);
 }
 
-function callText(tool: NamedTool, format: ToolFormat): Sequence {
+function callText(tool: NamedTool, { format, budget }: { format: ToolFormat; budget: StateBudget }): Sequence {
   const key = format === "hermes" ? "arguments" : "parameters";
-  const json = [...literal(`{"name": ${JSON.stringify(tool.name)}, "${key}": `), argumentsOf(tool), ...literal("}")];
+  const json = [
+    ...literal(`{"name": ${JSON.stringify(tool.name)}, "${key}": `),
+    argumentsOf(tool, budget),
+    ...literal("}"),
+  ];
   return format === "hermes" ? [...literal(`${CALL_OPEN}\n`), ...json, ...literal(`\n${CALL_CLOSE}`)] : json;
 }
 
-function argumentsOf({ name, parameters }: NamedTool): Rule {
-  return parameters ? schemaRule(parameters, `tools.${name}.parameters`) : ANY_OBJECT;
+function argumentsOf({ name, parameters }: NamedTool, budget: StateBudget): Rule {
+  return parameters ? schemaRule(parameters, { path: `tools.${name}.parameters`, budget }) : ANY_OBJECT;
 }
 
 /**
@@ -89,7 +95,8 @@ export function freeReplyRule(
   demand: Demand,
   { reasoning, format }: { reasoning: PromptReasoning; format: ToolFormat },
 ): Rule {
-  const tools = namedTools(demand).map((tool) => ({ name: tool.name, values: lenientArguments(tool) }));
+  const budget = { left: MOST_STATES };
+  const tools = namedTools(demand).map((tool) => ({ name: tool.name, values: lenientArguments(tool, budget) }));
   const answer = format === "hermes" ? hermesText(tools) : llamaText(tools);
   const thought = textAround("</think>", answer);
   if (reasoning === "open") return thought;
@@ -99,10 +106,10 @@ export function freeReplyRule(
 
 const SPACES = repeat(anyOf(" \t\r\n"));
 
-function lenientArguments(tool: NamedTool): Rule {
+function lenientArguments(tool: NamedTool, budget: StateBudget): Rule {
   if (tool.strict === false) return ANY_OBJECT;
   try {
-    return argumentsOf(tool);
+    return argumentsOf(tool, budget);
   } catch (error) {
     if (tool.strict === true || !(error instanceof ConfigError)) throw error;
     return ANY_OBJECT;

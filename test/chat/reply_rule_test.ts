@@ -93,6 +93,15 @@ describe("freeReplyRule()", () => {
   });
 });
 
+test("the tools of a request share one budget of states", () => {
+  const long = { type: "object", properties: { a: { type: "string", pattern: "a", maxLength: 80 } } };
+  const tools = (strict: boolean) => Array.from({ length: 12 }, (_, i) => tool(`t${i}`, long, strict || undefined));
+  const rule = (strict: boolean) => freeReplyRule({ tools: tools(strict) }, { reasoning: "none", format: "hermes" });
+  expect(() => rule(true)).toThrow(/more than 10000 states/);
+  const call = (name: string) => `<tool_call>{"name": "${name}", "arguments": {"a": "x"}}</tool_call>`;
+  expect(["t0", "t11"].map((name) => accepts(rule(false), call(name)))).toEqual([false, true]);
+});
+
 /** What an engine asks of a sampler for the request. */
 function allowedFor(template: string, demand: Demand, constrainsFreeCalls = true) {
   const tokenizer = chatTokenizer(template);

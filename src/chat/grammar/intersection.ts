@@ -6,7 +6,7 @@ import { ConfigError } from "../../errors.ts";
 import { Automaton, type State } from "./automaton.ts";
 import { type ByteSet, Rule, type Sequence } from "./rules.ts";
 
-/** States of intersections that one schema may have in all: less than a second of work. */
+/** States of intersections that one schema, or all tools of a request, may have: less than a second of work. */
 export const MOST_STATES = 10_000;
 
 /** What is left of {@link MOST_STATES}. */

@@ -6,7 +6,7 @@
 import { accepts, arrayRule, objectRule, type Schemas } from "./collections.ts";
 import { checkDisjoint } from "./disjoint.ts";
 import { Needs } from "./finite.ts";
-import { intersection, MOST_STATES } from "./intersection.ts";
+import { intersection, MOST_STATES, type Place, type StateBudget } from "./intersection.ts";
 import { ANY_VALUE, BOOLEAN_VALUE, INTEGER_VALUE, NULL_VALUE, NUMBER_VALUE } from "./json.ts";
 import {
   type Fields,
@@ -35,11 +35,11 @@ const MOST_SCHEMAS = 5000;
 
 /**
  * The grammar of a schema.
- * @param path where the request has it, for errors
+ * @param place where the request has it, for errors, and the states that its schemas may have together
  * @throws {ConfigError} naming the place of a keyword that cannot be kept, or of a reference without a finite value
  */
-export function schemaRule(schema: Schema, path = "schema"): Rule {
-  return new SchemaReader(schema).read(path);
+export function schemaRule(schema: Schema, { path = "schema", budget }: Partial<Place> = {}): Rule {
+  return new SchemaReader(schema, budget).read(path);
 }
 
 interface Reference {
@@ -49,7 +49,7 @@ interface Reference {
 }
 
 class SchemaReader implements Schemas {
-  readonly budget = { left: MOST_STATES };
+  readonly budget: StateBudget;
   private readonly root: Schema;
   private readonly references = new Map<string, Reference>();
   /** By the schema's own object: one that stands in several places is read once. */
@@ -60,8 +60,9 @@ class SchemaReader implements Schemas {
   private depth = 0;
   private schemas = 0;
 
-  constructor(root: Schema) {
+  constructor(root: Schema, budget: StateBudget = { left: MOST_STATES }) {
     this.root = root;
+    this.budget = budget;
   }
 
   read(root: string): Rule {
