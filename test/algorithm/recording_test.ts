@@ -8,6 +8,7 @@ import { recordCorrection } from "../../src/algorithm/correction/device.ts";
 import { recordHeadLogprobs } from "../../src/algorithm/logprobs/head.ts";
 import { recordLogprobs } from "../../src/algorithm/logprobs/logits.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
+import { recordKl } from "../../src/algorithm/loss/kl_loss.ts";
 import { lossNames } from "../../src/algorithm/loss/losses.ts";
 import { recordValueLoss, valueLoss } from "../../src/algorithm/loss/value_loss.ts";
 import { countRows } from "../../src/algorithm/rows.ts";
@@ -109,6 +110,22 @@ overDevices("the critic's loss", (device) => {
     device.release(...Object.values(buffers));
     expect(device.memory.live).toBe(before);
   });
+});
+
+test("the KL loss on a device knows its mean over trained tokens beside its aggregate", async () => {
+  const device = new CpuDevice();
+  const buffers = {
+    logprobs: device.upload(Float32Array.of(-1, 5, -2, -1), "logprobs"),
+    refLogprobs: device.upload(Float32Array.of(-3, 0, -2, -2), "ref"),
+    mask: device.upload(Uint32Array.of(1, 0, 1, 1), "mask"),
+    trajectoryOfToken: device.upload(Uint32Array.of(0, 0, 0, 1), "rows"),
+  };
+  const counts = { tokens: 4, trained: Uint32Array.of(2, 1), longest: 3 };
+  const recorded = recordKl(device, { kl: "k2", loss_agg_mode: "seq-mean-token-mean" }, { buffers, counts });
+  const { loss, mean } = recorded.decode(await device.read(recorded.reads));
+  // 2, 0 and 0.5: a row's mean of 1 and one of 0.5.
+  expect(loss).toBeCloseTo(0.75, 6);
+  expect(mean).toBeCloseTo(2.5 / 3, 6);
 });
 
 describe("groups on a device", () => {
