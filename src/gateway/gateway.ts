@@ -81,7 +81,8 @@ export class GatewayService {
     this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
     this.recorder = new Recorder({ store, syncTraces, log });
-    this.sessions = new Sessions({ store, most: this.limits.sessions, mostBytes: this.limits.sessionBytes });
+    const { sessions: most, sessionBytes: mostBytes } = this.limits;
+    this.sessions = new Sessions({ store, most, mostBytes, settled: (ids) => this.settledOf(ids) });
     this.workers = new WorkerPool({ log, ...options.workers });
     this.fields = options.workers ?? {};
   }
@@ -142,11 +143,17 @@ export class GatewayService {
       },
       onReply: (trace) => this.sessions.remember(session, trace),
     });
-    return createFetch(this.guarded(recorded), { responses });
+    return createFetch(this.guarded(recorded, session.id), { responses });
   }
 
-  private guarded(engine: ChatEngine): ChatEngine {
-    return guardedEngine(engine, { calls: this.running, log: this.log });
+  private guarded(engine: ChatEngine, session?: string): ChatEngine {
+    return guardedEngine(engine, { calls: this.running, session, log: this.log });
+  }
+
+  /** Resolves when calls of sessions that were ended have left, with their traces stored or given up. */
+  private async settledOf(ids: ReadonlySet<string>): Promise<void> {
+    await this.running.settled(ENDING_MS, ids);
+    await this.recorder.settled(ids);
   }
 
   /** Whether sessions continue on exact tokens at workers. */

@@ -9,6 +9,8 @@ import type { RunningCalls } from "./running.ts";
 export interface GuardOptions {
   /** Its calls count as work: they go on for a while when their caller has left. */
   readonly calls: RunningCalls;
+  /** Whose calls they are. */
+  readonly session?: string | undefined;
   /** Takes one line for the operator. */
   readonly log: (line: string) => void;
 }
@@ -17,12 +19,13 @@ export interface GuardOptions {
  * The engine. Errors that a request causes pass; the message of any other, which may name files or devices, goes to the
  * operator, and the caller gets an id to ask with.
  */
-export function guardedEngine(engine: ChatEngine, { calls, log }: GuardOptions): ChatEngine {
+export function guardedEngine(engine: ChatEngine, { calls, session, log }: GuardOptions): ChatEngine {
   const guarded = <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> =>
     calls.track(
       work.catch((error: unknown) => {
         throw signal?.aborted ? error : publicError(error, log);
       }),
+      session,
     );
   return {
     ...engine,

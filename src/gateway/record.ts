@@ -42,7 +42,8 @@ export class Recorder {
   private readonly store: TraceStore;
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
-  private readonly writing = new Set<Promise<void>>();
+  /** With the session of the trace. */
+  private readonly writing = new Map<Promise<void>, string>();
 
   constructor({ store, syncTraces = false, log = () => {} }: RecorderOptions) {
     this.store = store;
@@ -70,18 +71,19 @@ export class Recorder {
       this.figures.pending--;
       this.writing.delete(written);
     });
-    this.writing.add(written);
+    this.writing.set(written, trace.session_id);
     if (this.isSync) await written;
   }
 
-  /** Resolves when the traces put before are stored, or given up. */
-  async settled(): Promise<void> {
-    await Promise.all(this.writing);
+  /** Resolves when the traces put before are stored, or given up. @param sessions default: of all */
+  async settled(sessions?: ReadonlySet<string>): Promise<void> {
+    const all = [...this.writing].filter(([, session]) => sessions?.has(session) ?? true);
+    await Promise.all(all.map(([written]) => written));
   }
 
   /** Resolves when every trace so far is stored, or given up. */
   async flush(): Promise<void> {
-    while (this.writing.size > 0) await Promise.all(this.writing);
+    while (this.writing.size > 0) await this.settled();
     await this.store.flush();
   }
 

@@ -9,8 +9,12 @@ export interface RunningCall {
 }
 
 export class RunningCalls {
-  private readonly calls = new Map<RunningCall, AbortController>();
-  private readonly work = new Set<Promise<unknown>>();
+  private readonly calls = new Map<
+    RunningCall,
+    { readonly ending: AbortController; readonly session?: string | undefined }
+  >();
+  /** With the session that it is for. */
+  private readonly work = new Map<Promise<unknown>, string | undefined>();
   /** Why all calls were ended; later ones end at once. */
   private ended: Error | undefined;
   private waiting: (() => void)[] = [];
@@ -24,7 +28,7 @@ export class RunningCalls {
    * A call that ends when one of the signals aborts. Signals may outlive many calls, which `AbortSignal.any` would leave
    * behind in them: the listeners go with the call.
    */
-  enter(signals: readonly AbortSignal[]): RunningCall {
+  enter(signals: readonly AbortSignal[], session?: string): RunningCall {
     const ending = new AbortController();
     const follow = ({ target }: { readonly target: unknown }) => ending.abort((target as AbortSignal).reason);
     if (this.ended) ending.abort(this.ended);
@@ -40,17 +44,17 @@ export class RunningCalls {
         this.wake();
       },
     };
-    this.calls.set(call, ending);
+    this.calls.set(call, { ending, session });
     return call;
   }
 
   /** Work that goes on when its call is done: the sampling of a caller that left, until its trace is written. */
-  track<T>(work: Promise<T>): Promise<T> {
+  track<T>(work: Promise<T>, session?: string): Promise<T> {
     const settled = work.then(
       () => {},
       () => {},
     );
-    this.work.add(settled);
+    this.work.set(settled, session);
     void settled.then(() => {
       this.work.delete(settled);
       this.wake();
@@ -61,18 +65,24 @@ export class RunningCalls {
   /** Ends every call, also one whose body still arrives. */
   abort(reason: Error): void {
     this.ended = reason;
-    for (const ending of this.calls.values()) ending.abort(reason);
+    for (const { ending } of this.calls.values()) ending.abort(reason);
   }
 
-  /** Resolves when no call runs and no work goes on, at the latest after `ms`. @returns whether all has settled */
-  async settled(ms: number): Promise<boolean> {
+  /**
+   * Resolves when no call runs and no work goes on, at the latest after `ms`.
+   * @param sessions default: all, and calls without a session
+   * @returns whether all has settled
+   */
+  async settled(ms: number, sessions?: ReadonlySet<string>): Promise<boolean> {
     const limit = performance.now() + ms;
-    for (let left = ms; !this.isIdle && left > 0; left = limit - performance.now()) await this.change(left);
-    return this.isIdle;
+    for (let left = ms; !this.isIdle(sessions) && left > 0; left = limit - performance.now()) await this.change(left);
+    return this.isIdle(sessions);
   }
 
-  private get isIdle(): boolean {
-    return this.calls.size === 0 && this.work.size === 0;
+  private isIdle(sessions: ReadonlySet<string> | undefined): boolean {
+    if (!sessions) return this.calls.size === 0 && this.work.size === 0;
+    const busy = [...[...this.calls.values()].map(({ session }) => session), ...this.work.values()];
+    return !busy.some((session) => session !== undefined && sessions.has(session));
   }
 
   /** Resolves when a call or work ends, or after `ms`. */

@@ -47,8 +47,17 @@ export class Sessions {
   /** The last work of each session that writes to the store. */
   private readonly turns = new Map<string, Promise<void>>();
 
-  constructor(it: { readonly store: TraceStore; readonly most: number; readonly mostBytes: number }) {
+  /** Resolves when calls that were ended have left, with their traces stored. */
+  private readonly settled: (ids: ReadonlySet<string>) => Promise<void>;
+
+  constructor(it: {
+    readonly store: TraceStore;
+    readonly most: number;
+    readonly mostBytes: number;
+    readonly settled: (ids: ReadonlySet<string>) => Promise<void>;
+  }) {
     this.store = it.store;
+    this.settled = it.settled;
     this.most = it.most;
     this.mostBytes = it.mostBytes;
   }
@@ -82,7 +91,7 @@ export class Sessions {
    * a key of its own
    */
   create(given: NewSession): Promise<LiveSession> {
-    return this.inTurn(given.session_id, () => this.createNow(given));
+    return this.inTurn([given.session_id], () => this.createNow(given));
   }
 
   private async createNow(given: NewSession): Promise<LiveSession> {
@@ -129,7 +138,7 @@ export class Sessions {
       this.live.set(id, known);
       return known;
     }
-    return this.inTurn(id, () => this.open(id));
+    return this.inTurn([id], () => this.open(id));
   }
 
   private async open(id: string): Promise<LiveSession> {
@@ -143,17 +152,17 @@ export class Sessions {
   }
 
   /** One after the other for each session, so that what was read of the store still holds when it is written. */
-  private inTurn<T>(id: string, work: () => Promise<T>): Promise<T> {
-    const own = (this.turns.get(id) ?? Promise.resolve()).then(work);
+  private inTurn<T>(ids: readonly string[], work: () => Promise<T>): Promise<T> {
+    const own = Promise.all(ids.map((id) => this.turns.get(id))).then(work);
     const turn = own
       .then(
         () => {},
         () => {},
       )
       .then(() => {
-        if (this.turns.get(id) === turn) this.turns.delete(id);
+        for (const id of ids) if (this.turns.get(id) === turn) this.turns.delete(id);
       });
-    this.turns.set(id, turn);
+    for (const id of ids) this.turns.set(id, turn);
     return own;
   }
 
@@ -199,7 +208,7 @@ export class Sessions {
     if (session.ending.signal.aborted) return;
     session.ending.abort(ended());
     this.remove(session.id);
-    await this.inTurn(session.id, () => this.putOutcome(session.record, outcome));
+    await this.inTurn([session.id], () => this.putOutcome(session.record, outcome));
   }
 
   /** Gives the agent's report to the run that waits for it. @throws {ApiError} 409 for a second one */
@@ -215,7 +224,7 @@ export class Sessions {
    * @throws {ApiError} 404 for an unknown session; 409 for one that has ended, unless `mayReplace`
    */
   report(id: string, it: { readonly outcome: Ending; readonly mayReplace: boolean }): Promise<void> {
-    return this.inTurn(id, async () => {
+    return this.inTurn([id], async () => {
       const stored = await this.store.getSession(id);
       const record = this.live.get(id)?.record ?? stored;
       if (!record) throw new ApiError(`Cannot reward the session ${id}: it does not exist.`, { status: 404 });
@@ -238,13 +247,20 @@ export class Sessions {
     await this.store.putSession({ ...own, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
   }
 
-  /** Deletes sessions with their traces; running calls are aborted. @returns the number of traces */
-  async delete(ids: readonly string[]): Promise<number> {
-    for (const id of ids) {
-      this.live.get(id)?.ending.abort(ended());
-      this.remove(id);
-    }
-    return this.store.deleteSessions(ids);
+  /**
+   * Deletes sessions with their traces. Running calls are aborted; what they write comes before, because a trace that
+   * comes after would bring its session back without its key.
+   * @returns the number of traces
+   */
+  delete(ids: readonly string[]): Promise<number> {
+    return this.inTurn(ids, async () => {
+      for (const id of ids) {
+        this.live.get(id)?.ending.abort(ended());
+        this.remove(id);
+      }
+      await this.settled(new Set(ids));
+      return this.store.deleteSessions(ids);
+    });
   }
 }
 

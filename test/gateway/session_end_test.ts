@@ -277,3 +277,22 @@ describe("responses of the responses API", () => {
     expect(memory.bytes).toBe(0);
   });
 });
+
+test.each([false, true])(
+  "a session that is deleted while it is called stays deleted: recorded synchronously %s",
+  async (syncTraces) => {
+    const { url, service, store } = await openGateway({ script: () => undefined, syncTraces });
+    const { key } = (await call(`${url}/sessions`, { body: { session_id: "d", own_key: true } })).body as {
+      key: string;
+    };
+    const body = { model: "scripted", messages: [{ role: "user", content: "in" }] };
+    const answered = call(`${url}/sessions/d/v1/chat/completions`, { body, key });
+    await expect.poll(() => service.sessions.get("d")?.running).toBe(1);
+    // Tokens that the aborted call would leave as a trace.
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(await call(`${url}/sessions/d`, { method: "DELETE" })).toMatchObject({ body: { deleted: 1 } });
+    await answered;
+    await service.recorder.flush();
+    expect([await store.getSession("d"), await store.traces({})]).toEqual([undefined, []]);
+  },
+);

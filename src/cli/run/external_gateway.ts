@@ -144,7 +144,7 @@ export class ExternalGateway implements SessionHost {
 
   async openSession({ session_id, engine, metadata }: SessionRequest): Promise<OpenSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's endpoint is not open.");
-    const { sessions, store } = this.opened.endpoint.service;
+    const { sessions } = this.opened.endpoint.service;
     await this.join();
     await this.push(metadata.weight_version);
     const own = await sessions.create({ session_id, engine, metadata });
@@ -163,7 +163,7 @@ export class ExternalGateway implements SessionHost {
       end: async (outcome) => {
         if (own.ending.signal.aborted) return;
         await sessions.end(own, outcome);
-        if (this.settings.store === undefined) await store.deleteSessions([session_id]);
+        if (this.settings.store === undefined) await sessions.delete([session_id]);
         // Takes the place of the agent's report, where that went to the gateway.
         // The gateway knows the calls by other ids than the run's endpoint.
         const { trajectories: _, ...body } = outcome;

@@ -90,7 +90,10 @@ async function answer(call: Call): Promise<Response> {
     return Response.json(modelList(modelsOf(service), formOf(request)));
   const changed = changedBody(call);
   const isSame = read !== undefined && changed === undefined && Object.keys(params).length === 0;
-  const { signal, done } = service.running.enter([request.signal, ...(session ? [session.ending.signal] : [])]);
+  const { signal, done } = service.running.enter(
+    [request.signal, ...(session ? [session.ending.signal] : [])],
+    session?.id,
+  );
   call.held.push(done);
   if (session) {
     session.running++;

@@ -122,7 +122,7 @@ async function translated(session: LiveSession, call: SessionCall): Promise<Resp
       }),
     record: await recorderOf(session, call),
   });
-  const guarded = guardedEngine(engine, { calls: service.running, log: service.log });
+  const guarded = guardedEngine(engine, { calls: service.running, session: session.id, log: service.log });
   return answerWith(createFetch(guarded, { responses: service.responsesOf(session, call.caller) }), call, {});
 }
 
