@@ -35,7 +35,7 @@ export async function createGatewayApp(options: GatewayAppOptions): Promise<App>
   const access = await Access.open({ ...auth, isExposed }, host);
   const context: RouteContext = { service, access, calls: new CallLimits(service.limits) };
   const app = new Hono();
-  app.onError(routeError);
+  app.onError((error) => routeError(error, service.log));
   app.notFound((c) => c.json({ error: `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.` }, 404));
   app.get("/health", (c) => c.json({ status: "ok" }));
   addAdminRoutes(app, context);

@@ -1,20 +1,19 @@
 /** Errors as answers: in the form of the API that was called, or of rLLM's gateway. */
 import { errorResponse, formOf } from "../chat/apis/errors.ts";
 import { ApiError } from "../chat/request.ts";
-import { ConfigError } from "../errors.ts";
 import { Refusal } from "../http/refusal.ts";
 import { AccessRefusal } from "./auth.ts";
+import { publicError } from "./guarded_engine.ts";
 
-/** Of routes that are not model calls: `{"error": message}`. */
-export function routeError(error: unknown): Response {
-  const { status, message, retryAfter } = statusOf(error);
+/** Of routes that are not model calls: `{"error": message}`. One that is not the request's fault is logged, and shown as an id. */
+export function routeError(error: unknown, log: (line: string) => void): Response {
+  const { status, message, retryAfter } = statusOf(publicError(error, log));
   return withRetry(Response.json({ error: message }, { status }), retryAfter);
 }
 
-function statusOf(error: unknown): { status: number; message: string; retryAfter?: number | undefined } {
-  if (error instanceof Refusal || error instanceof AccessRefusal || error instanceof ApiError) return error;
-  if (error instanceof ConfigError) return { status: 400, message: error.message };
-  return { status: 500, message: "Cannot answer: the gateway failed." };
+function statusOf(shown: Error): { status: number; message: string; retryAfter?: number | undefined } {
+  if (shown instanceof Refusal || shown instanceof AccessRefusal || shown instanceof ApiError) return shown;
+  return { status: 400, message: shown.message };
 }
 
 /** Of model calls: the form of the API that was called. */

@@ -42,13 +42,13 @@ export function guardedEngine(engine: ChatEngine, { calls, session, log }: Guard
 const PUBLIC = [ApiError, Refusal, AccessRefusal, UnsupportedError];
 
 /** Of a request's content, not of the gateway's memory or files. */
-function isRequests(error: unknown): boolean {
+function isRequests(error: unknown): error is ConfigError {
   return error instanceof ConfigError && !(error instanceof OutOfMemoryError) && error.file === undefined;
 }
 
 /** The error as a caller may see it. One that is not the request's fault is logged whole. */
-export function publicError(error: unknown, log: (line: string) => void): unknown {
-  if (PUBLIC.some((kind) => error instanceof kind) || isRequests(error)) return error;
+export function publicError(error: unknown, log: (line: string) => void): Error {
+  if (PUBLIC.some((kind) => error instanceof kind) || isRequests(error)) return error as Error;
   const id = crypto.randomUUID().slice(0, 8);
   log(`error ${id}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
   return new ApiError(`Cannot answer: the gateway failed (error ${id}). Look for it in the gateway's log.`, {

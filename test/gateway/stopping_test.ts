@@ -162,6 +162,21 @@ describe("a failure of the gateway's own", () => {
     expect(lines.join("\n")).toContain(`error ${id}: Error: ENOENT: /home/secret/model.safetensors`);
   });
 
+  test.each([
+    [new ConfigError("Cannot write the traces: the file is locked.", { file: "/home/secret/traces.db" })],
+    [new Error("ENOSPC: /home/secret/traces.db")],
+  ])("%o of its store names the operator's log to who opens a session", async (error) => {
+    const lines: string[] = [];
+    const { url, store } = await openGateway({ log: (line) => void lines.push(line) });
+    store.putSession = () => Promise.reject(error);
+    const { status, body } = await call(`${url}/sessions`, { body: {} });
+    expect(status).toBe(500);
+    expect(JSON.stringify(body)).not.toContain("secret");
+    const [, id] = /error ([0-9a-f]{8})/.exec(JSON.stringify(body))!;
+    expect(lines.join("\n")).toContain(`error ${id}: `);
+    expect(lines.join("\n")).toContain("/home/secret/traces.db");
+  });
+
   test("is not what the request's own faults are", async () => {
     const { url } = await openGateway({ engines: failing(new ConfigError("Cannot render: two system messages.")) });
     const { status, body } = await call(`${url}/v1/chat/completions`, { body: CHAT });
