@@ -279,7 +279,7 @@ export class GatewayService {
     this.running.abort(reason);
     if (!(await this.running.settled(ENDING_MS)))
       this.log(
-        `warning: ${this.running.count} calls did not end within ${ENDING_MS / 1000} s; what they sampled is lost`,
+        `warning: ${this.running.unfinished} calls did not end within ${ENDING_MS / 1000} s; what they sampled is lost`,
       );
     this.workers.close();
     await this.recorder.flush();

@@ -4,7 +4,7 @@
 export interface RunningCall {
   /** Aborts with the caller, with the session, and when the gateway ends its calls. */
   readonly signal: AbortSignal;
-  /** The answer is sent or given up. Further calls do nothing. */
+  /** The answer is complete, read or not, or given up. Further calls do nothing. */
   done(): void;
 }
 
@@ -19,9 +19,14 @@ export class RunningCalls {
   private ended: Error | undefined;
   private waiting: (() => void)[] = [];
 
-  /** Calls that are not answered yet. */
+  /** Calls whose answer is not complete. */
   get count(): number {
     return this.calls.size;
+  }
+
+  /** Calls whose answer or trace is not complete. The work of a call in this process goes on when its caller has left. */
+  get unfinished(): number {
+    return Math.max(this.calls.size, this.work.size);
   }
 
   /**

@@ -53,13 +53,22 @@ export class UnreadStreams {
   }
 }
 
+export interface Sending {
+  readonly unread: UnreadStreams;
+  /** The source has ended, or what it had sampled is recorded: nothing is lost when the process stops now. */
+  ended(): void;
+  /** The answer is sent or given up. */
+  settle(): void;
+}
+
 /**
- * Calls `settle` once the answer is sent or given up; at once for one that is no stream. A stream is taken from its source as
- * fast as it comes, so that what its reader leaves is counted.
+ * Calls `ended` and `settle` once each; at once for an answer that is no stream. A stream is taken from its source as fast as
+ * it comes, so that what its reader leaves is counted.
  */
-export function whenSent(response: Response, it: { readonly unread: UnreadStreams; settle(): void }): Response {
+export function whenSent(response: Response, it: Sending): Response {
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
   if (!isStream || !response.body) {
+    it.ended();
     it.settle();
     return response;
   }
@@ -69,16 +78,18 @@ export function whenSent(response: Response, it: { readonly unread: UnreadStream
 /** Pieces that may wait before the reader gets a turn. */
 const READ_AHEAD = 16;
 
-function forwarded(
-  source: ReadableStream<Uint8Array>,
-  { unread, settle }: { readonly unread: UnreadStreams; settle(): void },
-): ReadableStream<Uint8Array> {
+function forwarded(source: ReadableStream<Uint8Array>, { unread, ended, settle }: Sending): ReadableStream<Uint8Array> {
   const reader = source.getReader();
   const waiting: Uint8Array[] = [];
   let isOver = false;
   let wake = () => {};
   let failure: unknown;
+  let hasEnded = false;
   let isSettled = false;
+  const end = () => {
+    if (!hasEnded) ended();
+    hasEnded = true;
+  };
   const leave = (reason: unknown) => {
     waiting.length = 0;
     counted.end();
@@ -87,6 +98,7 @@ function forwarded(
   };
   const done = () => {
     counted.end();
+    end();
     if (!isSettled) settle();
     isSettled = true;
   };
@@ -108,6 +120,8 @@ function forwarded(
     } catch (error) {
       failure ??= error;
     }
+    // Of a reader that left, the source ends when it has recorded what came.
+    if (!isOver) end();
     isOver = true;
     wake();
   };

@@ -78,6 +78,26 @@ describe("a gateway that stops", () => {
   });
 });
 
+test("a reader that stalls delays no stop, and its reply counts as recorded", async () => {
+  const lines: string[] = [];
+  // More than the socket's buffers take.
+  const long = `${"word ".repeat(200)}<|im_end|>`;
+  const gateway = await openGateway({ script: () => long, log: (line) => void lines.push(line) });
+  const response = await fetch(`${gateway.url}/sessions/s/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ ...CHAT, stream: true, n: 128, max_tokens: 1000, logprobs: true, top_logprobs: 0 }),
+  });
+  await expect.poll(() => gateway.store.traces({ session_id: "s" }), { timeout: 20_000 }).toHaveLength(128);
+  await expect.poll(() => gateway.service.running.count, { timeout: 20_000 }).toBe(0);
+  expect(gateway.service.sessions.get("s")!.running).toBe(1);
+  const started = performance.now();
+  await gateway.service.close({ graceMs: 5000 });
+  expect(performance.now() - started).toBeLessThan(4000);
+  expect(lines).toEqual([]);
+  await response.body!.cancel();
+}, 60_000);
+
 test("a call ends with any of its signals, and leaves no listener in them", async () => {
   const calls = new RunningCalls();
   const long = new AbortController();

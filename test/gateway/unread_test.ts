@@ -30,7 +30,7 @@ describe("a stream", () => {
     const unread = new UnreadStreams(16_000);
     let calls = 0;
     const { response } = source(500, 10);
-    const sent = whenSent(response, { unread, settle: () => calls++ });
+    const sent = whenSent(response, { unread, ended: () => {}, settle: () => calls++ });
     expect((await sent.arrayBuffer()).byteLength).toBe(5000);
     expect([unread.bytes, calls]).toEqual([0, 1]);
   });
@@ -39,7 +39,7 @@ describe("a stream", () => {
     const unread = new UnreadStreams(16_000);
     let calls = 0;
     const { response, state } = source(1e6, 10);
-    const sent = whenSent(response, { unread, settle: () => calls++ });
+    const sent = whenSent(response, { unread, ended: () => {}, settle: () => calls++ });
     await expect.poll(() => state.isCancelled).toBe(true);
     expect(state.sent).toBeLessThan(200);
     expect([unread.bytes, calls]).toEqual([0, 1]);
@@ -50,7 +50,7 @@ describe("a stream", () => {
     const unread = new UnreadStreams(16_000);
     let calls = 0;
     const { response, state } = source(50, 10);
-    const reader = whenSent(response, { unread, settle: () => calls++ }).body!.getReader();
+    const reader = whenSent(response, { unread, ended: () => {}, settle: () => calls++ }).body!.getReader();
     await reader.read();
     await settled();
     expect(unread.bytes).toBeGreaterThan(0);
@@ -58,6 +58,32 @@ describe("a stream", () => {
     await settled();
     expect([unread.bytes, calls]).toEqual([0, 1]);
     expect(state.sent).toBeGreaterThan(0);
+  });
+
+  test("has ended with its source, whether or not it is read", async () => {
+    const unread = new UnreadStreams(16_000);
+    const events: string[] = [];
+    const how = { unread, ended: () => events.push("ended"), settle: () => events.push("settled") };
+    const sent = whenSent(source(50, 10).response, how);
+    await expect.poll(() => events).toEqual(["ended"]);
+    expect(unread.bytes).toBe(500);
+    expect(await sent.text()).toHaveLength(500);
+    expect(events).toEqual(["ended", "settled"]);
+  });
+
+  test("that its reader leaves has ended when its source has recorded what came", async () => {
+    const events: string[] = [];
+    const body = new ReadableStream<Uint8Array>({
+      start: (controller) => controller.enqueue(bytes(3)),
+      cancel: async () => {
+        await settled();
+        events.push("recorded");
+      },
+    });
+    const response = new Response(body, { headers: { "content-type": "text/event-stream" } });
+    const how = { unread: new UnreadStreams(99), ended: () => events.push("ended"), settle: () => {} };
+    await whenSent(response, how).body!.cancel();
+    expect(events).toEqual(["recorded", "ended"]);
   });
 
   test("that fails tells its reader after what came before", async () => {
@@ -71,7 +97,7 @@ describe("a stream", () => {
       },
     });
     const response = new Response(body, { headers: { "content-type": "text/event-stream" } });
-    const reader = whenSent(response, { unread, settle: () => {} }).body!.getReader();
+    const reader = whenSent(response, { unread, ended: () => {}, settle: () => {} }).body!.getReader();
     expect((await reader.read()).value).toHaveLength(3);
     await expect(reader.read()).rejects.toThrow("broke off");
     expect(unread.bytes).toBe(0);

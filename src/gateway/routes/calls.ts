@@ -48,15 +48,20 @@ async function admitted(request: Request, at: CallPath, context: RouteContext): 
     named === null ? undefined : await service.sessions.guardOf(checkedId(named)),
   );
   const held = [calls.enter(caller)];
+  const running: (() => void)[] = [];
+  const ended = () => {
+    for (const leave of running) leave();
+  };
   const settle = () => {
     for (const release of held) release();
   };
   try {
     const read = request.method === "POST" ? await bodyOf(request, context) : undefined;
     if (read) held.push(() => read.lease.release());
-    const response = await answer({ request, path: at.path, read, named, caller, context, held });
-    return whenSent(response, { unread: service.unread, settle });
+    const response = await answer({ request, path: at.path, read, named, caller, context, held, running });
+    return whenSent(response, { unread: service.unread, ended, settle });
   } catch (error) {
+    ended();
     settle();
     throw error;
   }
@@ -71,6 +76,8 @@ interface Call {
   readonly context: RouteContext;
   /** Releases what the call holds until its answer is sent or given up. */
   readonly held: (() => void)[];
+  /** Takes it from the running calls, when its answer is complete. */
+  readonly running: (() => void)[];
 }
 
 async function answer(call: Call): Promise<Response> {
@@ -94,7 +101,7 @@ async function answer(call: Call): Promise<Response> {
     [request.signal, ...(session ? [session.ending.signal] : [])],
     session?.id,
   );
-  call.held.push(done);
+  call.running.push(done);
   if (session) {
     session.running++;
     call.held.push(() => session.running--);
