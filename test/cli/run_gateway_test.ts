@@ -307,6 +307,8 @@ describe("a gateway that runs already", () => {
 
   test.each([
     [{ reward: 0.5, metadata: { seen: 3 } }, { metadata: { seen: 3 } }],
+    [{ reward: 0.5, is_correct: null, metrics: null, signals: null }, { trajectories: [{ reward: 0.5 }] }],
+    [{ reward: "high" }, { metadata: { error: expect.stringMatching(/reward: .*expected number/) } }],
     [{ reward: 0.5, rewrad: 1 }, { metadata: { error: expect.stringMatching(/rewrad: there is no such field/) } }],
   ])("a callback's fields all reach the run: %o", async (report, expected) => {
     const { settings } = await external();

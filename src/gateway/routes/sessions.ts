@@ -22,11 +22,11 @@ export const RANGE = z.object({
   since: z.coerce.number().optional(),
   limit: z.coerce.number().int().min(0).optional(),
 });
-const numbers = z.record(z.string(), z.number()).optional();
+const numbers = z.record(z.string(), z.number()).nullish();
 const OUTCOME = z.looseObject({
   reward: z.number().nullish(),
-  is_correct: z.boolean().optional(),
-  termination_reason: z.string().optional(),
+  is_correct: z.boolean().nullish(),
+  termination_reason: z.string().nullish(),
   metrics: numbers,
   signals: numbers,
   trajectory_rewards: numbers,
@@ -119,9 +119,11 @@ async function report(id: string, request: Request, context: RouteContext): Prom
       sessions.hand(session, body);
       return Response.json({ session_id: id, status: "reported" });
     }
-    const given = checked(OUTCOME, body, "the body") as Partial<SessionOutcome>;
-    // A run that opened the session elsewhere names what its agent got wrong.
-    const isKept = guard.key && Object.keys(body).some((field) => !(field in OUTCOME.shape));
+    // A run that opened the session elsewhere names what its agent got wrong, and fails the attempt without a wait.
+    const isAgents = guard.key !== undefined && !isAdministrator;
+    const isWrong = isAgents && !OUTCOME.safeParse(body).success;
+    const given = isWrong ? {} : checked(OUTCOME, body, "the body");
+    const isKept = isWrong || (guard.key && Object.keys(body).some((field) => !(field in OUTCOME.shape)));
     if (isKept) checkSize({ report: body }, { most: service.limits.metadataLetters, what: "end" });
     const outcome = { ...known(given), reward: given.reward ?? null, ...(isKept && { report: body }) };
     await sessions.report(id, { outcome, mayReplace: isAdministrator });
@@ -137,11 +139,12 @@ async function entered(request: Request, { access, calls }: RouteContext, sessio
   return { isAdministrator, leave: isAdministrator ? () => {} : calls.enter(id) };
 }
 
-/** The fields that an outcome has. */
-function known({ is_correct, termination_reason, metrics, signals, trajectory_rewards }: Partial<SessionOutcome>) {
+/** The fields that an outcome has; null stands for an absent one. */
+function known(given: z.infer<typeof OUTCOME>): Partial<SessionOutcome> {
+  const { is_correct, termination_reason, metrics, signals, trajectory_rewards } = given;
   return {
-    ...(is_correct !== undefined && { is_correct }),
-    ...(termination_reason !== undefined && { termination_reason }),
+    ...(is_correct != null && { is_correct }),
+    ...(termination_reason != null && { termination_reason }),
     ...(metrics && { metrics }),
     ...(signals && { signals }),
     ...(trajectory_rewards && { trajectory_rewards }),
