@@ -3,6 +3,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterEach, describe, expect, test } from "vitest";
 import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
+import { pushUpToEnd } from "../../src/gateway/workers/cumulative.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { type FakeVllm, fakeVllm, type TokenServer, tokenServer } from "../fixtures/fake_vllm.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -261,6 +262,25 @@ describe("cumulative token mode", () => {
     const { choices } = await openai.chat.completions.create({ model: "m", messages: ASK, stop: ["and"] });
     expect(choices[0]).toMatchObject({ finish_reason: "stop", message: { content: "the" } });
     expect((await traces())[0]!.completion_token_ids).toEqual([...ids("the"), ...ids("and")]);
+  });
+
+  test("an event of a stream costs its own tokens, however many came before", () => {
+    const before = 10_000;
+    let reads = 0;
+    const tokens = new Proxy(
+      Array.from({ length: before }, () => 1),
+      {
+        get: (array, key, receiver) => {
+          reads++;
+          return Reflect.get(array, key, receiver);
+        },
+      },
+    );
+    expect(pushUpToEnd(tokens, { news: [2, 3, 4], ends: (all) => all[all.length - 1] === 3 })).toBe(true);
+    expect(reads).toBeLessThan(100);
+    expect(tokens.slice(before)).toEqual([2, 3]);
+    expect(pushUpToEnd(tokens, { news: [5], ends: undefined })).toBe(false);
+    expect(tokens.length).toBe(before + 3);
   });
 
   test("n choices have seeds of their own; a client that leaves keeps those that ended whole", async () => {

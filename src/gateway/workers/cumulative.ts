@@ -130,11 +130,12 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
     for await (const event of eventsIn(response.body)) {
       if (event.error) throw errorIn(event);
       sampled.add(event);
-      const news = upToEnd(sampled.takeNew(0), { before: tokens, ends: request.ends });
-      tokens.push(...news.tokens);
-      logprobs.push(...news.logprobs);
-      if (news.tokens.length > 0) request.onTokens?.(news.tokens, news.logprobs);
-      isEnded = news.isEnded;
+      const before = tokens.length;
+      const news = sampled.takeNew(0);
+      isEnded = pushUpToEnd(tokens, { news: news.tokens, ends: request.ends });
+      const added = tokens.length - before;
+      logprobs.push(...news.logprobs.slice(0, added));
+      if (added > 0) request.onTokens?.(tokens.slice(before), news.logprobs.slice(0, added));
       // Leaving the loop cancels the worker's stream.
       if (isEnded) break;
     }
@@ -170,18 +171,20 @@ function bodyOf({ prompt_ids, params }: SampleRequest, { model, tokenizer, setti
   };
 }
 
-/** New tokens up to the one that ends the reply: a stop string, a single call of a tool, a caller that left. */
-function upToEnd(
-  news: { readonly tokens: readonly number[]; readonly logprobs: readonly number[] },
-  { before, ends }: { before: readonly number[]; ends: SampleRequest["ends"] },
-) {
-  const all = [...before];
-  for (const [i, token] of news.tokens.entries()) {
-    all.push(token);
-    if (ends?.(all))
-      return { tokens: news.tokens.slice(0, i + 1), logprobs: news.logprobs.slice(0, i + 1), isEnded: true };
+/**
+ * Adds new tokens up to the one that ends the reply: a stop string, a single call of a tool, a caller that left. It copies
+ * no earlier token, because a stream has an event for each.
+ * @returns whether the reply has ended
+ */
+export function pushUpToEnd(
+  tokens: number[],
+  { news, ends }: { readonly news: readonly number[]; readonly ends: SampleRequest["ends"] },
+): boolean {
+  for (const token of news) {
+    tokens.push(token);
+    if (ends?.(tokens)) return true;
   }
-  return { ...news, isEnded: false };
+  return false;
 }
 
 /** @throws {ApiError} 502 for an answer whose tokens cannot be trained on */
