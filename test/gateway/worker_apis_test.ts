@@ -89,12 +89,13 @@ describe("in front of a worker that renders", () => {
     expect(worker.paths.every((path) => path === "/v1/chat/completions")).toBe(true);
   });
 
-  test("a session's parameters overwrite, under the names of chat completions", async () => {
-    const { url, openai, worker } = await setup();
+  test("a session's parameters overwrite, under the names of chat completions, and are recorded", async () => {
+    const { url, openai, worker, traces } = await setup();
     const sampling_params = { max_tokens: 5, repetition_penalty: 1.1 };
     await call(`${url}/sessions`, { body: { session_id: "s", sampling_params } });
     await openai.responses.create({ model: "m", input: "in", max_output_tokens: 7 });
     expect(worker.requests[0]).toMatchObject(sampling_params);
+    expect(await traces()).toMatchObject([{ raw_request: sampling_params }]);
   });
 
   test("tools go there and come back, and so does reasoning", async () => {

@@ -106,6 +106,8 @@ export function paramsFor(path: string, { rllm_metadata: _, ...params }: JsonBod
 /** Answered from chat completions, which are recorded. */
 async function translated(session: LiveSession, call: SessionCall): Promise<Response> {
   const { request, params, model, service } = call;
+  const whole = (body: JsonBody): JsonBody => ({ ...body, ...params });
+  const record = await recorderOf(session, call);
   const engine = workerChatEngine({
     model,
     ask: (body, signal = call.signal) =>
@@ -113,14 +115,14 @@ async function translated(session: LiveSession, call: SessionCall): Promise<Resp
         method: "POST",
         path: CHAT,
         headers: request.headers,
-        body: withExtensions({ ...body, ...params }, CHAT, service.fields),
+        body: withExtensions(whole(body), CHAT, service.fields),
         model,
         isNamed: namesRun(params),
         session: session.id,
         signal,
         pool: service.workers,
       }),
-    record: await recorderOf(session, call),
+    record: (body, sampled, how) => record(whole(body), sampled, how),
   });
   const guarded = guardedEngine(engine, { calls: service.running, session: session.id, log: service.log });
   return answerWith(createFetch(guarded, { responses: service.responsesOf(session, call.caller) }), call, {});
