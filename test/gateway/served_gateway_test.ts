@@ -3,11 +3,11 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { openServedGateway, type ServedGatewayOptions } from "../../src/cli/run/served_gateway.ts";
 import { startGateway } from "../../src/gateway/mod.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import { MemoryTraceStore, openTraceStore } from "../../src/trace/mod.ts";
 import { CHROMIUM, openChromium } from "../fixtures/chromium.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { TextEngine, type TextEngineOptions } from "../fixtures/text_engine.ts";
@@ -179,6 +179,21 @@ describe("keys", () => {
     expect(await status("/?key=agent-secret")).toBe(403);
     expect(await status("/v1/models?key=agent-secret")).toBe(401);
   });
+});
+
+test("an opening that fails closes the models and the store that are open by then", async () => {
+  const empty = join(root, "empty");
+  mkdirSync(empty);
+  const closing = vi.spyOn(MemoryTraceStore.prototype, "close");
+  onTestFinished(() => closing.mockRestore());
+  await expect(openServedGateway({ store: "memory", model: { model: empty } })).rejects.toThrow(/Cannot/);
+  expect(closing).toHaveBeenCalledTimes(1);
+
+  let closed = 0;
+  const opened = { serving: {} as Serving, close: async () => void closed++ };
+  await expect(openServedGateway({ opened, workerTokenizer: { folder: empty } })).rejects.toThrow(/tokenizer\.json/);
+  await expect(openServedGateway({ opened, store: root })).rejects.toThrow(/Cannot/);
+  expect(closed).toBe(2);
 });
 
 test("POST /admin/reload looks for newer checkpoints", async () => {

@@ -9,7 +9,7 @@ import { servedHost } from "../../serve/openai/engine.ts";
 import { servingMetrics } from "../../serve/openai/metrics.ts";
 import type { Serving } from "../../serve/openai/serving.ts";
 import { servingStatus } from "../../serve/openai/status.ts";
-import { openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
+import { type OpenTraceStore, openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
 import { streamFetch } from "../process/http.ts";
 import { withTemplate } from "./model_settings.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
@@ -64,55 +64,67 @@ export interface ServedGateway {
  * an admin token
  */
 export async function openServedGateway(options: ServedGatewayOptions): Promise<ServedGateway> {
-  const { log, workers = [] } = options;
-  const { retention } = options;
+  const held: Held = { opened: options.opened, store: undefined };
+  try {
+    return await openWith(options, held);
+  } catch (error) {
+    await held.opened?.close();
+    await held.store?.close();
+    throw error;
+  }
+}
+
+/** What an opening that fails closes again. */
+interface Held {
+  opened: OpenedServing | undefined;
+  store: OpenTraceStore | undefined;
+}
+
+async function openWith(options: ServedGatewayOptions, held: Held): Promise<ServedGateway> {
+  const { log, workers = [], retention } = options;
   const tokenizer = options.workerTokenizer === undefined ? undefined : await workerTokenizer(options.workerTokenizer);
   const store =
     options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store, { retention });
-  const opened = options.opened ?? (options.model && (await openServing({ log, ...options.model })));
+  held.store = store;
+  held.opened ??= options.model && (await openServing({ log, ...options.model }));
+  const { opened } = held;
   const serving = opened?.serving;
-  try {
-    const gateway = await startGateway({
-      engines: serving && servedHost(serving),
-      reload: opened?.reload,
-      // Replies may be silent for longer than the runtime's fetch waits.
-      workers: { fetch: streamFetch, tokenizer },
-      store,
-      syncTraces: options.syncTraces,
-      host: options.host,
-      port: options.port,
-      auth: options.auth,
-      limits: options.limits,
-      allowedHosts: options.allowedHosts,
-      allowedOrigins: options.allowedOrigins,
-      log,
-      extend: (app, routes) =>
-        addPages(app, routes, {
-          isRecording: options.store !== undefined,
-          ...(serving && pagesOf(serving, () => routes.service.sessions.count)),
-        }),
-    });
-    for (const url of workers) gateway.service.workers.add({ url });
-    return {
-      url: gateway.url,
-      models: serving?.names ?? [],
-      device: serving?.engine.device,
-      serving,
-      get pending() {
-        return gateway.service.running.count;
-      },
-      async close(how = {}) {
-        // Running replies are sent before the models go.
-        await gateway.close(how);
-        await opened?.close();
-        await store.close();
-      },
-    };
-  } catch (error) {
-    await opened?.close();
-    await store.close();
-    throw error;
-  }
+  const gateway = await startGateway({
+    engines: serving && servedHost(serving),
+    reload: opened?.reload,
+    // Replies may be silent for longer than the runtime's fetch waits.
+    workers: { fetch: streamFetch, tokenizer },
+    store,
+    syncTraces: options.syncTraces,
+    host: options.host,
+    port: options.port,
+    auth: options.auth,
+    limits: options.limits,
+    allowedHosts: options.allowedHosts,
+    allowedOrigins: options.allowedOrigins,
+    log,
+    extend: (app, routes) =>
+      addPages(app, routes, {
+        isRecording: options.store !== undefined,
+        ...(serving && pagesOf(serving, () => routes.service.sessions.count)),
+      }),
+  });
+  for (const url of workers) gateway.service.workers.add({ url });
+  return {
+    url: gateway.url,
+    models: serving?.names ?? [],
+    device: serving?.engine.device,
+    serving,
+    get pending() {
+      return gateway.service.running.count;
+    },
+    async close(how = {}) {
+      // Running replies are sent before the models go.
+      await gateway.close(how);
+      await opened?.close();
+      await store.close();
+    },
+  };
 }
 
 /** @throws {ConfigError} for a folder without a tokenizer or a chat template */
