@@ -122,6 +122,34 @@ describe("a session", () => {
     expect(engines.requests[0]!.params).toMatchObject({ temperature: 0.25, max_tokens: 2, top_p: 0.5 });
   });
 
+  test.each([
+    ["/v1/chat/completions", {}],
+    ["/v1/messages", { max_tokens: 9 }],
+    ["/v1/responses", { messages: undefined, input: "in", max_output_tokens: 9 }],
+  ])("overwrites them in %s, whatever they are called there", async (path, own) => {
+    const engines = scriptedHost(() => `one STOP two${END}`);
+    const { url } = await openGateway({ engines });
+    const sampling_params = {
+      temperature: 0.25,
+      max_completion_tokens: 150,
+      stop: "STOP",
+      n: 1,
+      repetition_penalty: 1,
+    };
+    await call(`${url}/sessions`, { body: { session_id: "s", sampling_params } });
+    const { status, body } = await call(`${url}/sessions/s${path}`, { body: { ...CHAT, ...own } });
+    expect([status, JSON.stringify(body)]).toEqual([200, expect.not.stringContaining("two")]);
+    expect(engines.requests[0]!.params).toMatchObject({ temperature: 0.25, max_tokens: 150 });
+  });
+
+  test("counts the tokens of messages with parameters that only sampling has", async () => {
+    const { url } = await openGateway();
+    const sampling_params = { temperature: 0.25, max_tokens: 2, stop: ["x"], n: 1 };
+    await call(`${url}/sessions`, { body: { session_id: "s", sampling_params } });
+    const { body } = await call(`${url}/sessions/s/v1/messages/count_tokens`, { body: CHAT });
+    expect(body).toEqual({ input_tokens: expect.any(Number) });
+  });
+
   test("with n choices leaves a trace for each", async () => {
     const { url, store } = await openGateway();
     await call(`${url}/sessions/s/v1/chat/completions`, { body: { ...CHAT, n: 3 } });

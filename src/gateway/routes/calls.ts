@@ -10,7 +10,8 @@ import type { LiveSession } from "../live_session.ts";
 import { whenSent } from "../sent.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
-import { answerThere, answerWith, paramsFor, type SessionCall, versionOf } from "./worker_calls.ts";
+import { paramsFor } from "./session_params.ts";
+import { answerThere, answerWith, type SessionCall, versionOf } from "./worker_calls.ts";
 
 /** A call's session, where its URL names one, and its path from `/v1` on. */
 export interface CallPath {

@@ -11,6 +11,7 @@ import type { Gathered } from "../workers/gathered.ts";
 import { checkWorkerPath } from "../workers/paths.ts";
 import { askWorker } from "../workers/send.ts";
 import { workerTraces } from "../workers/worker_traces.ts";
+import { paramsFor } from "./session_params.ts";
 
 /** A call on its way to an engine or a worker. */
 export interface SessionCall {
@@ -49,7 +50,8 @@ export async function answerThere(asked: SessionCall): Promise<Response> {
   if (session && request.method === "POST" && service.isCumulative && !isRuns && RENDERED.test(path))
     return answerWith(await service.cumulativeApi(session, model), call, paramsFor(path, params));
   if (session && request.method === "POST" && TRANSLATED.test(path)) return translated(session, call);
-  const whole = { ...body, ...params };
+  const isCount = path === "/v1/messages/count_tokens";
+  const whole = { ...body, ...(isCount && !isRuns ? paramsFor(path, params) : params) };
   const record = session && (await recorderOf(session, call));
   return forward({
     request,
@@ -93,14 +95,6 @@ export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBo
 export function versionOf({ headers }: Request): Record<string, string> {
   const names = ["anthropic-version", "anthropic-beta"];
   return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
-}
-
-/** A session's sampling parameters carry the names of chat completions; the responses API has its own for one of them. */
-export function paramsFor(path: string, { rllm_metadata: _, ...params }: JsonBody): JsonBody {
-  if (path !== "/v1/responses") return params;
-  const { max_tokens, max_completion_tokens, ...others } = params;
-  const most = max_completion_tokens ?? max_tokens;
-  return { ...others, ...(most !== undefined && { max_output_tokens: most }) };
 }
 
 /** Answered from chat completions, which are recorded. */

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
-import { check, checkMessages, count, formatOf, given, only, RESPONSE_FORMAT, toolsOf } from "../read.ts";
+import { check, checkMessages, count, formatOf, given, only, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
 import { type InputItem, messagesOf } from "./input.ts";
 
 const TOOL = z.object(
@@ -45,6 +45,7 @@ const RESPONSE = z.strictObject({
   // Extensions, as in chat.
   seed: z.number().int().nullish(),
   top_k: z.number().int().min(-1).nullish(),
+  stop: z.union([z.string(), z.array(z.string())], "it must be one text, or several").nullish(),
   return_token_ids: z.boolean().nullish(),
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
   // Notes to OpenAI's own service.
@@ -91,7 +92,7 @@ function samplingOf(body: ResponseBody): Omit<ChatRequest, "messages"> {
   const logprobs = include?.includes(LOGPROBS) ?? false;
   return {
     params: given({ max_tokens, temperature, top_p, top_k }),
-    stop: [],
+    stop: stopsOf(body.stop, "stop"),
     n: 1,
     logprobs,
     stream: body.stream ?? false,
