@@ -82,7 +82,13 @@ export class GatewayService {
     this.memory = new ResponseMemory(this.limits.responseBytes);
     this.recorder = new Recorder({ store, syncTraces, log });
     const { sessions: most, sessionBytes: mostBytes } = this.limits;
-    this.sessions = new Sessions({ store, most, mostBytes, settled: (ids) => this.settledOf(ids) });
+    this.sessions = new Sessions({
+      store,
+      most,
+      mostBytes,
+      settled: (ids) => this.settledOf(ids),
+      putEnd: (session) => this.recorder.putSession(session),
+    });
     this.workers = new WorkerPool({ log, ...options.workers });
     this.fields = options.workers ?? {};
   }

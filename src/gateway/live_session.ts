@@ -40,6 +40,10 @@ export class LiveSession implements SessionParts {
   history?: Promise<WorkerHistory>;
   /** Calls that are being answered. */
   running = 0;
+  /** Its run has ended it, whether or not the store has taken the outcome. */
+  isEndedByRun = false;
+  /** The write of the outcome. */
+  written?: Promise<void> | undefined;
   /** The run has the agent's report. */
   isReported = false;
   private known: SessionRecord;

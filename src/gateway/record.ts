@@ -2,7 +2,7 @@
 import type { ChatCall, ChatEngine } from "../chat/engine.ts";
 import type { ChatRequest, TextRequest } from "../chat/request.ts";
 import type { Drawn, DrawnChat } from "../chat/response.ts";
-import type { TraceRecord, TraceStore } from "../contract/trace.ts";
+import type { SessionRecord, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
 
@@ -87,21 +87,35 @@ export class Recorder {
     await this.store.flush();
   }
 
+  /**
+   * Stores how a session ended, tried as often as a trace: an attempt that is done is not lost for a busy store.
+   * @throws what the store throws in the end
+   */
+  putSession(session: SessionRecord): Promise<void> {
+    return this.tried(() => this.store.putSession(session), `the session ${session.session_id}`);
+  }
+
   private async write(trace: TraceRecord): Promise<void> {
+    try {
+      await this.tried(() => this.store.putTrace(trace), `the trace ${trace.trace_id} of session ${trace.session_id}`);
+      this.figures.stored++;
+    } catch {
+      this.figures.lost++;
+    }
+  }
+
+  private async tried(put: () => Promise<void>, name: string): Promise<void> {
     for (let tries = 1; ; tries++) {
       try {
-        await this.store.putTrace(trace);
-        this.figures.stored++;
-        return;
+        return await put();
       } catch (error) {
-        const what = `the trace ${trace.trace_id} of session ${trace.session_id}: ${(error as Error).message}`;
+        const what = `${name}: ${(error as Error).message}`;
         if (tries === 1) this.log(`could not store ${what}; it is tried again`);
-        if (tries < TRIES) await pause(Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MOST_PAUSE_MS));
-        else {
-          this.figures.lost++;
+        if (tries === TRIES) {
           this.log(`gave up storing ${what}`);
-          return;
+          throw error;
         }
+        await pause(Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MOST_PAUSE_MS));
       }
     }
   }

@@ -5,6 +5,7 @@ import type { SessionOutcome, SessionRecord, TraceRecord, TraceStore } from "../
 import { digestOf, fromHex, toHex } from "../http/key.ts";
 import type { GuardedSession } from "./auth.ts";
 import { type CountedCall, LiveSession } from "./live_session.ts";
+import { ended, endedBefore, taken } from "./session_errors.ts";
 
 /** Models that sessions share. */
 export interface ModelHost {
@@ -37,6 +38,8 @@ export interface NewSession {
 /** How a session ended, without the time. */
 export type Ending = Omit<SessionOutcome, "ended_at">;
 
+type PutSession = (session: SessionRecord) => Promise<void>;
+
 export class Sessions {
   private readonly store: TraceStore;
   private readonly most: number;
@@ -50,13 +53,20 @@ export class Sessions {
   /** Resolves when calls that were ended have left, with their traces stored. */
   private readonly settled: (ids: ReadonlySet<string>) => Promise<void>;
 
+  private readonly put: PutSession;
+  /** Tries again where the store fails. */
+  private readonly putEnd: PutSession;
+
   constructor(it: {
     readonly store: TraceStore;
     readonly most: number;
     readonly mostBytes: number;
     readonly settled: (ids: ReadonlySet<string>) => Promise<void>;
+    readonly putEnd: PutSession;
   }) {
     this.store = it.store;
+    this.put = (session) => it.store.putSession(session);
+    this.putEnd = it.putEnd;
     this.settled = it.settled;
     this.most = it.most;
     this.mostBytes = it.mostBytes;
@@ -203,12 +213,27 @@ export class Sessions {
     this.live.delete(id);
   }
 
-  /** Writes how a run's session ended, and refuses further calls. Running calls are aborted. */
-  async end(session: LiveSession, outcome: Ending): Promise<void> {
-    if (session.ending.signal.aborted) return;
-    session.ending.abort(ended());
-    this.remove(session.id);
-    await this.inTurn([session.id], () => this.putOutcome(session.record, outcome));
+  /**
+   * Writes how a run's session ended, and refuses further calls. Running calls are aborted. Of several outcomes the first
+   * counts that is stored.
+   */
+  end(session: LiveSession, outcome: Ending): Promise<void> {
+    const { written } = session;
+    if (written) return written;
+    if (!session.isEndedByRun) {
+      // It was deleted or replaced, or the gateway stops.
+      if (session.ending.signal.aborted) return Promise.resolve();
+      session.ending.abort(ended());
+      this.remove(session.id);
+      session.isEndedByRun = true;
+    }
+    const writing = this.inTurn([session.id], () => this.putOutcome(session.record, outcome, this.putEnd));
+    session.written = writing;
+    return writing.catch((error: unknown) => {
+      // The next call tries again.
+      session.written = undefined;
+      throw error;
+    });
   }
 
   /** Gives the agent's report to the run that waits for it. @throws {ApiError} 409 for a second one */
@@ -235,7 +260,7 @@ export class Sessions {
     });
   }
 
-  private async putOutcome(record: SessionRecord, outcome: Ending): Promise<void> {
+  private async putOutcome(record: SessionRecord, outcome: Ending, put = this.put): Promise<void> {
     const { session_id, metadata, created_at, sampling_params, key_digest } = record;
     const own = {
       session_id,
@@ -244,7 +269,7 @@ export class Sessions {
       ...(sampling_params && { sampling_params }),
       ...(key_digest !== undefined && { key_digest }),
     };
-    await this.store.putSession({ ...own, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
+    await put({ ...own, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
   }
 
   /**
@@ -271,22 +296,4 @@ function keyOf(record: SessionRecord | undefined): Uint8Array | undefined {
 /** A session as answers and pages show it. */
 export function withoutKey<T extends SessionRecord>({ key_digest: _, ...session }: T): Omit<T, "key_digest"> {
   return session;
-}
-
-function taken(id: string): ApiError {
-  return new ApiError(`Cannot create the session ${id}: a run uses it. Choose another session_id.`, {
-    status: 409,
-    code: "session_exists",
-  });
-}
-
-function endedBefore(id: string, what: "create" | "reward"): ApiError {
-  return new ApiError(
-    `Cannot ${what} the session ${id}: it has ended. Choose another session_id, or send the admin token.`,
-    { status: 409, code: "session_ended" },
-  );
-}
-
-function ended(): ApiError {
-  return new ApiError("Cannot call the session: it has ended.", { status: 410, code: "session_ended" });
 }

@@ -1,5 +1,6 @@
 /** Who may open and end sessions: what an agent's key, a session's own key and the admin token do once a session has ended. */
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
+import type { ChatEngine } from "../../src/chat/engine.ts";
 import type { SessionSummary, TraceStore } from "../../src/contract/trace.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
 import { call, closeGateways, openGateway, scriptedHost } from "../fixtures/gateway.ts";
@@ -296,3 +297,38 @@ test.each([false, true])(
     expect([await store.getSession("d"), await store.traces({})]).toEqual([undefined, []]);
   },
 );
+
+describe("an outcome that a store does not take", () => {
+  const setup = async (failures: number) => {
+    const { service, store } = await openGateway();
+    const engine = scriptedHost(() => "").open({ model: "scripted", history: [] }) as ChatEngine;
+    const session = await service.openSession({ session_id: "run", engine });
+    const put = store.putSession.bind(store);
+    let left = failures;
+    store.putSession = async (record) => {
+      if (left-- > 0) throw new Error("database is locked");
+      await put(record);
+    };
+    return { session, store };
+  };
+
+  test("at first is stored", async () => {
+    const { session, store } = await setup(2);
+    await session.end({ reward: 1 });
+    expect((await store.getSession("run"))!.outcome).toMatchObject({ reward: 1 });
+  });
+
+  test("for long is stored by the next call, and of two calls the first counts", async () => {
+    const { session, store } = await setup(12);
+    vi.useFakeTimers();
+    try {
+      const failed = expect(session.end({ reward: 1 })).rejects.toThrow("database is locked");
+      await vi.advanceTimersByTimeAsync(300_000);
+      await failed;
+    } finally {
+      vi.useRealTimers();
+    }
+    await Promise.all([session.end({ reward: 2 }), session.end({ reward: 3 })]);
+    expect((await store.getSession("run"))!.outcome).toMatchObject({ reward: 2 });
+  });
+});

@@ -154,6 +154,7 @@ export class ExternalGateway implements SessionHost {
       throw error;
     });
     const base = `${this.settings.tunnel ?? this.url}${path}`;
+    let isTold = false;
     return {
       base_url: `${base}/v1`,
       api_key: key,
@@ -161,15 +162,28 @@ export class ExternalGateway implements SessionHost {
       reported: new Promise(() => {}),
       poll: (signal) => this.poll(path, signal),
       end: async (outcome) => {
-        if (own.ending.signal.aborted) return;
+        if (isTold || (own.ending.signal.aborted && !own.isEndedByRun)) return;
         await sessions.end(own, outcome);
         if (this.settings.store === undefined) await sessions.delete([session_id]);
         // Takes the place of the agent's report, where that went to the gateway.
         // The gateway knows the calls by other ids than the run's endpoint.
         const { trajectories: _, ...body } = outcome;
-        await this.ask("POST", `${path}/reward`, { body, isOptional: true });
+        await this.postOutcome(path, body);
+        isTold = true;
       },
     };
+  }
+
+  /** A finished attempt is not lost for a gateway that is started again. */
+  private async postOutcome(path: string, body: object): Promise<void> {
+    for (let failed = 0; ; ) {
+      try {
+        return void (await this.ask("POST", `${path}/reward`, { body, isOptional: true }));
+      } catch (error) {
+        if (++failed >= MOST_FAILED_POLLS) throw error;
+        await pause(this.times.pollMs, new AbortController().signal);
+      }
+    }
   }
 
   /** @returns the session's key */

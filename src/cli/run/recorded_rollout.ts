@@ -11,7 +11,7 @@ import { Recorder } from "../../gateway/record.ts";
 import type { AttemptEnd, ChatReply, Completion, Policy, Rollout } from "../../task/rollout.ts";
 import { outcomeOf } from "../../task/session_outcome.ts";
 import { TRAJECTORY_NAME } from "../../trace/attempts.ts";
-import { type OpenTraceStore, openTraceStore } from "../../trace/mod.ts";
+import { openTraceStore } from "../../trace/mod.ts";
 import type { GatewaySettings } from "./gateway_settings.ts";
 
 export interface Recording {
@@ -41,7 +41,7 @@ export async function openRecording(
         created_at: Date.now() / 1000,
       };
       await store.putSession(session);
-      const attempt = new AttemptRecord({ store, recorder, session, nameKey, model: policy.model });
+      const attempt = new AttemptRecord({ recorder, session, nameKey, model: policy.model });
       policy.onEnd((end) => attempt.end(end));
       return rollout(task, attempt.policy(policy));
     },
@@ -53,7 +53,6 @@ export async function openRecording(
 }
 
 interface AttemptRecordOptions {
-  readonly store: OpenTraceStore;
   readonly recorder: Recorder;
   readonly session: SessionRecord;
   /** Metadata key of a call that names its agent. */
@@ -100,7 +99,7 @@ class AttemptRecord {
 
   /** Stores the outcome, and those steps that no call left as they are. */
   async end(how: AttemptEnd): Promise<void> {
-    const { store, recorder, session } = this.options;
+    const { recorder, session } = this.options;
     const made = new Map<Step, string>();
     for (const step of "result" in how ? how.result.trajectories.flatMap(({ steps }) => steps) : []) {
       if (this.isRecorded(step) || made.has(step)) continue;
@@ -109,7 +108,7 @@ class AttemptRecord {
       await recorder.put(trace);
     }
     const outcome = outcomeOf(how, { traceOf: (step) => made.get(step) ?? step.id });
-    await store.putSession({ ...session, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
+    await recorder.putSession({ ...session, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
   }
 
   private wrap(engine: ChatEngine, agent: string): ChatEngine {
