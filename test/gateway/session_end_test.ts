@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import type { ChatEngine } from "../../src/chat/engine.ts";
 import type { SessionSummary, TraceStore } from "../../src/contract/trace.ts";
-import { MemoryTraceStore } from "../../src/trace/mod.ts";
+import { MemoryTraceStore, UnrecordedStore } from "../../src/trace/mod.ts";
 import { call, closeGateways, openGateway, scriptedHost } from "../fixtures/gateway.ts";
 
 afterEach(closeGateways);
@@ -330,5 +330,29 @@ describe("an outcome that a store does not take", () => {
     }
     await Promise.all([session.end({ reward: 2 }), session.end({ reward: 3 })]);
     expect((await store.getSession("run"))!.outcome).toMatchObject({ reward: 2 });
+  });
+});
+
+describe("a gateway that records nothing", () => {
+  test("knows which sessions have ended, and whose keys open them, when they have left memory", async () => {
+    const { url } = await openGateway({ store: new UnrecordedStore(), auth: AUTH, limits: { sessions: 1 } });
+    const open = (session_id: string, own_key: boolean) =>
+      call(`${url}/sessions`, { body: { session_id, own_key }, key: "admin-token" });
+    await open("own", true);
+    await open("ended", false);
+    await call(`${url}/sessions/ended/reward`, { body: { reward: 1 }, key: "agent-1" });
+    await open("other", false);
+    const status = async (id: string) =>
+      (await call(`${url}/sessions/${id}/v1/chat/completions`, { body: CHAT, key: "agent-1" })).status;
+    expect([await status("own"), await status("ended")]).toEqual([401, 410]);
+  });
+
+  test("forgets the sessions that were written longest ago", async () => {
+    const store = new UnrecordedStore({ most: 1000 });
+    for (let i = 0; i < 50; i++)
+      await store.putSession({ session_id: `s${i}`, metadata: {}, created_at: i, key_digest: "ab" });
+    const left = (await store.sessions({})).map(({ session_id }) => session_id);
+    expect(left.length).toBeLessThanOrEqual(20);
+    expect(left.slice(0, 2)).toEqual(["s49", "s48"]);
   });
 });
