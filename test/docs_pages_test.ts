@@ -73,6 +73,7 @@ function words(line: string): string[] {
 function placed(word: string): string {
   return word
     .replace(/^(.*=)?(\w+\.(?:ts|yaml|jsonl|db))$/, (_, key = "", file) => key + join(dir, file))
+    .replace(/^exported$/, join(dir, "exported"))
     .replace(/\bDIR\b/, MODEL)
     .replace(/\bRUN\b/, run);
 }

@@ -29,11 +29,19 @@ async function train(name: string, overrides: readonly string[]) {
   return { val: (metric: string) => of("val", metric), train: (metric: string) => of("train", metric) };
 }
 
+const FORTY_STEPS = ["rllm.trainer.total_batches=40"];
+let played: ReturnType<typeof train> | undefined;
+/** The game of turns, trained once for all tests. */
+function game(): ReturnType<typeof train> {
+  played ??= train("multi_turn", FORTY_STEPS);
+  return played;
+}
+
 describe.skipIf(!gpuDevice)("on the GPU", () => {
   test(
     "a game of turns: wins rise from one in four to more than half",
     async () => {
-      const run = await train("multi_turn", ["rllm.trainer.total_batches=40"]);
+      const run = await game();
       const wins = run.val("val/guess_digit/pass@1");
       expect(wins[0]).toBeLessThan(0.35);
       expect(wins.at(-1)).toBeGreaterThan(0.5);
@@ -48,13 +56,12 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
     "the same game in another process: the figures of the run in this one",
     async () => {
       const agent = await startTypeScriptAgent();
-      const steps = ["rllm.trainer.total_batches=40"];
-      const remote = [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0", ...steps];
+      const remote = [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0", ...FORTY_STEPS];
       const there = await train("remote_agent", remote).finally(() => agent.child.kill());
       const wins = there.val("val/guess_digit/pass@1");
       expect(wins[0]).toBeLessThan(0.35);
       expect(wins.at(-1)).toBeGreaterThan(0.5);
-      const here = await train("multi_turn", steps);
+      const here = await game();
       for (const metric of ["actor/loss", "actor/grad_norm", "batch/num_turns"])
         expect(there.train(metric), metric).toEqual(here.train(metric));
       expect(wins).toEqual(here.val("val/guess_digit/pass@1"));
