@@ -2,10 +2,12 @@
 import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { RecentCache } from "../recent_cache.ts";
+import type { Rule } from "./grammar/rules.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";
 import { toolFormatOf } from "./reply.ts";
 import { type PromptReasoning, reasoningAt } from "./reply_reader.ts";
-import { type Demand, freeReplyRule, isForced, replyRule } from "./reply_rule.ts";
+import { type Demand, freeReplyRules, isForced, type ReplyRules, replyRules } from "./reply_rule.ts";
 import { ApiError, type ChatRequest, type ResponseFormat, type SamplingRequest } from "./request.ts";
 
 /** A request's demands, which the sampler and the conversation keep. */
@@ -45,8 +47,6 @@ export function demandsOf(
   if (!isConstrainable && !isFree) throw unsupported(isForced(toolChoice) ? "tool_choice" : "response_format");
   const constrainsCalls = isConstrainable && isFree && tools && tools.length > 0 && options.constrainsFreeCalls;
   const constraints = isFree && !constrainsCalls ? undefined : constraintsOf(request, { tokenizer, isFree });
-  // A schema that cannot be kept is refused before the prompt is rendered.
-  constraints?.("none");
   return {
     isSingleCall: tools !== undefined && parallelToolCalls === false,
     drawOf: (prompt) => ({
@@ -79,39 +79,36 @@ function unsupported(param: string, value?: number): ApiError {
   });
 }
 
-/** Constraints are shared by requests that demand the same: most come many times. */
-const cache = new WeakMap<Tokenizer, Map<string, TokenConstraint | null>>();
-const MOST_CACHED = 32;
+/** By the reasoning of a prompt; undefined where tools are called freely and none can be kept. */
+type Constraints = (reasoning: PromptReasoning) => TokenConstraint | undefined;
 
-/** @returns by the reasoning of a prompt; without a constraint where tools are called freely and none can be kept */
-function constraintsOf(
-  demand: Demand,
-  it: { tokenizer: Tokenizer; isFree: boolean },
-): (reasoning: PromptReasoning) => TokenConstraint | undefined {
-  const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
-  const key = JSON.stringify([it.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
-  const known = cache.get(it.tokenizer) ?? new Map<string, TokenConstraint | null>();
-  cache.set(it.tokenizer, known);
-  return (reasoning) => {
-    const name = `${reasoning} ${key}`;
-    const kept = known.get(name);
-    const constraint = kept === undefined ? constraintOf(demand, { ...it, reasoning }) : kept;
-    // The last used is the last to go.
-    known.delete(name);
-    known.set(name, constraint);
-    if (known.size > MOST_CACHED) known.delete(known.keys().next().value as string);
-    return constraint ?? undefined;
-  };
+/** Constraints are shared by requests that demand the same: most come many times. */
+const cache = new WeakMap<Tokenizer, RecentCache<string, Constraints>>();
+/** Demands, such as sets of tools, that are kept at least; see {@link RecentCache}. */
+const CACHED_DEMANDS = 32;
+
+interface ConstraintOptions {
+  readonly tokenizer: Tokenizer;
+  readonly isFree: boolean;
 }
 
-function constraintOf(
-  demand: Demand,
-  { tokenizer, isFree, reasoning }: { tokenizer: Tokenizer; isFree: boolean; reasoning: PromptReasoning },
-): TokenConstraint | null {
+function constraintsOf(demand: Demand, options: ConstraintOptions): Constraints {
+  const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
+  const key = JSON.stringify([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
+  const known = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
+  cache.set(options.tokenizer, known);
+  return known.get(key, () => makeConstraints(demand, options));
+}
+
+function makeConstraints(demand: Demand, { tokenizer, isFree }: ConstraintOptions): Constraints {
   const format = toolFormatOf(tokenizer.chatTemplate ?? "");
-  if (!isFree || !format) return new GrammarConstraint(replyRule(demand, { reasoning, format }), tokenizer);
+  if (!isFree || !format)
+    return byReasoning(replyRules(demand, format), (rule) => new GrammarConstraint(rule, tokenizer));
   try {
-    return new GrammarConstraint(freeReplyRule(demand, { reasoning, format }), tokenizer, { allowsSilent: true });
+    return byReasoning(
+      freeReplyRules(demand, format),
+      (rule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true }),
+    );
   } catch (error) {
     const isStrict = demand.tools?.some(
       (tool) => (tool as { function: { strict?: unknown } }).function.strict === true,
@@ -119,6 +116,16 @@ function constraintOf(
     const isOurs = error instanceof ConfigError || error instanceof UnsupportedError;
     if (isStrict || !isOurs) throw error;
     // Such as a vocabulary without the bytes of its tokens: calls stay the model's own.
-    return null;
+    return () => undefined;
   }
+}
+
+/** Makes the first at once, so that what cannot be kept is refused before a prompt is rendered. */
+function byReasoning(rules: ReplyRules, make: (rule: Rule) => TokenConstraint): Constraints {
+  const made = new Map<PromptReasoning, TokenConstraint>([["none", make(rules("none"))]]);
+  return (reasoning) => {
+    const constraint = made.get(reasoning) ?? make(rules(reasoning));
+    made.set(reasoning, constraint);
+    return constraint;
+  };
 }

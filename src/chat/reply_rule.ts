@@ -21,27 +21,30 @@ import type { ChatRequest, ResponseFormat } from "./request.ts";
 /** The parts of a request that its replies keep. */
 export type Demand = Pick<Partial<ChatRequest>, "responseFormat" | "tools" | "toolChoice" | "parallelToolCalls">;
 
-export interface ReplyRuleOptions {
-  readonly reasoning: PromptReasoning;
-  /** Of the model's template. Absent: it has no tools. */
-  readonly format: ToolFormat | undefined;
-}
+/** The replies to a prompt of each kind. The schemas of a demand are read once for all of them. */
+export type ReplyRules = (reasoning: PromptReasoning) => Rule;
 
 /** Whether a reply must call a tool. */
 export function isForced(choice: ChatRequest["toolChoice"]): boolean {
   return choice === "required" || typeof choice === "object";
 }
 
-/** Replies in a form from their first character on, or behind their reasoning. @throws {ConfigError} as {@link schemaRule} */
-export function replyRule(demand: Demand, { reasoning, format }: ReplyRuleOptions): Rule {
+/**
+ * Replies in a form from their first character on, or behind their reasoning.
+ * @param format of the model's template. Undefined: it has no tools
+ * @throws {ConfigError} as {@link schemaRule}
+ */
+export function replyRules(demand: Demand, format: ToolFormat | undefined): ReplyRules {
   const { responseFormat, tools, toolChoice } = demand;
   const alternatives: Rule[] = [];
   if (!isForced(toolChoice)) alternatives.push(contentRule(responseFormat));
   if (tools && format) alternatives.push(callsRule(demand, format));
   const answer = choice(...alternatives.map((rule) => [rule]));
   const thought = [textUntil("</think>"), repeat(anyOf(" \n"), { most: 4 })];
-  if (reasoning === "open") return choice([...thought, answer]);
-  return reasoning === "none" ? answer : choice([optional(...literal("<think>"), ...thought), answer]);
+  return (reasoning) => {
+    if (reasoning === "open") return choice([...thought, answer]);
+    return reasoning === "none" ? answer : choice([optional(...literal("<think>"), ...thought), answer]);
+  };
 }
 
 function contentRule(format: ResponseFormat | undefined): Rule {
@@ -91,17 +94,14 @@ function argumentsOf({ name, parameters }: NamedTool, budget: StateBudget): Rule
  * keeps, takes any object; one with `strict: false` does so always.
  * @throws {ConfigError} for a strict tool whose schema no grammar keeps
  */
-export function freeReplyRule(
-  demand: Demand,
-  { reasoning, format }: { reasoning: PromptReasoning; format: ToolFormat },
-): Rule {
+export function freeReplyRules(demand: Demand, format: ToolFormat): ReplyRules {
   const budget = { left: MOST_STATES };
   const tools = namedTools(demand).map((tool) => ({ name: tool.name, values: lenientArguments(tool, budget) }));
   const answer = format === "hermes" ? hermesText(tools) : llamaText(tools);
   const thought = textAround("</think>", answer);
-  if (reasoning === "open") return thought;
   // What reads as reasoning and as content keeps to either, so that a call behind the reasoning keeps to both.
-  return choice([answer], [SPACES, ...literal("<think>"), thought]);
+  const content = choice([answer], [SPACES, ...literal("<think>"), thought]);
+  return (reasoning) => (reasoning === "open" ? thought : content);
 }
 
 const SPACES = repeat(anyOf(" \t\r\n"));

@@ -6,7 +6,7 @@ import { demandsOf } from "../../src/chat/constraint.ts";
 import { accepts } from "../../src/chat/grammar/collections.ts";
 import { parseReply } from "../../src/chat/reply.ts";
 import type { ToolFormat } from "../../src/chat/reply_reader.ts";
-import { type Demand, freeReplyRule } from "../../src/chat/reply_rule.ts";
+import { type Demand, freeReplyRules } from "../../src/chat/reply_rule.ts";
 import type { ChatRequest } from "../../src/chat/request.ts";
 import type { ConstraintState } from "../../src/contract/backend.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
@@ -21,7 +21,7 @@ const tool = (name: string, parameters?: object, strict?: boolean) => ({
 const TOOLS = [tool("move", POINT), tool("stop"), tool("odd", ODD)];
 const SHORT = [tool("move", POINT), tool("stop", { type: "object", maxProperties: 0 })];
 
-describe("freeReplyRule()", () => {
+describe("freeReplyRules()", () => {
   const hermes = (body: string) => `<tool_call>\n${body}\n</tool_call>`;
   const MOVE = '{"name": "move", "arguments": {"x": 5, "kind": "in"}}';
 
@@ -78,17 +78,16 @@ describe("freeReplyRule()", () => {
       ],
     ],
   ])("%s, reasoning %s", (format, reasoning, accepted, refused) => {
-    const rule = freeReplyRule({ tools: TOOLS }, { reasoning, format });
+    const rule = freeReplyRules({ tools: TOOLS }, format)(reasoning);
     expect(accepted.filter((text) => !accepts(rule, text))).toEqual([]);
     expect(refused.filter((text) => accepts(rule, text))).toEqual([]);
   });
 
   test("a strict tool whose schema cannot be kept is refused; one that says no is free", () => {
-    const rule = (strict: boolean) =>
-      freeReplyRule({ tools: [tool("odd", ODD, strict)] }, { reasoning: "none", format: "hermes" });
+    const rule = (strict: boolean) => freeReplyRules({ tools: [tool("odd", ODD, strict)] }, "hermes")("none");
     expect(() => rule(true)).toThrow(expect.objectContaining({ path: "tools.odd.parameters.if" }));
     expect(accepts(rule(false), hermes('{"name": "odd", "arguments": {"a": 1}}'))).toBe(true);
-    const loose = freeReplyRule({ tools: [tool("move", POINT, false)] }, { reasoning: "none", format: "hermes" });
+    const loose = freeReplyRules({ tools: [tool("move", POINT, false)] }, "hermes")("none");
     expect(accepts(loose, hermes('{"name": "move", "arguments": {"x": 100}}'))).toBe(true);
   });
 });
@@ -96,7 +95,7 @@ describe("freeReplyRule()", () => {
 test("the tools of a request share one budget of states", () => {
   const long = { type: "object", properties: { a: { type: "string", pattern: "a", maxLength: 80 } } };
   const tools = (strict: boolean) => Array.from({ length: 12 }, (_, i) => tool(`t${i}`, long, strict || undefined));
-  const rule = (strict: boolean) => freeReplyRule({ tools: tools(strict) }, { reasoning: "none", format: "hermes" });
+  const rule = (strict: boolean) => freeReplyRules({ tools: tools(strict) }, "hermes")("none");
   expect(() => rule(true)).toThrow(/more than 10000 states/);
   const call = (name: string) => `<tool_call>{"name": "${name}", "arguments": {"a": "x"}}</tool_call>`;
   expect(["t0", "t11"].map((name) => accepts(rule(false), call(name)))).toEqual([false, true]);
@@ -117,6 +116,22 @@ test.each([
   ["tool_choice none, which leaves no tools", { toolChoice: "none" as const }, true],
 ])("%s is not constrained", (_, demand, constrains) => {
   expect(allowedFor(CHATML, demand, constrains).allowed).toBeUndefined();
+});
+
+test("32 sets of tools keep their constraints, whatever reasoning their prompts leave", () => {
+  const tokenizer = chatTokenizer(THINKING);
+  const sampling = { params: {}, stop: [], n: 1, logprobs: false, stream: false, includeUsage: false };
+  const ofSet = (i: number) =>
+    demandsOf({ ...sampling, returnTokenIds: false, tools: [tool(`t${i}`, POINT)] } as never, {
+      tokenizer,
+      isConstrainable: true,
+      constrainsFreeCalls: true,
+    });
+  const both = (i: number) => ["go", "go<think>\n"].map((prompt) => ofSet(i).drawOf(prompt).allowed);
+  const sets = Array.from({ length: 32 }, (_, i) => i);
+  const first = sets.map(both);
+  for (const [none, open] of first) expect(none).not.toBe(open);
+  for (const i of sets) for (const [j, allowed] of both(i).entries()) expect(allowed).toBe(first[i]![j]);
 });
 
 describe.each([

@@ -2,6 +2,7 @@
 import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { RecentCache } from "../../recent_cache.ts";
 import { Automaton, type State } from "./automaton.ts";
 import type { Rule } from "./rules.ts";
 
@@ -73,8 +74,8 @@ function sharedLength(a: Uint8Array, b: Uint8Array): number {
   return most;
 }
 
-/** Masks kept for states that come again, such as the inside of a string. */
-const MOST_MASKS = 64;
+/** Masks kept at least for states that come again, such as the inside of a string; see {@link RecentCache}. */
+const KEPT_MASKS = 32;
 
 /** Tokens that may come next. */
 interface Allowed {
@@ -88,7 +89,7 @@ export class GrammarConstraint implements TokenConstraint {
   private readonly vocabulary: Vocabulary;
   private readonly automaton: Automaton;
   private readonly ends: readonly number[];
-  private readonly masks = new Map<number, Allowed>();
+  private readonly masks = new RecentCache<number, Allowed>(KEPT_MASKS);
   private readonly allowsSilent: boolean;
   private readonly words: number;
   /** The last state where every token may come, for {@link sameAsFree}. */
@@ -146,14 +147,11 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   private allowedAt(state: State): Allowed {
-    let allowed = this.masks.get(state.id);
-    if (!allowed) {
-      allowed = this.compute(state);
+    return this.masks.get(state.id, () => {
+      const allowed = this.compute(state);
       if (allowed.isFree) this.free = state;
-      this.masks.set(state.id, allowed);
-      if (this.masks.size > MOST_MASKS) this.masks.delete(this.masks.keys().next().value as number);
-    }
-    return allowed;
+      return allowed;
+    });
   }
 
   /**

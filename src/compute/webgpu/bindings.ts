@@ -1,6 +1,7 @@
 /** Bind groups, kept between submits, and the params of a submit in one uniform buffer. */
+
+import { RecentCache } from "../../recent_cache.ts";
 import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
-import { RecentCache } from "./recent_cache.ts";
 import type { GpuBindGroup, GpuBuffer, GpuDevice } from "./types.ts";
 
 /** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
@@ -10,7 +11,7 @@ const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 
 export class Bindings {
   private readonly gpuDevice: GpuDevice;
-  private readonly groups = new RecentCache<GpuBindGroup>(BIND_GROUPS);
+  private readonly groups = new RecentCache<string, GpuBindGroup>(BIND_GROUPS);
   private arena: GpuBuffer | undefined;
 
   constructor(gpuDevice: GpuDevice) {

@@ -1,20 +1,22 @@
 /**
  * A cache of recently used values in two generations: when the younger is full, it replaces the older. A value used
- * again within `size` other values is found; at most twice `size` values are held.
+ * again within `size` other values is found; at most twice `size` values are held. Values are never undefined.
  */
-export class RecentCache<V> {
+export class RecentCache<K, V extends NonNullable<unknown> | null> {
   private readonly size: number;
-  private younger = new Map<string, V>();
-  private older = new Map<string, V>();
+  private younger = new Map<K, V>();
+  private older = new Map<K, V>();
 
   constructor(size: number) {
     this.size = size;
   }
 
-  get(key: string, make: () => V): V {
+  /** @throws what `make` throws; nothing is kept then */
+  get(key: K, make: () => V): V {
     const known = this.younger.get(key);
     if (known !== undefined) return known;
-    const value = this.older.get(key) ?? make();
+    const old = this.older.get(key);
+    const value = old === undefined ? make() : old;
     if (this.younger.size >= this.size) [this.older, this.younger] = [this.younger, new Map()];
     this.younger.set(key, value);
     return value;
