@@ -130,13 +130,17 @@ export class Automaton {
   }
 }
 
-/** The class of each byte, refined set by set: at most 256 classes. */
-function tellApart(sets: readonly ByteSet[]): Uint8Array {
+/**
+ * The class of each byte by several tables: bytes of one class have the same number in every table. Refined table by table, so
+ * that the number of classes never exceeds 256.
+ * @param tables 256 numbers each, below 256: sets of bytes, or classes
+ */
+export function tellApart(tables: readonly Uint8Array[]): Uint8Array {
   const classes = new Uint8Array(256);
-  for (const set of sets) {
+  for (const table of tables) {
     const numbers = new Map<number, number>();
     for (let byte = 0; byte < 256; byte++) {
-      const mark = classes[byte]! * 2 + set[byte]!;
+      const mark = classes[byte]! * 256 + table[byte]!;
       const number = numbers.get(mark) ?? numbers.size;
       numbers.set(mark, number);
       classes[byte] = number;

@@ -155,6 +155,8 @@ export function arrayRule(fields: Fields, at: { path: string; schemas: Schemas }
   const { least = 0, most = Number.POSITIVE_INFINITY } = limitsOf({ minItems, maxItems }, path);
   // Before 2020-12 a list of items was what prefixItems is now.
   const isOld = Array.isArray(items);
+  if (isOld && prefixItems !== undefined)
+    throw refused(`${path}.prefixItems`, "it is not supported beside a list of items", prefixItems);
   const first = isOld ? items : prefixItems === undefined ? [] : listOf(prefixItems, `${path}.prefixItems`);
   const rest = (isOld ? additionalItems : items) ?? unevaluatedItems;
   if (uniqueItems === true && most > 1) return setRule(rest, { least, most, isTuple: first.length > 0, ...at });

@@ -3,7 +3,7 @@
  * states. The result keeps only states from which a text ends, so that it has no dead ends.
  */
 import { ConfigError } from "../../errors.ts";
-import { Automaton, type State } from "./automaton.ts";
+import { Automaton, type State, tellApart } from "./automaton.ts";
 import { type ByteSet, Rule, type Sequence } from "./rules.ts";
 
 /** States of intersections that one schema, or all tools of a request, may have: less than a second of work. */
@@ -87,13 +87,12 @@ class Walk {
 
   private visit(states: States): Node {
     const next = new Map<number, ByteSet>();
-    /** By the classes of a byte in each grammar: bytes of the same ones lead to the same place. */
+    // Bytes of the same class in each grammar lead to the same place.
+    const classes = tellApart(states.flatMap((state) => (state ? [state.classes] : [])));
     const known = new Map<number, number>();
     for (let byte = 0; byte < 256; byte++) {
-      let classes = 0;
-      for (const state of states) classes = classes * 256 + (state ? state.classes[byte]! : 0);
-      const to = known.get(classes) ?? this.after(states, byte);
-      known.set(classes, to);
+      const to = known.get(classes[byte]!) ?? this.after(states, byte);
+      known.set(classes[byte]!, to);
       if (to < 0) continue;
       const bytes = next.get(to) ?? new Uint8Array(256);
       bytes[byte] = 1;

@@ -1,5 +1,5 @@
 /** Schemas that hold together: the parts of `allOf`, and what stands beside them. */
-import { type Fields, isOfType, isSilent, refused } from "./keywords.ts";
+import { type Fields, isOfType, isSilent, refused, valuesOf } from "./keywords.ts";
 
 type Join = (one: unknown, other: unknown) => unknown;
 
@@ -34,10 +34,26 @@ const JOINS: Readonly<Record<string, Join>> = {
   anyOf: pairs,
 };
 
+/**
+ * A part of `allOf` as it stands alone: its unevaluated properties and items are those that it does not know itself, whatever
+ * the other parts name.
+ */
+export function asPart(fields: Fields): Fields {
+  const { unevaluatedProperties, unevaluatedItems, ...others } = fields;
+  const isTuple = Array.isArray(fields.items);
+  const items = isTuple ? "additionalItems" : "items";
+  return {
+    ...(unevaluatedProperties !== undefined && { additionalProperties: unevaluatedProperties }),
+    ...(unevaluatedItems !== undefined && { [items]: unevaluatedItems }),
+    ...others,
+  };
+}
+
 /** @throws {ConfigError} naming the keyword of which two parts say what cannot be kept together */
-export function merged(one: Fields, other: Fields, path: string): Fields {
-  checkClosed(one, other, path);
-  checkClosed(other, one, path);
+export function merged(first: Fields, second: Fields, path: string): Fields {
+  checkClosed(first, second, path);
+  checkClosed(second, first, path);
+  const [one, other] = [limitedBy(first, second), limitedBy(second, first)];
   const result: Record<string, unknown> = { ...one };
   for (const [key, value] of Object.entries(other)) {
     const own = result[key];
@@ -50,6 +66,27 @@ export function merged(one: Fields, other: Fields, path: string): Fields {
     result[key] = joined;
   }
   return result;
+}
+
+/** A part with what the other one takes from it: null, and items that only this one places. */
+function limitedBy(fields: Fields, other: Fields): Fields {
+  const { nullable, prefixItems, ...others } = fields;
+  const isShared = !Array.isArray(prefixItems) || other.prefixItems !== undefined || other.items === undefined;
+  return {
+    ...others,
+    ...(nullable !== undefined && allowsNull(other) && { nullable }),
+    ...(prefixItems !== undefined && {
+      prefixItems: isShared ? prefixItems : prefixItems.map((item: unknown) => both(item, other.items)),
+    }),
+  };
+}
+
+/** False where that does not show in the schema's own type and values. */
+function allowsNull(fields: Fields): boolean {
+  const { type, nullable, anyOf, oneOf, $ref } = fields;
+  if (anyOf !== undefined || oneOf !== undefined || $ref !== undefined) return false;
+  const isTyped = type === undefined || nullable === true || [type].flat().includes("null");
+  return isTyped && (valuesOf(fields)?.has("null") ?? true);
 }
 
 /** Numbers of the wrong type, such as `exclusiveMinimum: true`, are not compared. */
@@ -104,17 +141,29 @@ function mayShare(one: unknown, other: unknown): boolean {
   return isOf(a!, b!) && isOf(b!, a!);
 }
 
-/** A part that limits its additional properties limits those that only the other part names. */
-function checkClosed({ additionalProperties: more, properties }: Fields, other: Fields, path: string): void {
+/** A part that limits its additional properties limits those that only the other part names, or has a pattern for. */
+function checkClosed(part: Fields, other: Fields, path: string): void {
+  const { additionalProperties: more } = part;
   const isOpen = more === undefined || more === true || JSON.stringify(more) === "{}";
   if (isOpen) return;
-  const name = Object.keys((other.properties as Fields | undefined) ?? {}).find(
-    (key) => !Object.hasOwn((properties as Fields | undefined) ?? {}, key),
-  );
+  const of = (fields: Fields, key: "properties" | "patternProperties") => Object.keys((fields[key] ?? {}) as Fields);
+  const missing = (key: "properties" | "patternProperties") => {
+    const own = new Set(of(part, key));
+    return of(other, key).find((name) => !own.has(name));
+  };
+  const name = missing("properties");
   if (name !== undefined)
     throw refused(
       `${path}.additionalProperties`,
       `a part of allOf limits a property that another one names, ${name}`,
+      more,
+    );
+  // Where a part names properties, the object has no others, and a pattern adds none.
+  const pattern = of(part, "properties").length > 0 ? undefined : missing("patternProperties");
+  if (pattern !== undefined)
+    throw refused(
+      `${path}.additionalProperties`,
+      `a part of allOf limits properties for which another one has a pattern, ${pattern}`,
       more,
     );
 }

@@ -20,7 +20,7 @@ import {
   typesOf,
   valuesOf,
 } from "./keywords.ts";
-import { merged } from "./merge.ts";
+import { asPart, merged } from "./merge.ts";
 import { multiplesOf } from "./multiples.ts";
 import { numberWithin } from "./numbers.ts";
 import { choice, literal, Rule, type Sequence } from "./rules.ts";
@@ -121,9 +121,9 @@ class SchemaReader implements Schemas {
   private alternatives({ nullable, ...fields }: Fields, path: string): Sequence[] {
     if (nullable !== true) return this.withoutNull(fields, path);
     const values = valuesOf(fields);
-    // OpenAPI's null: an enum of null alone, beside any type.
+    // OpenAPI's null: an enum of null alone, beside any type. An enum without it allows none.
     if (values?.size === 1 && values.has("null")) return [[NULL_VALUE]];
-    return [...this.withoutNull(fields, path), [NULL_VALUE]];
+    return [...this.withoutNull(fields, path), ...(values?.has("null") === false ? [] : [[NULL_VALUE]])];
   }
 
   private withoutNull(fields: Fields, path: string): Sequence[] {
@@ -162,7 +162,7 @@ class SchemaReader implements Schemas {
     if (valid.length === 0) throw refused(place, "no value is valid", anyOf ?? oneOf);
     const isAlone = Object.keys(others).every(isSilent);
     // What stands beside the branches holds in each.
-    return valid.map(([branch, at]) => [this.rule(isAlone ? branch : { allOf: [others, branch] }, at)]);
+    return valid.map(([branch, at]) => [this.rule(isAlone ? branch : { ...others, allOf: [branch] }, at)]);
   }
 
   private typed(type: string, fields: Fields, path: string): Sequence {
@@ -241,16 +241,20 @@ class SchemaReader implements Schemas {
     const [only] = parts;
     // So that a reference is read once, however often allOf wraps it.
     if (parts.length === 1 && !isLimited && isReference(only)) return only;
-    return parts.reduce((sum: Fields, part, i) => merged(sum, this.resolved(part, `${path}.allOf.${i}`), path), beside);
+    return parts.reduce((sum: Fields, part, i) => {
+      const own = this.resolved(part, `${path}.allOf.${i}`);
+      return merged(sum, asPart(own), path);
+    }, beside);
   }
 
   private resolved(part: unknown, path: string): Fields {
     if (part === true) return {};
+    if (part === false) throw refused(path, "no value is valid", part);
     if (typeof part !== "object" || part === null) throw refused(path, "a schema must be an object or true", part);
     const { $ref, ...others } = part as Fields;
     return this.within(path, () => {
       if ($ref === undefined) return this.flattened(others, path);
-      return merged(others, this.resolved(this.target($ref, path), path), path);
+      return merged(others, asPart(this.resolved(this.target($ref, path), path)), path);
     });
   }
 }

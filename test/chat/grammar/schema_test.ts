@@ -1,5 +1,5 @@
 /** Texts of a schema's grammar are valid by the schema, as Ajv judges, whatever tokens are drawn. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { Automaton, type State } from "../../../src/chat/grammar/automaton.ts";
 import { ANY_OBJECT } from "../../../src/chat/grammar/json.ts";
 import { bytes, choice, literal, Rule, textUntil } from "../../../src/chat/grammar/rules.ts";
@@ -263,6 +263,59 @@ describe("schemaRule()", () => {
       ['{"next": 1}'],
     ],
     [
+      "nine patterns at once, of which the last tells bytes apart",
+      {
+        allOf: Array.from({ length: 9 }, (_, i) => ({
+          type: "string",
+          pattern: i < 8 ? `^[a-z]{0,${i + 9}}$` : "^[ab]+$",
+        })),
+      },
+      ['"a"', '"abba"'],
+      ['"c"', '"ac"', '""', '"A"'],
+    ],
+    [
+      "items that one part names and another one limits",
+      { allOf: [{ type: "array", prefixItems: [{}] }, { items: { type: "integer" } }] },
+      ["[1]", "[1, 2]"],
+      ['["a"]', "[1, true]"],
+    ],
+    [
+      "a pattern of names in one part, beside the properties of a closed one",
+      {
+        allOf: [
+          { properties: { a: {}, xb: {} }, additionalProperties: false },
+          { patternProperties: { "^x": { type: "null" } } },
+        ],
+      },
+      ['{"a": 1, "xb": null}'],
+      ['{"xb": 1}', '{"xa": null}'],
+    ],
+    [
+      "unevaluated properties of all parts",
+      { unevaluatedProperties: false, allOf: [{ properties: { a: {} } }] },
+      ['{"a": 1}'],
+      ['{"b": 1}'],
+    ],
+    [
+      "unevaluated properties beside branches",
+      { anyOf: [{ properties: { a: {} }, required: ["a"] }, { properties: { b: {} } }], unevaluatedProperties: false },
+      ['{"a": 1}', '{"b": 1}', "{}"],
+      ['{"c": 1}'],
+    ],
+    [
+      "null that one part alone allows",
+      { allOf: [{ type: "integer", nullable: true }, { type: "integer" }] },
+      ["1"],
+      ["null"],
+    ],
+    [
+      "null that both parts allow",
+      { allOf: [{ type: "integer", nullable: true }, { minimum: 2 }] },
+      ["2", "null"],
+      ["1"],
+    ],
+    ["null beside an enumeration without it", { type: "integer", nullable: true, enum: [1] }, ["1"], ["null"]],
+    [
       "properties without unevaluated ones",
       { properties: { a: {} }, unevaluatedProperties: false, "x-note": 1 },
       ['{"a": 1}'],
@@ -299,6 +352,32 @@ describe("schemaRule()", () => {
       "schema.additionalProperties",
       /limits a property that another one names, a/,
     ],
+    [
+      { allOf: [{ additionalProperties: false }, { patternProperties: { "^x": {} } }] },
+      "schema.additionalProperties",
+      /limits properties for which another one has a pattern, \^x/,
+    ],
+    [
+      {
+        patternProperties: { "^x": {} },
+        allOf: [{ $ref: "#/$defs/closed" }],
+        $defs: { closed: { additionalProperties: { type: "null" } } },
+      },
+      "schema.additionalProperties",
+      /another one has a pattern/,
+    ],
+    [
+      { allOf: [{ properties: { a: {} }, unevaluatedProperties: false }, { properties: { b: {} } }] },
+      "schema.additionalProperties",
+      /limits a property that another one names, b/,
+    ],
+    [
+      { allOf: [{ prefixItems: [{}] }, { unevaluatedItems: false, type: "array" }] },
+      expect.stringMatching(/prefixItems/) as never,
+      /no value is valid/,
+    ],
+    [{ prefixItems: [{}], items: [{}] }, "schema.prefixItems", /beside a list of items/],
+    [{ oneOf: [{ type: "string", nullable: true }, { type: "null" }] }, "schema.oneOf", /must differ/],
     [7, "schema", /must be an object/],
     [{ anyOf: [true], oneOf: [{ type: "string" }] }, "schema.oneOf", /together with anyOf/],
     [{ const: 1, enum: [2] }, "schema.enum", /together with const/],
@@ -379,6 +458,23 @@ describe("GrammarConstraint", () => {
     expect(() => state.advance(tokenizer.encode("x", { addSpecialTokens: false })[0]!)).toThrow(
       /its constraint forbids/,
     );
+  });
+
+  test("a mask that is asked for again and again is computed once, whatever states come between", () => {
+    const tokenizer = byteTokenizer();
+    const constraint = new GrammarConstraint(choice(literal("a".repeat(200))), tokenizer);
+    const [start, other] = [constraint.start(), constraint.start()];
+    const mask = new Uint32Array(Math.ceil(tokenizer.vocabSize / 32));
+    start.fill(mask);
+    const steps = vi.spyOn(Automaton.prototype, "step");
+    for (let i = 0; i < 150; i++) {
+      other.advance(97);
+      other.fill(mask);
+      steps.mockClear();
+      start.fill(mask);
+      expect(steps).not.toHaveBeenCalled();
+    }
+    steps.mockRestore();
   });
 
   test("two sequences of one constraint do not disturb each other", () => {
