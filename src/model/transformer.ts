@@ -75,6 +75,8 @@ export class Transformer {
   readonly attention: AttentionKernels;
   /** Most tokens in a pass: attention binds q, k and v of all of them. The wider MLP and head run in parts. */
   readonly passLength: number;
+  /** Most targets in a pass: one binding covers a value of each. */
+  readonly passTargets: number;
   /** Longest sequence: the model's context, or the length of a pass where that is less. */
   readonly contextLength: number;
 
@@ -90,6 +92,7 @@ export class Transformer {
     });
     const widest = Math.max(config.hiddenSize, this.qkvWidth);
     this.passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
+    this.passTargets = Math.floor(device.info.limits.maxBindingBytes / 4);
     this.contextLength = Math.min(config.contextLength, this.passLength);
     this.layers = layersOf(config);
     this.ropes = new RopeTables(device, { ...config, contextLength: this.contextLength });

@@ -153,7 +153,7 @@ export class BatchSampler {
     await this.model.device.submit();
     const offsets = promptOffsets(prompts);
     for (let from = 0; from < prompts.length; ) {
-      const { to } = nextPass(offsets, { from, most: this.size.tokens });
+      const { to } = nextPass(from, [{ offsets, most: this.size.tokens }]);
       const tokens = offsets[to]! - offsets[from]!;
       try {
         await this.prefillPass(run, { prompts: prompts.slice(from, to), keepsHidden });

@@ -1,6 +1,7 @@
 /**
  * The output end of a pass, forward and backward: selected rows of the hidden states, the final norm, logits in windows
- * that fit one binding, log-probabilities and entropies. Only the targets' rows are multiplied by the output matrix.
+ * that fit one binding, log-probabilities and entropies. Only the targets' positions are multiplied by the output matrix,
+ * each once: several targets of a position share its logits.
  */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
@@ -13,25 +14,30 @@ import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import type { GradientSink } from "./gradient_sink.ts";
-import type { Targets } from "./targets.ts";
+import { LogitCopies, type TargetLogits } from "./logit_copies.ts";
+import { groupTargets, type TargetGroups, type Targets } from "./targets.ts";
 
 export class HeadPass {
   readonly logprobs: Buffer;
   readonly entropies: Buffer;
+  /** Targets, R. */
   readonly count: number;
   private readonly model: Transformer;
   private readonly kernels: LogprobKernels;
   private readonly weights: Weights;
   private readonly scratch: Scratch;
   private readonly temperature: number;
-  private readonly targets: Targets;
+  private readonly groups: TargetGroups;
   private readonly targetBuffer: Buffer;
   private readonly hiddenRows: Buffer;
   private readonly normed: Buffer;
   private readonly inverse: Buffer;
   private readonly logSumExps: Buffer;
   private readonly logits: Buffer;
+  /** Of the positions, P. */
   private readonly windows: readonly RowRun[];
+  /** Absent where each position has one target. */
+  private readonly copies: LogitCopies | undefined;
 
   /** Frees `state.hidden` as soon as its rows are gathered. */
   constructor(
@@ -45,29 +51,41 @@ export class HeadPass {
     this.weights = weights;
     this.scratch = scratch;
     this.temperature = of.temperature;
-    this.targets = targets;
+    this.groups = groupTargets(targets.positions);
     this.count = targets.positions.length;
     this.targetBuffer = scratch.upload(targets.tokens, "targets");
-    this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: targets.positions, scratch });
+    this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: this.groups.rows, scratch });
     scratch.free(of.state.hidden);
-    const norm = model.norms.rows(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.count, scratch });
+    const norm = model.norms.rows(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.rows, scratch });
     this.normed = norm.normed;
     this.inverse = norm.inverse;
     this.logprobs = scratch.floats(this.count, "logprobs");
     this.entropies = scratch.floats(this.count, "entropies");
     this.logSumExps = scratch.floats(this.count, "log-sum-exps");
-    this.windows = logitWindows(model, this.count);
+    this.windows = logitWindows(model, this.rows);
     this.logits = scratch.floats((this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize), "logits");
+    if (this.rows < this.count) this.copies = new LogitCopies(model, { groups: this.groups, scratch });
     for (const window of this.windows) this.forward(window);
+  }
+
+  /** Positions with targets, P. */
+  private get rows(): number {
+    return this.groups.rows.length;
   }
 
   private forward(window: RowRun): void {
     this.project(window);
-    const { targetBuffer: targets, logprobs, entropies, logSumExps, logits } = this;
-    this.model.device.dispatch(this.kernels.forward, {
-      buffers: { logits, targets, logprobs, entropies, logSumExps },
-      params: this.params(window),
-    });
+    const { targetBuffer: targets, logprobs, entropies, logSumExps } = this;
+    for (const part of this.targetLogits(window))
+      this.model.device.dispatch(this.kernels.forward, {
+        buffers: { logits: part.logits, targets, logprobs, entropies, logSumExps },
+        params: this.params(part),
+      });
+  }
+
+  /** The logits of a window with a row per target: those of the window, or copies of its rows. */
+  private targetLogits(window: RowRun): Iterable<TargetLogits> {
+    return this.copies?.of(window, this.logits) ?? [{ ...window, logits: this.logits }];
   }
 
   private project(window: RowRun): void {
@@ -98,7 +116,7 @@ export class HeadPass {
     const { hiddenSize: C } = model.config;
     const pass = new BackwardPass(model);
     const entropyGrads = grads.entropies ?? this.zeros(this.count);
-    const normedGrad = scratch.floats(this.count * C, "gradient");
+    const normedGrad = scratch.floats(this.rows * C, "gradient");
     for (const window of this.windows) {
       // The logits of a single window are still in the buffer; several windows overwrite each other.
       if (this.windows.length > 1) this.project(window);
@@ -110,10 +128,11 @@ export class HeadPass {
       });
     }
     scratch.free(this.logits, this.normed, this.logSumExps, this.targetBuffer);
-    const rowsGrad = scratch.floats(this.count * C, "gradient");
+    this.copies?.release();
+    const rowsGrad = scratch.floats(this.rows * C, "gradient");
     pass.normBackward(weights, {
       name: FINAL_NORM,
-      layout: plainRows(this.count, C),
+      layout: plainRows(this.rows, C),
       x: this.hiddenRows,
       inverse: this.inverse,
       yGrad: normedGrad,
@@ -124,7 +143,7 @@ export class HeadPass {
     });
     scratch.free(this.hiddenRows, this.inverse, normedGrad);
     const hiddenGrad = this.zeros(to.tokens * C);
-    pass.scatterRows(rowsGrad, { table: hiddenGrad, rowCount: to.tokens, groups: groupsOf(this.targets.positions) });
+    pass.scatterRows(rowsGrad, { table: hiddenGrad, rowCount: to.tokens, groups: ownRows(this.groups) });
     scratch.free(rowsGrad);
     return hiddenGrad;
   }
@@ -133,23 +152,28 @@ export class HeadPass {
     window: RowRun,
     at: { logprobs: Buffer; entropies: Buffer; normedGrad: Buffer; sink: GradientSink },
   ): void {
-    const { model, logits, targetBuffer: targets, entropies, logSumExps } = this;
+    const { model, targetBuffer: targets, entropies, logSumExps } = this;
     const { hiddenSize: C } = model.config;
     const stride = logitStride(model.config.vocabSize);
-    model.device.dispatch(this.kernels.backward, {
-      buffers: {
-        logits,
-        targets,
-        logSumExps,
-        entropies,
-        logprobGrads: at.logprobs,
-        entropyGrads: at.entropies,
-      },
-      params: this.params(window),
-    });
+    this.copies?.clear();
+    for (const part of this.targetLogits(window)) {
+      model.device.dispatch(this.kernels.backward, {
+        buffers: {
+          logits: part.logits,
+          targets,
+          logSumExps,
+          entropies,
+          logprobGrads: at.logprobs,
+          entropyGrads: at.entropies,
+        },
+        params: this.params(part),
+      });
+      this.copies?.addGradients(part, window);
+    }
+    const dy = this.copies?.gradients ?? this.logits;
     const m = window.rows;
-    at.sink.matrix(model.head, { dy: logits, x: rowsOf(this.normed, window, C), m, stride });
-    this.weights.applyBackward(model.head, { dy: logits, dx: rowsOf(at.normedGrad, window, C), m, stride });
+    at.sink.matrix(model.head, { dy, x: rowsOf(this.normed, window, C), m, stride });
+    this.weights.applyBackward(model.head, { dy, dx: rowsOf(at.normedGrad, window, C), m, stride });
   }
 
   private zeros(length: number): Buffer {
@@ -159,11 +183,8 @@ export class HeadPass {
   }
 }
 
-/** Targets by their positions: group g is row rows[g] with the targets positions[offsets[g] .. offsets[g+1]]. */
-function groupsOf(targetPositions: Uint32Array): { rows: Uint32Array; offsets: Uint32Array; positions: Uint32Array } {
-  const positions = targetPositions.map((_, r) => r);
-  const starts = positions.filter((r) => targetPositions[r] !== targetPositions[r - 1]);
-  const offsets = new Uint32Array(starts.length + 1).fill(targetPositions.length);
-  offsets.set(starts);
-  return { rows: starts.map((r) => targetPositions[r]!), offsets, positions };
+/** Each position's row of a gradient [P, C], as the groups of a scatter. */
+function ownRows({ rows }: TargetGroups) {
+  const positions = rows.map((_, p) => p);
+  return { rows, offsets: Uint32Array.from({ length: rows.length + 1 }, (_, p) => p), positions };
 }

@@ -33,6 +33,7 @@ export class PassSize {
   /** Whether layers run again before their backward. */
   recomputes: boolean;
   private refused: OutOfMemoryError | undefined;
+  private isOfOneBatch = false;
 
   constructor({ passLength }: Pick<Transformer, "passLength">, options: PassOptions) {
     this.tokens = Math.min(options.maxTokensPerPass ?? DEFAULT_PASS_TOKENS, passLength);
@@ -50,17 +51,26 @@ export class PassSize {
     this.refused = error;
   }
 
+  /** A size to reduce for one batch: this one, if it is that already, or a copy. */
+  ofOneBatch(): PassSize {
+    if (this.isOfOneBatch) return this;
+    const own = new PassSize({ passLength: this.tokens }, { maxTokensPerPass: this.tokens });
+    own.recomputes = this.recomputes;
+    own.isOfOneBatch = true;
+    return own;
+  }
+
   /** What was reduced since the last call, for people; undefined where nothing was. */
   takeWarning(): string | undefined {
     const error = this.refused;
     if (!error) return undefined;
     this.refused = undefined;
     const more = this.recomputes ? " and keep only the input of each layer" : "";
+    const what = `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}), and the pass was repeated.`;
+    if (this.isOfOneBatch)
+      return `${what} The passes of this batch, which has more targets than tokens, hold at most ${this.tokens} tokens${more}`;
     const settings = `training.max_tokens_per_pass=${this.tokens}${this.recomputes ? " training.gradient_checkpointing=true" : ""}`;
-    return (
-      `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}), and the pass was repeated. From now on passes ` +
-      `hold at most ${this.tokens} tokens${more}; to start like that, set ${settings}`
-    );
+    return `${what} From now on passes hold at most ${this.tokens} tokens${more}; to start like that, set ${settings}`;
   }
 }
 

@@ -105,7 +105,9 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     options: TrainingPass<L>,
   ): Promise<TrainedPass<L>[]> {
-    return this.inParts(rows, { weights, work: "train on" }, (part) => this.trainPart(weights, part, options));
+    return this.inParts(rows, { weights, work: "train on" }, (part, { recomputes }) =>
+      this.trainPart(weights, part, { ...options, recomputes }),
+    );
   }
 
   /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
@@ -130,34 +132,38 @@ export class Passes {
   private async inParts<R>(
     rows: PackedTokens & TargetChoice,
     of: { weights: Weights; work: RefusedPass["work"] },
-    run: (part: Part) => Promise<R>,
+    run: (part: Part, size: PassSize) => Promise<R>,
   ): Promise<R[]> {
     checkRows(this.transformer, rows);
+    const targets = { offsets: targetOffsetsOf(rows), most: this.transformer.passTargets };
+    let { size } = this;
     // Work that others rely on runs before, because a refused pass forgets what was recorded.
     of.weights.prepare();
     this.transformer.ropes.reserve(longestSequence(rows.offsets));
     await this.device.submit();
     const results: R[] = [];
     for (let from = 0; from + 1 < rows.offsets.length; ) {
-      const sequences = nextPass(rows.offsets, { from, most: this.size.tokens });
+      const sequences = nextPass(from, [{ offsets: rows.offsets, most: size.tokens }, targets]);
       const part = partOf(rows, sequences);
       from = sequences.to;
       if (part.targets.positions.length === 0) continue;
       try {
-        results.push(await run(part));
-        this.tell();
+        results.push(await run(part, size));
+        this.tell(size);
       } catch (error) {
         if (!(error instanceof OutOfMemoryError)) throw error;
-        const size = { tokens: part.rows.tokens.length, sequences: sequences.to - sequences.from };
-        this.size.reduce(error, { ...size, work: of.work });
+        const tokens = part.rows.tokens.length;
+        // What such rows take says nothing about the passes of other rows.
+        if (part.targets.positions.length > tokens) size = size.ofOneBatch();
+        size.reduce(error, { tokens, sequences: sequences.to - sequences.from, work: of.work });
         from = sequences.from;
       }
     }
     return results;
   }
 
-  private tell(): void {
-    const warning = this.size.takeWarning();
+  private tell(size: PassSize): void {
+    const warning = size.takeWarning();
     if (warning !== undefined) this.warn(warning);
   }
 
@@ -181,7 +187,7 @@ export class Passes {
   private async trainPart<L extends PassLoss>(
     weights: Weights,
     part: Part,
-    of: TrainingPass<L>,
+    of: TrainingPass<L> & { readonly recomputes: boolean },
   ): Promise<TrainedPass<L>> {
     const { transformer, device } = this;
     const { targets, offsets, sequences } = part;
@@ -191,7 +197,7 @@ export class Passes {
     let loss: L | undefined;
     try {
       const input = packInput(scratch, part.rows);
-      const keep = this.size.recomputes ? "inputs" : "activations";
+      const keep = of.recomputes ? "inputs" : "activations";
       const state = transformer.forward(weights, { input, scratch, keep });
       const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
       const recorded = of.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
@@ -210,6 +216,11 @@ export class Passes {
       scratch.release();
     }
   }
+}
+
+/** Where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
+function targetOffsetsOf(rows: PackedTokens & TargetChoice): Uint32Array {
+  return ("targets" in rows && rows.targetOffsets) || rows.offsets;
 }
 
 function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange): Part {

@@ -18,22 +18,45 @@ export type TargetChoice =
   | { readonly mask: Uint32Array }
   | { readonly targets: Uint32Array; readonly targetOffsets?: Uint32Array | undefined };
 
+/** Targets by position: position rows[p] has the targets [offsets[p], offsets[p+1]). */
+export interface TargetGroups {
+  /** Distinct, ascending, [P]. */
+  readonly rows: Uint32Array;
+  /** [P+1]. */
+  readonly offsets: Uint32Array;
+}
+
+/** @param positions of {@link Targets} */
+export function groupTargets(positions: Uint32Array): TargetGroups {
+  const starts = positions.map((_, r) => r).filter((r) => positions[r] !== positions[r - 1]);
+  const offsets = new Uint32Array(starts.length + 1).fill(positions.length);
+  offsets.set(starts);
+  return { rows: starts.map((r) => positions[r]!), offsets };
+}
+
 /** Sequences [from, to). */
 export interface SequenceRange {
   readonly from: number;
   readonly to: number;
 }
 
-/** The whole sequences from `from` on with at most `most` tokens together, or one longer sequence. */
-export function nextPass(offsets: Uint32Array, { from, most }: { from: number; most: number }): SequenceRange {
+/** Most of something that sequences have in a pass, and where each sequence's begin, [N+1]. */
+export interface PassLimit {
+  readonly offsets: Uint32Array;
+  readonly most: number;
+}
+
+/** The whole sequences from `from` on that are within every limit together, or one sequence beyond them. */
+export function nextPass(from: number, limits: readonly [PassLimit, ...PassLimit[]]): SequenceRange {
+  const count = limits[0].offsets.length - 1;
   let to = from + 1;
-  while (to + 1 < offsets.length && offsets[to + 1]! - offsets[from]! <= most) to++;
+  while (to < count && limits.every(({ offsets, most }) => offsets[to + 1]! - offsets[from]! <= most)) to++;
   return { from, to };
 }
 
 /**
- * @throws ConfigError for a token or target outside the vocabulary, a sequence beyond the context, or a mask or targets that
- * are not one per token, or as many as `targetOffsets` says.
+ * @throws ConfigError for a token or target outside the vocabulary, a sequence beyond the context or with more targets than
+ * a pass takes, or a mask or targets that are not one per token, or as many as `targetOffsets` says.
  */
 export function checkRows(
   model: Transformer,
@@ -54,6 +77,7 @@ export function checkRows(
       `Cannot run sequence ${i}: it is longer than the model's context of ${model.context} (${length}).`,
     );
   }
+  checkTargetCounts(model, rows.targetOffsets ?? new Uint32Array());
   for (const [what, ids] of [
     ["token", tokens],
     ["target", targets],
@@ -61,6 +85,16 @@ export function checkRows(
     const outside = ids?.findIndex((id) => id >= vocabSize) ?? -1;
     if (ids && outside >= 0)
       throw new ConfigError(`Cannot run ${what} ${outside}: ids must lie in [0, ${vocabSize}) (${ids[outside]}).`);
+  }
+}
+
+function checkTargetCounts({ passTargets }: Transformer, offsets: Uint32Array): void {
+  for (let i = 0; i + 1 < offsets.length; i++) {
+    const count = offsets[i + 1]! - offsets[i]!;
+    if (count <= passTargets) continue;
+    throw new ConfigError(
+      `Cannot run sequence ${i}: it has more targets than one binding of this device covers (${count} of at most ${passTargets}). Give fewer targets per position, or cut the sequence.`,
+    );
   }
 }
 

@@ -57,3 +57,15 @@ test.each(["score", "sample after"] as const)(
     expect(size.recomputes).toBe(false);
   },
 );
+
+test("of one batch is a copy, which is reduced in place of the size it comes from", () => {
+  const size = new PassSize({ passLength: 9000 }, { gradientCheckpointing: true });
+  const own = size.ofOneBatch();
+  expect(own).toMatchObject({ tokens: 8192, recomputes: true });
+  expect(own.ofOneBatch()).toBe(own);
+  own.reduce(ERROR, { tokens: 700, sequences: 2, work: "train on" });
+  expect([own.tokens, size.tokens, size.takeWarning()]).toEqual([350, 8192, undefined]);
+  expect(own.takeWarning()).toBe(
+    "the device ran out of memory (logits, 3.0 MiB), and the pass was repeated. The passes of this batch, which has more targets than tokens, hold at most 350 tokens and keep only the input of each layer",
+  );
+});

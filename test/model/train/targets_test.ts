@@ -22,7 +22,17 @@ test.each([
   [2, 6, 4],
   [3, 1, 4],
 ])("from sequence %i a pass of %i tokens ends before sequence %i", (from, most, to) => {
-  expect(nextPass(OFFSETS, { from, most })).toEqual({ from, to });
+  expect(nextPass(from, [{ offsets: OFFSETS, most }])).toEqual({ from, to });
+});
+
+test("a pass is within the limits of tokens and of targets, or one sequence beyond them", () => {
+  const targets = u32(0, 6, 6, 46, 48);
+  const ends = (most: number) =>
+    nextPass(0, [
+      { offsets: OFFSETS, most: 9 },
+      { offsets: targets, most },
+    ]).to;
+  expect([48, 47, 46, 45, 6, 5].map(ends)).toEqual([4, 3, 3, 2, 2, 1]);
 });
 
 test("a part of the rows has offsets from 0, and leaves those of the whole alone", () => {
