@@ -116,6 +116,8 @@ export interface StageContext extends StageParts {
   readonly isValidation: boolean;
   /** During validation, the number of tasks in earlier batches. Absent: 0. */
   readonly firstTask?: number;
+  /** The backend's weight version before a training step: one that the step has not changed means that nothing trained. */
+  readonly versionBefore?: number;
 }
 
 type Stage<T> = Staged<T> | Promise<Staged<T>>;

@@ -23,7 +23,7 @@ export async function trainStep(run: Run, state: LoopState): Promise<LoopState> 
   }
   const report = { metrics: { ...metrics, ...progress(context) }, episodes, groups: kept };
   await stages.log(report, toTheEnd(context));
-  return afterStep(state, { step: context.step, held, report });
+  return afterStep(state, { step: context.step, held, report, context });
 }
 
 /** A step about to run: its tasks, the context of its stages, and its metrics so far. */
@@ -37,7 +37,8 @@ export interface StartedStep {
 
 export function startStep(run: Run, state: LoopState): StartedStep {
   const { batch: tasks, epoch } = taskBatch(run, state.step);
-  const context = { ...stageContext(run, state), step: state.step + 1, epoch };
+  const versionBefore = run.backend.weightVersion;
+  const context = { ...stageContext(run, state), step: state.step + 1, epoch, versionBefore };
   const metrics: Metrics = {};
   let since = performance.now();
   const note = <T>(stage: string, { value, metrics: own }: Staged<T>): T => {

@@ -1,20 +1,23 @@
-/** Steps that train no group: why, how many in a row, and when they end the run. */
+/** Steps that train no token: why, how many in a row, and when they end the run. */
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, TrajectoryGroup } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
-import type { Held, LoopState, StepReport } from "./contract.ts";
+import type { Held, LoopState, StageContext, StepReport } from "./contract.ts";
 import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
+
+/** The weights that a step trains. Absent: an update counts as a change of them. */
+type Weights = Pick<StageContext, "backend" | "versionBefore">;
 
 /** The state after a step. A step that holds its groups back for a later one does not count as untrained. */
 export function afterStep(
   { untrained, ...before }: LoopState,
-  { step, held, report }: { step: number; held: Held; report: StepReport },
+  { step, held, report, context }: { step: number; held: Held; report: StepReport; context?: Weights },
 ): LoopState {
   const state = { ...before, step, held };
-  if (hasTrained(report)) return state;
+  if (hasTrained(report, context)) return state;
   if (held.groups.length > before.held.groups.length) return { ...state, ...(untrained && { untrained }) };
-  const why = whyUntrained(report) ?? NO_GROUP;
+  const why = whyUntrained(report, context) ?? NO_GROUP;
   return { ...state, untrained: { steps: (untrained?.steps ?? 0) + 1, why } };
 }
 
@@ -35,18 +38,29 @@ export function checkUntrained({ untrained, step }: LoopState, it: { settings: L
 }
 
 const NO_GROUP = "nothing trained: no group was left";
+const NO_TOKEN = "nothing trained: no optimiser step was taken, because no token was left to train on";
 
-/** True when any round of the step ran its update. */
-function hasTrained({ groups, metrics }: StepReport): boolean {
+/** True when any round of the step ran its update, and that changed the weights. */
+function hasTrained(report: StepReport, context: Weights | undefined): boolean {
+  return isBatch(report) && !isIdle(report, context);
+}
+
+function isBatch({ groups, metrics }: StepReport): boolean {
   return groups.length > 0 || "time/update" in metrics;
 }
 
-/** Why a step trains no group, or why its update changes nothing; undefined for any other step. */
-export function whyUntrained({ metrics, episodes, groups }: StepReport): string | undefined {
-  if (hasTrained({ metrics, episodes, groups }))
-    return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
-  const causes = [...endings(episodes), ...dropped(metrics)];
-  return causes.length > 0 ? `nothing trained: ${causes.join(", ")}` : NO_GROUP;
+/** True for updates without an optimiser step: every token is masked. */
+function isIdle({ metrics }: StepReport, { backend, versionBefore }: Partial<Weights> = {}): boolean {
+  return "time/update" in metrics && versionBefore !== undefined && backend?.weightVersion === versionBefore;
+}
+
+/** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */
+export function whyUntrained(report: StepReport, context?: Weights): string | undefined {
+  const { metrics, episodes, groups } = report;
+  if (hasTrained(report, context)) return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+  const causes = [...endings(episodes), ...cut(metrics)];
+  if (causes.length > 0) return `nothing trained: ${causes.join(", ")}`;
+  return isBatch(report) ? NO_TOKEN : NO_GROUP;
 }
 
 function isFlat(metrics: Metrics): boolean {
@@ -80,15 +94,20 @@ function endings(episodes: readonly Episode[]): string[] {
   );
 }
 
-const DROPPED: readonly (readonly [name: string, what: string])[] = [
+const CUTS: readonly (readonly [name: string, what: string])[] = [
   ["batch/groups_dropped_uniform", "groups of equal rewards dropped"],
   ["batch/groups_dropped_insufficient_trajs", "groups dropped as too small"],
   ["batch/groups_rejected", "groups rejected"],
   ["batch/groups_held", "groups held for a later step"],
   ["batch/dropped_malformed_sequences", "trajectories dropped as malformed"],
   ["batch/dropped_stale_trajectories", "trajectories dropped by training.max_off_policy_threshold"],
+  ["batch/masked_stale_tokens", "tokens masked by training.max_off_policy_threshold (batch/masked_stale_tokens)"],
+  [
+    "batch/masked_overlong_trajectories",
+    "trajectories masked by rllm.mask_truncated_samples or rllm.agent.overlong_filter (batch/masked_overlong_trajectories)",
+  ],
 ];
 
-function dropped(metrics: Metrics): string[] {
-  return DROPPED.flatMap(([name, what]) => (metrics[name]! > 0 ? [`${metrics[name]} ${what}`] : []));
+function cut(metrics: Metrics): string[] {
+  return CUTS.flatMap(([name, what]) => (metrics[name]! > 0 ? [`${metrics[name]} ${what}`] : []));
 }

@@ -320,7 +320,9 @@ describe("batch", () => {
     const reasons = ["max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns_exceeded", "timeout"];
     for (const reason of [...reasons, "env_done", "error", "unknown"] as const) {
       const groups = [rewardedGroup([1]), rewardedGroup([1], { reason: reason as "timeout" })];
-      const { value } = batch(groups, stageContext(settings));
+      const { value, metrics } = batch(groups, stageContext(settings));
+      const count = Object.keys(settings).length > 0 ? Number(masked.includes(reason)) : undefined;
+      expect(metrics["batch/masked_overlong_trajectories"], reason).toBe(count);
       expect([...value.mask], reason).toEqual(masked.includes(reason) ? [0, 1, 1, 0, 0, 0] : [0, 1, 1, 0, 1, 1]);
     }
   });

@@ -37,6 +37,23 @@ async function ended(options: Partial<TrainOptions>) {
 const waits: Rollout = () => new Promise(() => {});
 const same = singleTurn("same", () => 0.5);
 
+/** Replies without a weight version count as older than any threshold. */
+const aged: Rollout = async (task, policy) => {
+  const { weight_version: _, ...step } = await policy.complete(task.instruction);
+  return { trajectories: [{ steps: [step], reward: policy.place.rollout_index }] };
+};
+const truncated: Rollout = async (task, policy) => {
+  const step = await policy.complete(task.instruction);
+  const termination_reason = "max_response_length_exceeded";
+  return { trajectories: [{ steps: [step], reward: policy.place.rollout_index }], termination_reason };
+};
+const MASKED_SETTINGS = {
+  ...SETTINGS,
+  training: { ...SETTINGS.training, max_off_policy_threshold: 4, max_off_policy_strategy: "mask" as const },
+};
+const STALE = /nothing trained: \d+ tokens masked by .*\(batch\/masked_stale_tokens\)/;
+const BY_NAME = ["generate", "transform", "reject", "batch", "advantages", "update", "log"];
+
 describe("a run that trains no group ends with the reason", () => {
   test.each<[string, Partial<TrainOptions>, RegExp]>([
     [
@@ -75,10 +92,21 @@ describe("a run that trains no group ends with the reason", () => {
         settings: {
           ...SETTINGS,
           rejection_sample: { filter_uniform_groups: true },
-          pipeline: { stages: ["generate", "transform", "reject", "batch", "advantages", "update", "log"] },
+          pipeline: { stages: BY_NAME },
         },
       },
       /4 groups of equal rewards dropped/,
+    ],
+    ["every reply is masked as too old", { rollout: aged, settings: MASKED_SETTINGS }, STALE],
+    [
+      "every reply is masked as too old, as steps by name",
+      { rollout: aged, settings: { ...MASKED_SETTINGS, pipeline: { stages: BY_NAME } } },
+      STALE,
+    ],
+    [
+      "every trajectory is masked as truncated",
+      { rollout: truncated, settings: { ...SETTINGS, mask_truncated_samples: true } },
+      /nothing trained: 8 trajectories masked by .*\(batch\/masked_overlong_trajectories\)/,
     ],
   ])("%s", async (_, options, why) => {
     const { error, notes } = await ended(options);

@@ -64,7 +64,7 @@ export function pipelineStep(names: readonly string[], stages: Stages): Run["ste
       values = { ...values, ...note(stage.name, { value: given, metrics: measured }) };
     }
     const { held, episodes = [], groups = [] } = values;
-    return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups } });
+    return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups }, context });
   };
 }
 

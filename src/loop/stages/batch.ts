@@ -20,9 +20,9 @@ export function batch(groups: readonly TrajectoryGroup[], context: StageContext)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
   const rows = packTrajectories(groups);
-  maskByReason(rows, reasonsToMask(context.settings));
+  const overlong = maskByReason(rows, reasonsToMask(context.settings));
   const stale = maskStale(rows, context);
-  return { value: rows, metrics: { ...rowMetrics(rows), ...stale } };
+  return { value: rows, metrics: { ...rowMetrics(rows), ...overlong, ...stale } };
 }
 
 interface Place {
@@ -73,13 +73,15 @@ function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonl
 }
 
 /** Removes trajectories that ended for these reasons from the loss, not from the baseline. Changes the rows' mask. */
-function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): void {
+function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): Metrics {
+  if (reasons.length === 0) return {};
   const isMasked = rows.groups.flatMap((group) =>
     group.metadata.map((member) => reasons.includes(member.termination_reason)),
   );
   rows.trajectoryOfRow.forEach((trajectory, row) => {
     if (isMasked[trajectory]) rows.mask.fill(0, rows.offsets[row], rows.offsets[row + 1]);
   });
+  return { "batch/masked_overlong_trajectories": isMasked.filter(Boolean).length };
 }
 
 function rowMetrics(rows: PackedRows): Metrics {
