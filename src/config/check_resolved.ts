@@ -45,6 +45,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     backend: schema.backend,
     isReady: !options.allowMissing,
     more: [...VERL_RULES, ...SERVICE_RULES],
+    isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
 }

@@ -293,6 +293,19 @@ describe("published quirks and what this package does", () => {
     expect(compose(["rllm.rollout.n=1", "rllm.rejection_sample.min_trajs_per_group=1"]).warnings).toEqual([]);
   });
 
+  test("a strategy for old replies without a threshold gets a warning, also where it is the default but typed", () => {
+    const [threshold, strategy] = ["training.max_off_policy_threshold", "training.max_off_policy_strategy"];
+    const warned = (overrides: string[], texts?: Record<string, string>) =>
+      compose(overrides, texts && { texts }).warnings.map(({ message }) => message);
+    for (const value of ["mask", "drop"])
+      expect(warned([`${strategy}=${value}`])).toEqual([
+        `${strategy}=${value} has no effect: ${threshold} is null, so that no reply counts as too old. Set ${threshold}, or remove ${strategy}.`,
+      ]);
+    expect(warned([`${strategy}=mask`, `${threshold}=0`])).toEqual([]);
+    const file = (value: string) => ({ "run.yaml": `training: {max_off_policy_strategy: ${value}}\n` });
+    expect([warned([], file("mask")).length, warned([], file("drop")).length]).toEqual([1, 0]);
+  });
+
   test("4: rejection mode group exists", () => {
     expect(complaints(["rllm.rejection_sample.mode=group"])).toEqual([]);
     expect(complaints(["rllm.rejection_sample.multiplier=2"])[0]).toContain("rejection sampling is off");

@@ -42,6 +42,8 @@ describe("a rule between settings", () => {
     "rllm.data.max_prompt_length": 10,
     "rllm.data.max_response_length": 20,
     "training.max_length": 30,
+    "training.max_off_policy_threshold": null,
+    "training.max_off_policy_strategy": "drop",
     "training.resume_mode": "auto",
     "training.resume_from_path": null,
     "model.name": null,
@@ -58,6 +60,7 @@ describe("a rule between settings", () => {
 
   const multiplier = "rllm.rejection_sample.multiplier";
   const correction = "rllm.algorithm.rollout_correction";
+  const strategy = "training.max_off_policy_strategy";
   test.each<[string, Record<string, Value>, string | undefined]>([
     ["oversampling needs rejection", { [multiplier]: 2 }, multiplier],
     ["oversampling with rejection", { [multiplier]: 2, "rllm.rejection_sample.enable": true }, undefined],
@@ -86,6 +89,8 @@ describe("a rule between settings", () => {
     ["a path to resume from, unnamed", { "training.resume_mode": "resume_path" }, "training.resume_from_path"],
     ["a path to resume from", { "training.resume_mode": "resume_path", "training.resume_from_path": "x" }, undefined],
     ["a path that is not resumed from", { "training.resume_from_path": "x" }, "training.resume_from_path"],
+    ["masks of old replies without an age", { [strategy]: "mask" }, strategy],
+    ["masks of old replies", { [strategy]: "mask", "training.max_off_policy_threshold": 0 }, undefined],
     ["sequences longer than a row may be", { "training.max_length": 29 }, "training.max_length"],
   ])("%s", (_, changes, path) => {
     expect(found(changes).map((finding) => finding.path)).toEqual(path === undefined ? [] : [path]);

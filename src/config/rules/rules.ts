@@ -14,7 +14,8 @@ interface Rule {
   readonly backends: readonly BackendName[] | "all";
   /** Checked only when the configuration is about to run, not when it is shown. */
   readonly onlyReady?: boolean;
-  readonly check: (read: Read) => Finding | undefined;
+  /** @param isTyped whether the command line sets a path: files may write out every default */
+  readonly check: (read: Read, isTyped: (path: string) => boolean) => Finding | undefined;
 }
 
 const error = (path: string, message: string): Finding => ({ severity: "error", path, message });
@@ -103,6 +104,17 @@ const RULES: readonly Rule[] = [
   },
   {
     backends: ["local", "tinker"],
+    check(read, isTyped) {
+      const [threshold, path] = ["training.max_off_policy_threshold", "training.max_off_policy_strategy"];
+      if (read(threshold) !== null || (read(path) !== "mask" && !isTyped(path))) return undefined;
+      return warning(
+        path,
+        `${path}=${read(path)} has no effect: ${threshold} is null, so that no reply counts as too old. Set ${threshold}, or remove ${path}.`,
+      );
+    },
+  },
+  {
+    backends: ["local", "tinker"],
     check(read) {
       const whole = Number(read("rllm.data.max_prompt_length")) + Number(read("rllm.data.max_response_length"));
       const most = number(read("training.max_length"));
@@ -135,16 +147,20 @@ const RULES: readonly Rule[] = [
   },
 ];
 
+interface RuleOptions {
+  readonly backend: BackendName;
+  readonly isReady: boolean;
+  readonly more?: readonly Rule[];
+  readonly isTyped?: (path: string) => boolean;
+}
+
 /** Every broken rule of a resolved configuration. */
-export function checkRules(
-  tree: Tree,
-  { backend, isReady, more = [] }: { backend: BackendName; isReady: boolean; more?: readonly Rule[] },
-): Finding[] {
+export function checkRules(tree: Tree, { backend, isReady, more = [], isTyped = () => false }: RuleOptions): Finding[] {
   const read: Read = (path) => getAt(tree, path);
   return [...RULES, ...more]
     .filter((rule) => rule.backends === "all" || rule.backends.includes(backend))
     .filter((rule) => isReady || !rule.onlyReady)
-    .map((rule) => rule.check(read))
+    .map((rule) => rule.check(read, isTyped))
     .filter((finding) => finding !== undefined);
 }
 
