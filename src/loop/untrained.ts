@@ -101,6 +101,7 @@ const CUTS: readonly (readonly [name: string, what: string])[] = [
   ["batch/groups_held", "groups held for a later step"],
   ["batch/dropped_malformed_sequences", "trajectories dropped as malformed"],
   ["batch/dropped_stale_trajectories", "trajectories dropped by training.max_off_policy_threshold"],
+  ["batch/dropped_stale_held_trajectories", "held trajectories dropped by training.max_off_policy_threshold"],
   ["batch/masked_stale_tokens", "tokens masked by training.max_off_policy_threshold (batch/masked_stale_tokens)"],
   [
     "batch/masked_overlong_trajectories",

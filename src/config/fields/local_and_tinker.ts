@@ -30,7 +30,7 @@ export const MAX_UNTRAINED_STEPS = int(
 export const OFF_POLICY_FIELDS = {
   "training.max_off_policy_threshold": int(
     null,
-    "most optimiser steps between the weights that sampled a token and those that train on it; null = no limit",
+    "most optimiser steps between the weights that sampled a token and those that its training step begins with; null = no limit",
     { min: 0, loop: true },
   ),
   "training.max_off_policy_strategy": oneOf(

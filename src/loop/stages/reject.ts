@@ -7,6 +7,7 @@ import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { NOTHING_HELD } from "../state.ts";
 import { rejections } from "./hooks.ts";
+import { filterStaleHeld } from "./staleness.ts";
 
 /** Rewards with a deviation below this count as equal. */
 const UNIFORM_BELOW = 1e-8;
@@ -32,13 +33,17 @@ export const REJECTION_MODES: readonly string[] = Object.keys(MODES);
  * run's rejection function chooses, or the mode: one of rLLM's, or a registered one (see hooks.ts).
  */
 export async function reject(candidates: Candidates, context: StageContext): Promise<Staged<Accepted>> {
-  const { episodes, groups, held } = candidates;
+  const { episodes, groups } = candidates;
   const { rejection_sample: options } = context.settings;
+  const isLarge = (group: TrajectoryGroup) => group.trajectories.length >= options.min_trajs_per_group;
+  const isVaried = (group: TrajectoryGroup) => !options.filter_uniform_groups || !isUniform(group);
+  const isWhole = (group: TrajectoryGroup) => isLarge(group) && isVaried(group);
+  const { value: held, metrics: aged } = filterStaleHeld(candidates.held, { weights: context, isWhole });
   const mode = options.mode ?? (options.enable ? "episode" : "none");
   const choose = context.rejection ?? MODES[mode] ?? rejections.find(mode);
-  const large = groups.filter((group) => group.trajectories.length >= options.min_trajs_per_group);
+  const large = groups.filter(isLarge);
   if (large.length === 0 && groups.length > 0) context.warn?.(nothingLeft(groups, options));
-  const varied = options.filter_uniform_groups ? large.filter((group) => !isUniform(group)) : large;
+  const varied = large.filter(isVaried);
   const solved = countSolved(episodes, { dropped: groups.filter((group) => !large.includes(group)) });
   const input = { episodes, groups: varied, held, solvePartial: solved.partial };
   const choice = await choose(input, context.settings);
@@ -47,6 +52,7 @@ export async function reject(candidates: Candidates, context: StageContext): Pro
   const rejected = varied.filter((group) => !kept.has(group)).length;
   const metrics = {
     ...solveMetrics(solved),
+    ...aged,
     "batch/groups_before_filter": groups.length,
     "batch/groups_after_filter": varied.length - rejected,
     "batch/groups_dropped_insufficient_trajs": groups.length - large.length,
