@@ -33,6 +33,38 @@ function attempt(
   return runAttempt({ task: TASK, task_index: 0, rollout_index: 2 }, environment);
 }
 
+describe("listeners of the end", () => {
+  test("one that is added while another runs is called once", async () => {
+    const called: string[] = [];
+    await attempt({
+      rollout: (_, policy) => {
+        policy.onEnd(async () => {
+          called.push("first");
+          policy.onEnd(() => void called.push("added"));
+          await new Promise((resolve) => setTimeout(resolve));
+        });
+        policy.onEnd(() => void called.push("second"));
+        return 1;
+      },
+    });
+    expect(called.toSorted()).toEqual(["added", "first", "second"]);
+  });
+
+  test("one that fails does not keep the end from the others, and fails the attempt", async () => {
+    const called: string[] = [];
+    const settings = { workflow: { raise_on_error: false, retry_limit: 1 } };
+    const rollout: AttemptContext["rollout"] = (_, policy) => {
+      policy.onEnd(() => {
+        throw new Error("no room");
+      });
+      policy.onEnd((end) => void called.push("result" in end ? "result" : "error"));
+      return 1;
+    };
+    expect((await attempt({ settings, rollout })).metadata.error).toMatch(/no room/);
+    expect(called).toEqual(["result"]);
+  });
+});
+
 describe("outcomes", () => {
   test("a number is the reward of everything recorded", async () => {
     const episode = await attempt({

@@ -44,7 +44,7 @@ export interface AttemptPolicy {
   trajectories(): RolloutTrajectory[];
   /** Why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
   refused(): TerminationReason | undefined;
-  /** Tells the listeners of {@link Policy.onEnd}. */
+  /** Calls every listener of {@link Policy.onEnd}. @throws the first error of a listener */
   end(how: AttemptEnd): Promise<void>;
 }
 
@@ -65,7 +65,12 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
     refused: () => attempt.refused,
     async end(how) {
       attempt.ended = how;
-      for (const listener of attempt.listeners) await listener(how);
+      const failed: unknown[] = [];
+      for (const listener of attempt.listeners)
+        await Promise.resolve(how)
+          .then(listener)
+          .catch((error: unknown) => void failed.push(error));
+      if (failed.length > 0) throw failed[0];
     },
   };
 }
@@ -182,9 +187,10 @@ class Agent implements Policy, Callable {
 
   onEnd(listener: AttemptState["listeners"][number]): void {
     const { ended, listeners } = this.attempt;
-    listeners.push(listener);
+    // Not both: `end` may be calling the listeners.
+    if (ended === undefined) listeners.push(listener);
     // A rollout that nobody waits for any more, nor for what its listeners do.
-    if (ended)
+    else
       Promise.resolve(ended)
         .then(listener)
         .catch(() => {});
