@@ -10,7 +10,7 @@ const { readFile, rm, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises
 const SETTING = "rllm.async_training.episode_offload_dir";
 
 /**
- * Lists of plain values by number, one JSON file each; numbers that JSON does not have come back as they were. From the
+ * Lists of plain values by number, one JSON file each; numbers and bigints that JSON does not have come back as they were. From the
  * first list on the folder is this store's alone, because two runs number their tasks alike.
  */
 export class EpisodeStore<T> {
@@ -66,12 +66,15 @@ export class EpisodeStore<T> {
 
 const FILE = /^task_\d+\.json$/;
 const NUMBER = "$number";
+const BIGINT = "$bigint";
 
 function hideSpecial(_: string, value: unknown): unknown {
+  if (typeof value === "bigint") return { [BIGINT]: String(value) };
   return typeof value === "number" && !Number.isFinite(value) ? { [NUMBER]: String(value) } : value;
 }
 
 function showSpecial(_: string, value: unknown): unknown {
-  const isHidden = typeof value === "object" && value !== null && NUMBER in value;
-  return isHidden ? Number((value as Record<string, unknown>)[NUMBER]) : value;
+  if (typeof value !== "object" || value === null) return value;
+  if (BIGINT in value) return BigInt(String(value[BIGINT]));
+  return NUMBER in value ? Number(value[NUMBER]) : value;
 }

@@ -21,6 +21,7 @@ test("lists come back once, with the numbers that JSON does not have", async () 
     [Number.POSITIVE_INFINITY],
     null,
     "$number",
+    { task: { metadata: { seed: 2n ** 64n, sizes: [-1n] } } },
   ];
   await store.put(3, values);
   await store.put(12, []);

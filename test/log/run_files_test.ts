@@ -188,6 +188,13 @@ describe("episode files", () => {
     });
   });
 
+  test("have a bigint of the task as a text", () => {
+    const big = anEpisode({ task: { id: "t", instruction: "", metadata: { seed: 2n ** 64n } } });
+    new EpisodeFiles(dir).log(record("val", 5, [big]));
+    const [file] = json("episodes", "val_step_5_epoch_0", "batch_summary.json").episode_files;
+    expect(json("episodes", "val_step_5_epoch_0", file).task.metadata).toEqual({ seed: "18446744073709551616" });
+  });
+
   test("come with a summary of the batch", () => {
     const wrong = anEpisode({ id: "u:0", is_correct: false, trajectories: [aTrajectory(), aTrajectory()] });
     const more = anEpisode({ id: "v:0", is_correct: false, trajectories: [] });

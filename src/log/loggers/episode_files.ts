@@ -34,12 +34,16 @@ export class EpisodeFiles implements Logger {
 }
 
 function write(file: string, content: object): void {
-  writeFileSync(file, `${JSON.stringify(content, null, 2)}\n`);
+  writeFileSync(file, `${JSON.stringify(content, bigintAsText, 2)}\n`);
+}
+
+function bigintAsText(_: string, value: unknown): unknown {
+  return typeof value === "bigint" ? String(value) : value;
 }
 
 /** First characters of the hash of the task, whose keys are sorted. */
 function taskHash({ task }: Episode): string {
-  const text = JSON.stringify(sorted({ ...task.metadata, id: task.id, instruction: task.instruction }));
+  const text = JSON.stringify(sorted({ ...task.metadata, id: task.id, instruction: task.instruction }), bigintAsText);
   return createHash("sha256").update(text).digest("hex").slice(0, 8);
 }
 
