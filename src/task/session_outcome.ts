@@ -47,14 +47,16 @@ function sharedSignals([first, ...others]: RolloutResult["trajectories"]): Rollo
   return others.every(({ signals }) => JSON.stringify(signals) === text) ? first?.signals : undefined;
 }
 
-/** Distinct, also where `labelOf` gives one label twice. */
+/** Distinct, also where `labelOf` gives one label twice, or a name is what another trajectory is numbered as. */
 function labelsOf(trajectories: RolloutResult["trajectories"], { labelOf }: OutcomeOptions): string[] {
   const wanted = trajectories.map((each) => labelOf?.(each) ?? each.name ?? "");
-  const numbers = new Map<string, number>();
+  const isShared = (label: string) => wanted.indexOf(label) !== wanted.lastIndexOf(label);
+  const used = new Set(wanted.filter((label) => !isShared(label)));
   return wanted.map((label) => {
-    if (wanted.indexOf(label) === wanted.lastIndexOf(label)) return label;
-    const number = numbers.get(label) ?? 0;
-    numbers.set(label, number + 1);
+    if (!isShared(label)) return label;
+    let number = 0;
+    while (used.has(`${label}/${number}`)) number++;
+    used.add(`${label}/${number}`);
     return `${label}/${number}`;
   });
 }

@@ -313,6 +313,20 @@ describe("trajectories", () => {
     expect((await run()).trajectories).toMatchObject([{ name: "constructor", reward: 0.5 }]);
   });
 
+  test("a name that looks like another one's group is refused, because a reward could be that of either", async () => {
+    const statuses: string[] = [];
+    const { run } = start({
+      async agent({ ask }) {
+        await ask("the", { role: "solver", part: 0 });
+        statuses.push(await ask("the", { role: "solver/0" }));
+        statuses.push(await ask("the", { role: "solver", part: "0" }));
+        return Response.json({ trajectory_rewards: { "solver/0": 1 } });
+      },
+    });
+    expect((await run()).trajectories).toMatchObject([{ name: "solver", reward: 1, steps: [{}, {}] }]);
+    expect(statuses).toEqual(["400", "and"]);
+  });
+
   test("a name that is no text is refused", async () => {
     const { run } = start({
       async agent({ ask }) {
@@ -322,6 +336,21 @@ describe("trajectories", () => {
       },
     });
     expect((await run()).trajectories).toHaveLength(1);
+  });
+});
+
+describe("tasks that JSON cannot hold", () => {
+  const itself: Record<string, unknown> = {};
+  itself.again = itself;
+  test.each<[string, Record<string, unknown>, RegExp]>([
+    ["a bigint", { sizes: [1, 2n] }, /JSON cannot hold it \(task\.metadata\.sizes\.1 is a bigint\)/],
+    ["a value that contains itself", itself, /JSON cannot hold it \(Converting circular structure to JSON\)/],
+  ])("%s", async (_, metadata, message) => {
+    const { run, calls } = start({ task: { ...TASK, metadata }, agent: reporting(1) });
+    const { error } = (await run()).metadata;
+    expect(error).toMatch(/Cannot send the task sum 1\/2 to the agent http:\/\/agent\.test\/run: /);
+    expect(error).toMatch(message);
+    expect(calls).toEqual([]);
   });
 });
 

@@ -18,6 +18,11 @@ test.each<[string, RolloutResult["trajectories"], object]>([
     [agent("a", 1, step("1")), agent("b", 0.5, step("2")), agent("a", 0, step("3"))],
     { reward: null, trajectory_rewards: { "a/0": 1, b: 0.5, "a/1": 0 } },
   ],
+  [
+    "several of one name, and one with the name that they are numbered as",
+    [agent("a", 1, step("1")), agent("a/0", 0.25, step("2")), agent("a", 0.5, step("3")), agent("a/2", 0, step("4"))],
+    { reward: null, trajectory_rewards: { "a/1": 1, "a/0": 0.25, "a/3": 0.5, "a/2": 0 } },
+  ],
   ["a reward of the last step", [agent("a", null, step("1", 1), step("2", 3))], { reward: 3 }],
   ["no call", [agent("a", null)], { reward: 0 }],
   ["no trajectory", [], { reward: null }],

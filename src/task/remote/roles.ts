@@ -19,9 +19,14 @@ export interface Roles {
   close(): void;
 }
 
-/** @param options.name of calls that name no trajectory */
+/**
+ * @param options.name of calls that name no trajectory
+ * @throws {ApiError} (its engine) for a call whose label is that of another name and group
+ */
 export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
   const agents = new Map<string, Policy>();
+  /** Which name and group each label stands for. */
+  const places = new Map<string, string>();
   let isOpen = true;
   const call = async <T>(run: () => Promise<T>): Promise<T> => {
     const drawn = await run();
@@ -30,11 +35,14 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   };
   const agentOf = (request: SamplingRequest): Policy => {
     if (!isOpen) throw ended();
-    const { name, label } = placeOf(request, options);
+    const { name, group, label } = placeOf(request, options);
     const known = agents.get(label);
+    const place = JSON.stringify([name, group]);
+    if (known && places.get(label) !== place) throw clash(label, { name, group });
     if (known) return known;
     const agent = policy.agent(name);
     agents.set(label, agent);
+    places.set(label, place);
     return agent;
   };
   return {
@@ -64,7 +72,16 @@ const HEADER_KEY = "trajectory_name";
 function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {
   const named = textAt(metadata, keys.name) ?? textAt(metadata, HEADER_KEY) ?? name;
   const group = textAt(metadata, keys.group);
-  return { name: named, label: group === undefined ? named : `${named}/${group}` };
+  return { name: named, group, label: group === undefined ? named : `${named}/${group}` };
+}
+
+/** A reward by this label could be that of either trajectory. */
+function clash(label: string, { name, group }: { name: string; group: string | undefined }): ApiError {
+  const own = group === undefined ? `the name ${name} without a group` : `the group ${group} of ${name}`;
+  return new ApiError(
+    `Cannot tell the trajectory of a call: ${own} has the label ${label}, which another name and group have already. Rename one of the two in the agent.`,
+    { param: "metadata" },
+  );
 }
 
 /** @throws {ApiError} for a value that names nothing */

@@ -138,7 +138,34 @@ function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Pro
     callback_url: session.callback_url,
   };
   const headers = { "content-type": "application/json", accept: "application/json" };
-  return it.fetch(asked.url, { method: "POST", headers, body: JSON.stringify(body), redirect: "manual", signal });
+  const text = requestText(body, asked);
+  return it.fetch(asked.url, { method: "POST", headers, body: text, redirect: "manual", signal });
+}
+
+/** @throws {ConfigError} for a task that JSON cannot hold, which is no fault of the agent */
+function requestText(body: AgentRequest, { url }: Asked): string {
+  try {
+    return JSON.stringify(body);
+  } catch (cause) {
+    const path = bigintIn(body, "");
+    const what = path === undefined ? (cause as Error).message.split("\n")[0] : `${path} is a bigint`;
+    throw new ConfigError(
+      `Cannot send the task ${body.task.id} to the agent ${url}: JSON cannot hold it (${what}). Give numbers, texts, lists and objects alone; a bigint as a text.`,
+      { kind: "code" },
+      { cause },
+    );
+  }
+}
+
+/** The path of the first bigint. Undefined where there is none, and in a value that contains itself. */
+function bigintIn(value: unknown, path: string, above: readonly unknown[] = []): string | undefined {
+  if (typeof value === "bigint") return path;
+  if (typeof value !== "object" || value === null || above.includes(value)) return undefined;
+  for (const [key, each] of Object.entries(value)) {
+    const found = bigintIn(each, path === "" ? key : `${path}.${key}`, [...above, value]);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }
 
 /** Connections break off before an answer and within it. */
