@@ -3,7 +3,7 @@
 import { nearest } from "../../nearest.ts";
 import { maskText } from "../mask.ts";
 import { hasInterpolation, isTree, MANDATORY, type Value } from "../yaml/tree.ts";
-import { describeType, type Field } from "./field.ts";
+import { describeType, type Field, type FieldType } from "./field.ts";
 
 /** Names that plug-ins registered, by setting. */
 export type Registered = Readonly<Record<string, readonly string[] | undefined>>;
@@ -39,8 +39,7 @@ export function fitResolved(path: string, field: Field, value: Value, registered
     return fitText(path, field, String(value), registered);
   }
   if (typeof value === "string" && isTextList(field)) return fitResolved(path, field, [value], registered);
-  const mismatch = typeMismatch(field, value);
-  if (mismatch) return bad(mismatch);
+  if (!IS_OF_TYPE[field.type](value)) return bad(typeRule(field));
   if (typeof value === "number") {
     const outside = value < (field.min ?? -Infinity) || value > (field.max ?? Infinity) || Number.isNaN(value);
     return outside ? bad(`it takes ${describeType(field)}`) : { value };
@@ -81,25 +80,22 @@ function refuseChoice(path: string, field: Field, value: string, registered: Reg
   return `Cannot set ${path}: it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""} (${JSON.stringify(value)}).${meant}`;
 }
 
-function typeMismatch(field: Field, value: Value): string | undefined {
+const isNumber = (value: Value) => typeof value === "number";
+
+const IS_OF_TYPE: Readonly<Record<Exclude<FieldType, "any">, (value: Value) => boolean>> = {
+  int: Number.isInteger,
+  number: isNumber,
+  float: isNumber,
+  bool: (value) => typeof value === "boolean",
+  str: (value) => typeof value === "string",
+  list: Array.isArray,
+  dict: isTree,
+};
+
+function typeRule(field: Field): string {
+  if (field.type === "dict") return "it takes a mapping";
   const wanted = describeType(field);
-  switch (field.type) {
-    case "int":
-      return Number.isInteger(value) ? undefined : `it takes ${wanted}`;
-    case "number":
-    case "float":
-      return typeof value === "number" ? undefined : `it takes ${wanted}`;
-    case "bool":
-      return typeof value === "boolean" ? undefined : `it takes ${wanted}`;
-    case "str":
-      return typeof value === "string" ? undefined : `it takes ${wanted}`;
-    case "list":
-      return Array.isArray(value) ? undefined : `it takes a ${wanted}, in brackets`;
-    case "dict":
-      return isTree(value) ? undefined : "it takes a mapping";
-    default:
-      return undefined;
-  }
+  return field.type === "list" ? `it takes a ${wanted}, in brackets` : `it takes ${wanted}`;
 }
 
 function adviceOn({ type }: Field, value: Value): string {
