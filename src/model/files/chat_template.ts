@@ -10,7 +10,7 @@ import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
 import type { Node } from "./jinja/nodes.ts";
 import { textOf } from "./jinja/print.ts";
-import { type Callable, fromJson, numberIn, type Value, type Work } from "./jinja/value.ts";
+import { type Callable, fromJson, isWhole, type Value, type Work } from "./jinja/value.ts";
 
 export interface TemplateLimits {
   /** Characters of the template. */
@@ -156,16 +156,17 @@ function globals(work: Work): Map<string, Value> {
       },
     ],
     ["strftime_now", ([format]) => strftime(textOf(format ?? null, work), new Date())],
-    ["range", (args) => range(args.map(numberIn), work)],
+    ["range", (args, named) => range(args, { named, work })],
   ]);
 }
 
-function range(bounds: readonly (number | undefined)[], work: Work): number[] {
-  const [start, stop, step = 1] = bounds.length > 1 ? bounds : [0, ...bounds];
-  if (start === undefined || stop === undefined || step === 0)
-    throw new Error("range takes one to three numbers, and a step other than 0");
+function range(args: readonly Value[], it: { named: ReadonlyMap<string, Value>; work: Work }): number[] {
+  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isWhole);
+  const bounds = args.map(Number);
+  const [start = 0, stop = 0, step = 1] = bounds.length > 1 ? bounds : [0, ...bounds];
+  if (!isFit || step === 0) throw new Error("range takes one to three whole numbers, and a step other than 0");
   const length = Math.max(Math.ceil((stop - start) / step), 0);
-  work.room(length);
+  it.work.room(length);
   return Array.from({ length }, (_, i) => start + i * step);
 }
 

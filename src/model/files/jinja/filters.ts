@@ -23,6 +23,7 @@ import {
 /** `select("odd")`, `selectattr("role", "equalto", "user")` and their opposites. */
 function chosen(keep: boolean, byAttribute: boolean): Filter {
   return (value, { args, work }) => {
+    if (byAttribute && args.length === 0) throw new Error("selectattr and rejectattr take the name of an attribute");
     const [attribute, rest] = byAttribute ? [args[0]!, args.slice(1)] : [undefined, args];
     const [name, ...others] = rest;
     const test = name === undefined ? isTrue : testNamed(String(name));
@@ -36,15 +37,14 @@ function chosen(keep: boolean, byAttribute: boolean): Filter {
 const map: Filter = (value, given) => {
   const { args, named, work } = given;
   const items = itemsOf(value, work);
-  const attribute = named.get("attribute");
-  if (attribute === undefined) {
+  if (args.length > 0 || !named.has("attribute")) {
     const filter = filterOf(String(args[0]));
     return items.map((item) => filter(item, { ...given, args: args.slice(1) }));
   }
-  const fallback = named.get("default");
+  const { attribute, default: fallback } = read(given, "attribute", "default");
   return items.map((item) => {
     work.spend(1);
-    const found = attributeOf(item, attribute);
+    const found = attributeOf(item, attribute!);
     return found instanceof Undefined && fallback !== undefined ? fallback : found;
   });
 };
@@ -129,13 +129,22 @@ function decimal(value: number, places: number): number {
   return /^50*$/.test(rest) ? toEven(value * 10 ** digits) / 10 ** digits : Number(value.toFixed(digits));
 }
 
-const onText =
-  (change: (text: string) => string): Filter =>
-  (value, { work }) => {
-    const text = textOf(value, work);
-    work.room(text.length);
-    return change(text);
+/** A filter without arguments. */
+const plain =
+  (change: (value: Value, work: Work) => Value): Filter =>
+  (value, given) => {
+    read(given);
+    return change(value, given.work);
   };
+
+/** One that changes a text. */
+const onText = (change: (text: string) => string): Filter => plain((value, work) => changed(value, { change, work }));
+
+function changed(value: Value, { change, work }: { change: (text: string) => string; work: Work }): string {
+  const text = textOf(value, work);
+  work.room(text.length);
+  return change(text);
+}
 
 /** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
 const title = onText((text) =>
@@ -145,26 +154,26 @@ const title = onText((text) =>
     .join(""),
 );
 
-const length: Filter = (value, { work }) => lengthOf(value, work);
-const first: Filter = (value, { work }) => orUndefined(itemsOf(value, work)[0], "first");
-const last: Filter = (value, { work }) => orUndefined(itemsOf(value, work).at(-1), "last");
+const length = plain(lengthOf);
+const first = plain((value, work) => orUndefined(itemsOf(value, work)[0], "first"));
+const last = plain((value, work) => orUndefined(itemsOf(value, work).at(-1), "last"));
 
-const abs: Filter = (value) => {
+const abs = plain((value) => {
   const number = numberIn(value);
   if (number === undefined) throw new Error(`bad operand type for abs(): '${typeName(value)}'`);
   return value instanceof Float ? new Float(Math.abs(number)) : Math.abs(number);
-};
+});
 
-const items: Filter = (value) => {
+const items = plain((value) => {
   if (value instanceof Undefined) return [];
   if (!isDict(value)) throw new Error("items takes a dict");
   return [...value].map((pair) => new Tuple(pair));
-};
+});
 
-const reverse: Filter = (value, { work }) => {
+const reverse = plain((value, work) => {
   const reversed = [...itemsOf(value, work)].reverse();
   return typeof value === "string" ? reversed.join("") : reversed;
-};
+});
 
 const FILTERS: Readonly<Record<string, Filter>> = {
   abs,
@@ -181,7 +190,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   join,
   last,
   length,
-  list: (value, { work }) => [...itemsOf(value, work)],
+  list: plain((value, work) => [...itemsOf(value, work)]),
   lower: onText((text) => text.toLowerCase()),
   map,
   max: extreme(1),
@@ -196,15 +205,18 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   },
   reverse,
   round,
-  safe: (value) => value,
+  safe: plain((value) => value),
   select: chosen(true, false),
   selectattr: chosen(true, true),
   sort,
-  string: (value, { work }) => textOf(value, work),
+  string: plain(textOf),
   sum,
   title,
   tojson,
-  trim: (value, given) => onText((text) => strip(text, read(given, "chars").chars))(value, given),
+  trim(value, given) {
+    const { chars } = read(given, "chars");
+    return changed(value, { change: (text) => strip(text, chars), work: given.work });
+  },
   unique,
   upper: onText((text) => text.toUpperCase()),
 };
@@ -218,6 +230,7 @@ export function filterOf(name: string): Filter {
 /** `dict(mapping, key=value)`. */
 export function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work: Work): Dict {
   const [from] = args;
+  if (args.length > 1) throw new Error(`dict takes at most 1 argument (${args.length})`);
   if (from === undefined) return new Map(named);
   if (isDict(from)) return new Map<string | number, Value>([...from, ...named]);
   const pairs = itemsOf(from, work).map((pair) => itemsOf(pair, work));

@@ -68,16 +68,16 @@ export const unique: Filter = (value, given) => {
   });
 };
 
-/** The smallest or largest item, ignoring case. */
+/** The smallest or largest item, by default ignoring case. */
 export function extreme(sign: number): Filter {
-  return (value, { work }) => {
+  return (value, given) => {
+    const { case_sensitive, attribute = null } = read(given, "case_sensitive", "attribute");
+    const { work } = given;
+    const key = (item: Value) => folded(attribute === null ? item : attributeOf(item, attribute), case_sensitive);
     const items = itemsOf(value, work);
     const [first] = items;
     if (first === undefined) return new Undefined("max");
-    return items.reduce(
-      (best, item) => (sign * compare(folded(item, false), folded(best, false), work) > 0 ? item : best),
-      first,
-    );
+    return items.reduce((best, item) => (sign * compare(key(item), key(best), work) > 0 ? item : best), first);
   };
 }
 

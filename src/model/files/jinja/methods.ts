@@ -1,6 +1,18 @@
 /** Methods of Python's texts and dicts that templates call. */
 import { textOf } from "./print.ts";
-import { type Callable, type Dict, isEqual, isList, itemsOf, Tuple, typeName, type Value, type Work } from "./value.ts";
+import {
+  type Callable,
+  type Dict,
+  isDict,
+  isEqual,
+  isList,
+  itemsOf,
+  numberIn,
+  Tuple,
+  typeName,
+  type Value,
+  type Work,
+} from "./value.ts";
 
 type Method<T> = (self: T, args: readonly Value[], work: Work) => Value;
 
@@ -148,7 +160,7 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
 
 const DICT: Readonly<Record<string, Method<Dict>>> = {
   get(dict, [key, fallback = null]) {
-    const value = dict.get(keyOf(key));
+    const value = valueAt(dict, key!);
     return value === undefined ? fallback : value;
   },
   items: (dict) => [...dict].map((pair) => new Tuple(pair)),
@@ -157,18 +169,25 @@ const DICT: Readonly<Record<string, Method<Dict>>> = {
   copy: (dict) => new Map(dict),
 };
 
-/** @throws for keys that no dict here can hold. */
+/** The key of a dict that a template makes. @throws for keys that no dict here holds: other than texts and whole numbers. */
 export function keyOf(value: Value | undefined): string | number {
   if (typeof value === "string" || typeof value === "number") return value;
-  if (value === null || value === undefined || typeof value === "boolean") return String(value);
-  throw new Error(`unhashable type: '${typeName(value)}'`);
+  throw new Error(`a dict takes texts and whole numbers as keys here, not '${typeName(value ?? null)}'`);
+}
+
+/** The value under a key. True is the key 1 and 1.0 too, as in Python. @throws for a list or a dict as key */
+export function valueAt(dict: Dict, key: Value): Value | undefined {
+  if (isList(key) || isDict(key)) throw new Error(`unhashable type: '${typeName(key)}'`);
+  if (typeof key === "string") return dict.get(key);
+  const number = numberIn(key);
+  return number === undefined ? undefined : dict.get(number);
 }
 
 /** A method bound to its object; `undefined` where there is none of that name. */
 export function methodOf(self: Value, name: string, work: Work): Callable | undefined {
   const bind = <T>(table: Readonly<Record<string, Method<T>>>, it: T): Callable | undefined => {
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
-    return method && ((args, named) => method(it, [...args, ...positional(name, named)], work));
+    return method && ((args, named) => method(it, counted(name, [...args, ...positional(name, named)]), work));
   };
   if (typeof self === "string") {
     // Each call reads the whole text.
@@ -176,7 +195,29 @@ export function methodOf(self: Value, name: string, work: Work): Callable | unde
     return bind(TEXT, self);
   }
   if (self instanceof Map) return bind(DICT, self as Dict);
-  return isList(self) && name === "index" ? ([item = null]) => indexIn(self, item, work) : undefined;
+  return isList(self) && name === "index" ? (args) => indexIn(self, counted(name, args)[0]!, work) : undefined;
+}
+
+/** Arguments that a method takes here, least and most. The others take none. */
+const COUNTS: Readonly<Record<string, readonly [least: number, most: number]>> = {
+  ...Object.fromEntries(["strip", "lstrip", "rstrip"].map((name) => [name, [0, 1]] as const)),
+  ...Object.fromEntries(["split", "rsplit"].map((name) => [name, [0, 2]] as const)),
+  // Python's places to begin and end at are not among them.
+  ...Object.fromEntries(
+    "startswith endswith removeprefix removesuffix find index count partition rpartition join zfill"
+      .split(" ")
+      .map((name) => [name, [1, 1]] as const),
+  ),
+  replace: [2, 3],
+  get: [1, 2],
+};
+
+function counted(method: string, args: readonly Value[]): readonly Value[] {
+  const [least, most] = Object.hasOwn(COUNTS, method) ? COUNTS[method]! : [0, 0];
+  if (args.length >= least && args.length <= most) return args;
+  throw new Error(
+    `${method}() takes ${least === most ? least : `${least} to ${most}`} arguments here (${args.length})`,
+  );
 }
 
 /** @throws where no item of the list equals it, as in Python. */

@@ -1,5 +1,5 @@
 /** Python's operators and subscripts. */
-import { keyOf, methodOf } from "./methods.ts";
+import { methodOf, valueAt } from "./methods.ts";
 import { textOf } from "./print.ts";
 import { isIn } from "./tests.ts";
 import {
@@ -9,6 +9,7 @@ import {
   isDict,
   isEqual,
   isList,
+  isWhole,
   numberIn,
   orUndefined,
   Tuple,
@@ -88,9 +89,6 @@ function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work
   return new Tuple([...a.items, ...b.items]);
 }
 
-/** Python's ints, of which its bools are some. */
-const isWhole = (value: Value) => typeof value === "number" || typeof value === "boolean";
-
 function repeated(value: Value, times: number, work: Work): Value | undefined {
   const count = Math.max(times, 0);
   if (typeof value === "string") {
@@ -112,15 +110,12 @@ export function attribute(object: Value, name: string, work: Work): Value {
 /** `a[key]`: the value under that key or index, or a method. */
 export function subscript(object: Value, key: Value, work: Work): Value {
   if (object instanceof Undefined) throw new Error(`'${object.name}' is undefined`);
-  const own = isDict(object) && isHashable(key) ? object.get(keyOf(key)) : undefined;
+  // A list or a dict is no key of any dict: Jinja2 finds nothing there.
+  const own = isDict(object) && !isList(key) && !isDict(key) ? valueAt(object, key) : undefined;
   if (own !== undefined) return own;
   if (typeof key === "string") return attribute(object, key, work);
-  const items = typeof key === "number" ? indexed(object, work) : undefined;
+  const items = isWhole(key) ? indexed(object, work) : undefined;
   return orUndefined(items?.at(Number(key)), textOf(key, work));
-}
-
-function isHashable(key: Value): boolean {
-  return key === null || typeof key !== "object";
 }
 
 /** Items by index, with characters as Python counts them. */
@@ -139,7 +134,7 @@ export function sliced(object: Value, bounds: readonly Value[], work: Work): Val
   if (!items) throw new Error(`'${typeName(object)}' object cannot be sliced`);
   const [from, to, by] = bounds.map((bound) => {
     if (bound === null) return undefined;
-    if (typeof bound === "number") return bound;
+    if (isWhole(bound)) return Number(bound);
     throw new Error("slice indices must be integers or None");
   });
   const picked = pick(items, { from, to, step: by ?? 1 });

@@ -1,5 +1,5 @@
 /** Jinja's tests: `x is NAME`, and the names that `select` and `selectattr` take. */
-import { keyOf } from "./methods.ts";
+import { valueAt } from "./methods.ts";
 import {
   compare,
   Fields,
@@ -38,7 +38,7 @@ const remainder = (value: Value, by: Value | undefined): number => {
 /** Python's `in`. */
 export function isIn(value: Value, container: Value, work: Work): boolean {
   if (container instanceof Undefined) return false;
-  if (isDict(container)) return container.has(keyOf(value));
+  if (isDict(container)) return valueAt(container, value) !== undefined;
   if (typeof container !== "string") return itemsOf(container, work).some((item) => isEqual(item, value, work));
   if (typeof value === "string") {
     work.room(container.length);
@@ -86,8 +86,17 @@ const TESTS: Readonly<Record<string, JinjaTest>> = {
   sameas: (value, [other]) => value === other || (value instanceof Fields && value === other),
 };
 
-/** @throws for a name that is not a test here. */
+/** Tests that compare with a value. The others take no argument. */
+const COMPARING = new Set(
+  "divisibleby equalto eq == ne != gt greaterthan > ge >= lt lessthan < le <= in sameas".split(" "),
+);
+
+/** @throws for a name that is not a test here. The test throws for other arguments than its own. */
 export function testNamed(name: string): JinjaTest {
-  if (Object.hasOwn(TESTS, name)) return TESTS[name]!;
-  throw new Error(`there is no test ${name}`);
+  if (!Object.hasOwn(TESTS, name)) throw new Error(`there is no test ${name}`);
+  const count = COMPARING.has(name) ? 1 : 0;
+  return (value, args, work) => {
+    if (args.length === count) return TESTS[name]!(value, args, work);
+    throw new Error(`the test ${name} takes ${count} arguments (${args.length})`);
+  };
 }

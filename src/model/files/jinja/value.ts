@@ -103,6 +103,9 @@ export function isTrue(value: Value): boolean {
   return typeof value === "object" || typeof value === "function" || Boolean(value);
 }
 
+/** Python's ints, of which its bools are some. */
+export const isWhole = (value: Value) => typeof value === "number" || typeof value === "boolean";
+
 /** The number in an int, a float or a bool. */
 export function numberIn(value: Value): number | undefined {
   if (typeof value === "number") return value;
