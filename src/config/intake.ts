@@ -2,20 +2,13 @@
 
 import { fitValue, type Registered } from "./fields/fit.ts";
 import { ALIASES, movedInVerl, RENAMES } from "./fields/rename.ts";
+import { VERL_OF_BACKENDS } from "./fields/verl_names.ts";
 import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
 import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
-import {
-  LOCAL_INSTEAD,
-  LOCAL_SHARED,
-  TINKER_SHARED,
-  VERL_CLIP,
-  VERL_OF_BACKENDS,
-  VERL_SHARED,
-  VERL_STEPS,
-} from "./sync/tables.ts";
+import { LOCAL_INSTEAD, LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
 import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
 import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type Value } from "./yaml/tree.ts";
 

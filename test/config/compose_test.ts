@@ -55,13 +55,39 @@ describe("layers", () => {
     );
   });
 
-  test("a backend that is not built is looked at, never trained with", () => {
+  test("verl trains once its sampling engine is named", () => {
     const set = ["rllm/backend=verl"];
     expect(complaints(set)).toEqual([]);
-    expect(complaints(set, { allowMissing: false })).toContain(
-      "Cannot train on verl: this version trains on local and tinker. Choose rllm/backend=local.",
-    );
+    expect(complaints(set, { allowMissing: false }).join()).toContain("actor_rollout_ref.rollout.name is mandatory");
+    const needed = ["rollout.name=vllm", "actor.use_dynamic_bsz=true"].map((it) => `actor_rollout_ref.${it}`);
+    expect(complaints([...set, ...needed, "training.num_minibatches=1"], { allowMissing: false })).toEqual([]);
     expect(complaints([], { allowMissing: false })).toEqual([]);
+  });
+
+  test("one file serves the local backend and verl: names of the local one reach verl's tree", () => {
+    const file = {
+      "run.yaml":
+        "model: {name: m, lora_rank: 8}\n" +
+        "training: {learning_rate: 3e-5, num_minibatches: 4, gradient_checkpointing: 'true', seed: 1}\n" +
+        "rllm: {data: {train_batch_size: 32}}\n",
+    };
+    const { config } = compose(["rllm/backend=verl"], { texts: file });
+    const at = (path: string) => getAt(config, `actor_rollout_ref.${path}`);
+    expect(at("model.path")).toBe("m");
+    expect(at("model.lora_rank")).toBe(8);
+    expect(at("actor.optim.lr")).toBe(3e-5);
+    expect(at("actor.ppo_mini_batch_size")).toBe(8);
+    expect(at("model.enable_gradient_checkpointing")).toBe(true);
+    expect(compose([], { texts: file }).warnings).toEqual([]);
+  });
+
+  test("verl's own name wins over the local backend's at one level, with a warning", () => {
+    const set = ["rllm/backend=verl", "training.learning_rate=1e-5", "actor_rollout_ref.actor.optim.lr=2e-5"];
+    const { config, warnings } = compose(set);
+    expect(getAt(config, "actor_rollout_ref.actor.optim.lr")).toBe(2e-5);
+    expect(warnings.map(({ message }) => message).join()).toContain(
+      "training.learning_rate conflicts with actor_rollout_ref.actor.optim.lr; using actor_rollout_ref.actor.optim.lr=0.00002",
+    );
   });
 
   test("a secret is masked in the message about its own override", () => {
@@ -374,15 +400,14 @@ describe("published quirks and what this package does", () => {
   });
 
   test("asynchronous training refuses raise_on_error=true", () => {
-    expect(complaints(["rllm/backend=verl", "rllm.async_training.enable=true"])[0]).toContain(
-      "rllm.workflow.raise_on_error=true",
-    );
+    expect(complaints(["rllm.async_training.enable=true"])[0]).toContain("rllm.workflow.raise_on_error=true");
   });
 
   test("verl: refuses the same settings as the published unified backend", () => {
     const verl = (...set: string[]) => complaints(["rllm/backend=verl", ...set])[0];
     expect(verl("actor_rollout_ref.rollout.mode=sync")).toContain("needs actor_rollout_ref.rollout.mode=async (sync)");
-    expect(verl("algorithm.use_kl_in_reward=true")).toContain("Use rllm.algorithm.kl_beta");
+    // verl's own trainer, which computes rewards and advantages, puts it there.
+    expect(verl("algorithm.use_kl_in_reward=true")).toBeUndefined();
     expect(verl("reward.reward_model.enable=true")).toContain("rewards come from the loop's evaluator");
     expect(verl("rllm.algorithm.router_replay=R2")).toContain("megatron");
     expect(

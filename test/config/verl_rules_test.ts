@@ -43,7 +43,7 @@ describe("a rule of verl", () => {
     ["partial rollouts elsewhere", partial, `${ASYNC}.partial_rollout`, "Cannot interrupt rollouts"],
     ["partial rollouts here", { ...partial, "rllm.remote_runtime.enabled": false }, undefined],
     ["whole rollouts elsewhere", { ...partial, [`${ASYNC}.partial_rollout`]: false }, undefined],
-    ["KL in the reward", { "algorithm.use_kl_in_reward": true }, "algorithm.use_kl_in_reward"],
+    ["KL in the reward, which verl computes", { "algorithm.use_kl_in_reward": true }, undefined],
     ["a reward model", { "reward_model.enable": true }, "reward_model.enable", "Cannot use reward_model.enable=true"],
     ["a reward model of 0.9", { "reward.reward_model.enable": true }, "reward.reward_model.enable"],
     ["no reward model", { "reward_model.enable": false }, undefined],
@@ -55,7 +55,7 @@ describe("a rule of verl", () => {
       "a mini-batch above the batch",
       { [`${ACTOR}.ppo_mini_batch_size`]: 9 },
       `${ACTOR}.ppo_mini_batch_size`,
-      "ppo_mini_batch_size=9 is more than the 8 prompts",
+      "ppo_mini_batch_size=9: it is more than the 8 prompts",
     ],
     ["no mini-batch", { [`${ACTOR}.ppo_mini_batch_size`]: null }, undefined],
     [
@@ -98,9 +98,9 @@ describe("a rule of verl", () => {
 
   test("is an error where verl would stop, and a warning where it would go on", () => {
     const severity = (changes: Record<string, Value>) => found(changes)[0]?.severity;
-    expect([{ [ULYSSES]: 2 }, { "algorithm.use_kl_in_reward": true }, { [ALL]: 4 }].map(severity)).toEqual(
-      Array(3).fill("error"),
-    );
-    expect([{ [`${ACTOR}.ppo_mini_batch_size`]: 9 }, { [EACH]: null }].map(severity)).toEqual(Array(2).fill("warning"));
+    const stopping = [{ [ULYSSES]: 2 }, { "reward_model.enable": true }, { [ALL]: 4 }, { [EACH]: null }];
+    expect([...stopping, { [`${ACTOR}.ppo_mini_batch_size`]: 9 }].map(severity)).toEqual(Array(5).fill("error"));
+    const greedy = { [`${GREEDY}.do_sample`]: true, [`${GREEDY}.temperature`]: 0 };
+    expect(severity(greedy)).toBe("warning");
   });
 });

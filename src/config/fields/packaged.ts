@@ -1,5 +1,6 @@
 /** Renders the packaged YAML files from their tables. A test compares both directions. */
 
+import { CLUSTER_SECTIONS } from "./cluster.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
 import { renderFields } from "./render.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
@@ -25,8 +26,9 @@ export function packagedFiles(): Record<string, string> {
     }),
     "rllm/backend/verl.yaml": renderFields(VERL_FIELDS, {
       head:
-        "@package _global_\nThe verl backend: verl's own tree, with what the unified loop needs set differently.\n" +
+        "@package _global_\nThe verl backend: verl's own trainer on a Ray cluster; its tree, with what differs here.\n" +
         "Shared settings (rllm.* and their native names) are synchronised when the configuration is composed.",
+      sections: CLUSTER_SECTIONS,
       preamble: `\ndefaults:\n  - /verl: "${DEFAULT_VERL}"\n  - _self_`,
     }),
   };

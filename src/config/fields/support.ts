@@ -1,7 +1,7 @@
 /**
  * What each target does with each setting, from the columns `on` and `why` of its row. Without them a portable setting that
  * has a name in verl is forwarded there and to Trinity, any other acts in the loop, and a backend's own setting acts on
- * that backend. The verl column is the design: this version does not train with verl (`TRAINS`).
+ * that backend.
  */
 import { BACKEND_FIELDS } from "./backend_fields.ts";
 import { type Field, type Fields, type Status, TARGETS, type Target } from "./field.ts";
@@ -9,7 +9,7 @@ import { RLLM_FIELDS } from "./rllm.ts";
 import { VERL_NOTES } from "./verl.ts";
 
 /** The backends that this version can train with; a backend that is built is added here. */
-export const TRAINS: readonly Target[] = ["local", "tinker"];
+export const TRAINS: readonly Target[] = ["local", "tinker", "verl"];
 
 const NO_COUNTERPART = "Trinity has no such setting; config convert leaves it out and reports that";
 const VERLS_OWN = "part of verl's own tree, passed to verl unchanged";

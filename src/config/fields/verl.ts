@@ -1,9 +1,46 @@
 /**
- * The `verl` backend. `VERL_FIELDS` are the few settings that `config/rllm/backend/verl.yaml` adds or pins;
- * everything else is verl's own tree (`config/verl/<version>.yaml`), which holds the values.
+ * The `verl` backend. `VERL_FIELDS` are the settings that `config/rllm/backend/verl.yaml` adds or pins, those of the job and
+ * the task among them; everything else is verl's own tree (`config/verl/<version>.yaml`), which holds the values.
  * `VERL_NOTES` explains native settings and narrows their types where the default does not show them.
  */
-import { any, bool, type Field, int, str } from "./field.ts";
+import { CLUSTER_FIELDS } from "./cluster.ts";
+import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
+import { TASK_FIELDS } from "./local_and_tinker.ts";
+import { NAMES_OF_LOCAL } from "./verl_names.ts";
+
+/** How rows become prompts, here. */
+const DATA_FIELDS = each(
+  { on: "acts" },
+  {
+    "data.prompt_type": oneOf(
+      ["plaintext", "messages"],
+      "plaintext",
+      "how a text prompt is read: unchanged, or as one user message; verl sends both as one",
+    ),
+    "data.system_prompt": str(null, "system message of conversations that have none"),
+  },
+);
+
+/** Settings that act in this process, beside the cluster. */
+const OWN_FIELDS = each(
+  { on: "acts" },
+  {
+    "model.tokenizer": str(null, "folder with the tokenizer.json of the model, and its chat template, for agents", {
+      note: "null = the model's folder where it is on this machine. Rewards of single replies need none.",
+    }),
+    "training.num_minibatches": int(null, "optimiser steps per batch; null = as verl's ppo_mini_batch_size says", {
+      min: 1,
+    }),
+    "training.default_local_dir": str(
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
+      "checkpoints/${rllm.trainer.project_name}/${rllm.trainer.experiment_name}",
+      "folder of the run on this machine: metrics, report, the job's record",
+      { note: "trainer.default_local_dir is the folder of the checkpoints on the cluster." },
+    ),
+    ...TASK_FIELDS,
+    ...CLUSTER_FIELDS,
+  },
+);
 
 export const VERL_FIELDS = {
   "actor_rollout_ref.rollout.mode": str("async", "rollout mode; the unified loop needs async"),
@@ -17,6 +54,7 @@ export const VERL_FIELDS = {
     "prompts per generated batch",
   ),
   "data.return_multi_modal_inputs": bool(false, "carry multi-modal inputs through the data path"),
+  ...DATA_FIELDS,
   "rollout.nnodes": int(1, "nodes for rollouts when they are separate (asynchronous training)", { min: 0 }),
   "rollout.n_gpus_per_node": int(8, "GPUs on each of them", { min: 0 }),
   "async_training.partial_rollout": bool(false, "set by the sync from rllm.async_training.partial_rollout"),
@@ -24,7 +62,25 @@ export const VERL_FIELDS = {
   "rllm.algorithm.rollout_correction.bypass_mode": bool(false, "pinned: verl recomputes the old log-probs", {
     nullable: true,
   }),
+  ...OWN_FIELDS,
+  "training.seed": int(null, "seed of weights and sampling", {
+    optional: true,
+    on: "logging",
+    why: "verl's engines have seeds of their own",
+  }),
+  ...NAMES_OF_LOCAL,
 } as const;
+
+/** Whether a setting of the verl backend is read in this process, or is another name: verl itself has no such setting. */
+export function isOurs(path: string): boolean {
+  return (
+    path.startsWith("rllm.") ||
+    path === "training.seed" ||
+    [DATA_FIELDS, OWN_FIELDS, NAMES_OF_LOCAL].some((fields) =>
+      Object.keys(fields).some((own) => path === own || path.startsWith(`${own}.`)),
+    )
+  );
+}
 
 type Note = Partial<Omit<Field, "default" | "_type">> & { readonly describe: string };
 const ACTOR = "actor_rollout_ref.actor";

@@ -42,14 +42,6 @@ export const VERL_RULES: readonly Rule[] = [
         )
       : undefined,
   ),
-  rule((read) =>
-    read("algorithm.use_kl_in_reward") === true
-      ? error(
-          "algorithm.use_kl_in_reward",
-          "Cannot put KL into the reward: the unified loop computes advantages before verl sees rewards. Use rllm.algorithm.kl_beta.",
-        )
-      : undefined,
-  ),
   rule((read) => {
     const path = ["reward_model.enable", "reward.reward_model.enable"].find((key) => read(key) === true);
     return path
@@ -71,10 +63,10 @@ export const VERL_RULES: readonly Rule[] = [
   readyRule((read) => {
     const [batch, mini] = [num(read, "data.train_batch_size"), num(read, `${ACTOR}.ppo_mini_batch_size`)];
     if (batch === undefined || mini === undefined || batch >= mini) return undefined;
-    return warning(
+    return error(
       `${ACTOR}.ppo_mini_batch_size`,
-      `${ACTOR}.ppo_mini_batch_size=${mini} is more than the ${batch} prompts of a batch (rllm.data.train_batch_size). ` +
-        "The loop makes one update per batch; verl's own trainer would refuse it.",
+      `Cannot make mini-batches of ${ACTOR}.ppo_mini_batch_size=${mini}: it is more than the ${batch} prompts of a batch ` +
+        "(rllm.data.train_batch_size). Set training.num_minibatches=1, or a smaller number.",
     );
   }),
   rule((read) => {
@@ -109,9 +101,9 @@ export const VERL_RULES: readonly Rule[] = [
       );
     }
     if (isDynamic || both != null || one != null) return undefined;
-    return warning(
+    return error(
       `${ACTOR}.ppo_micro_batch_size_per_gpu`,
-      `verl needs ${ACTOR}.ppo_micro_batch_size_per_gpu or use_dynamic_bsz=true. Neither is set.`,
+      `Cannot size the passes: verl needs ${ACTOR}.use_dynamic_bsz=true or ${ACTOR}.ppo_micro_batch_size_per_gpu. Neither is set. Set the first.`,
     );
   }),
   rule((read) =>

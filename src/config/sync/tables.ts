@@ -67,27 +67,7 @@ export const VERL_SHARED_RLLM: readonly string[] = [
 ];
 
 const ACTOR = "actor_rollout_ref.actor";
-const MODEL = "actor_rollout_ref.model";
 const ROLLOUT = "actor_rollout_ref.rollout";
-
-/** Settings of the local and tinker backends that verl has under another name, with the same values. */
-export const VERL_OF_BACKENDS: readonly { readonly native: string; readonly verl: string }[] = [
-  { native: "model.name", verl: `${MODEL}.path` },
-  { native: "model.lora_rank", verl: `${MODEL}.lora_rank` },
-  { native: "model.lora_alpha", verl: `${MODEL}.lora_alpha` },
-  { native: "training.learning_rate", verl: `${ACTOR}.optim.lr` },
-  { native: "training.weight_decay", verl: `${ACTOR}.optim.weight_decay` },
-  { native: "training.grad_clip_norm", verl: `${ACTOR}.grad_clip` },
-  { native: "training.group_size", verl: `${ROLLOUT}.n` },
-  { native: "validation.group_size", verl: `${ROLLOUT}.val_kwargs.n` },
-  { native: "training.lr_schedule", verl: VERL_SCHEDULES[0]! },
-  { native: "training.warmup_steps_ratio", verl: `${ACTOR}.optim.lr_warmup_steps_ratio` },
-  { native: "training.max_tokens_per_pass", verl: `${ACTOR}.ppo_max_token_len_per_gpu` },
-  { native: "training.gradient_checkpointing", verl: `${MODEL}.enable_gradient_checkpointing` },
-  { native: "rollout.max_num_seqs", verl: `${ROLLOUT}.max_num_seqs` },
-  { native: "training.resume_mode", verl: "trainer.resume_mode" },
-  { native: "training.resume_from_path", verl: "trainer.resume_from_path" },
-];
 
 /** Settings of verl's whose effect another setting of the local backend has, in other units. */
 export const LOCAL_INSTEAD: Readonly<Record<string, string>> = {

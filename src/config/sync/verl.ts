@@ -1,6 +1,8 @@
 /** The rules of verl's synchronisation that do more than mirror a value, in the published order. */
+
+import { asVerl, VERL_OF_BACKENDS } from "../fields/verl_names.ts";
 import { LEVEL } from "../yaml/layer.ts";
-import { getAt, type Value } from "../yaml/tree.ts";
+import { equalValues, getAt, type Value } from "../yaml/tree.ts";
 import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "./tables.ts";
 
@@ -9,6 +11,7 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 const DEPRECATED = { nativeIsDeprecated: true, onlyTypedMakes: true };
 
 export function syncVerl(draft: Draft): void {
+  followLocalNames(draft);
   syncShared(draft, VERL_SHARED, DEPRECATED);
   syncSchedule(draft);
   syncTotalSteps(draft);
@@ -22,6 +25,28 @@ export function syncVerl(draft: Draft): void {
     rllm: "rllm.rollout.val",
   });
   switchEngines(draft);
+  splitBatch(draft);
+}
+
+/** What a file for the local backend sets under its own names. verl's name wins where both are set at one level. */
+function followLocalNames(draft: Draft): void {
+  for (const { native, verl } of VERL_OF_BACKENDS) {
+    const value = draft.isExplicit(native) ? draft.read(native) : undefined;
+    const theirs = value === undefined ? undefined : asVerl(native, value);
+    if (theirs === undefined || draft.read(verl) === undefined) continue;
+    if (draft.isExplicit(verl) && draft.level(verl) >= draft.level(native)) {
+      if (!equalValues(theirs, draft.read(verl)))
+        draft.warn(`${native} conflicts with ${verl}; using ${verl}=${draft.read(verl)}, not ${theirs}`, native);
+    } else draft.mirror(theirs, native, verl);
+  }
+}
+
+/** verl counts the prompts of a mini-batch, the local backend the mini-batches of a step. */
+function splitBatch(draft: Draft): void {
+  const [native, own] = ["training.num_minibatches", `${ACTOR}.ppo_mini_batch_size`];
+  const [count, batch] = [draft.read(native), draft.read("data.train_batch_size")];
+  if (!draft.isExplicit(native) || draft.isExplicit(own) || !isNumber(count) || !isNumber(batch)) return;
+  draft.mirror(Math.ceil(batch / count), native, own);
 }
 
 function syncSchedule(draft: Draft): void {

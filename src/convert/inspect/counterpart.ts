@@ -3,11 +3,11 @@
 import type { Fields } from "../../config/fields/field.ts";
 import { LOCAL_FIELDS } from "../../config/fields/local.ts";
 import { TINKER_FIELDS } from "../../config/fields/tinker.ts";
+import { VERL_OF_BACKENDS } from "../../config/fields/verl_names.ts";
 import {
   LOCAL_SHARED,
   TINKER_SHARED,
   VERL_CLIP,
-  VERL_OF_BACKENDS,
   VERL_SCHEDULE_RLLM,
   VERL_SCHEDULES,
   VERL_SHARED,

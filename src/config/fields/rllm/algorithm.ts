@@ -32,7 +32,13 @@ const LOSSES = [
 ];
 
 const ACTOR = "actor_rollout_ref.actor";
-const IN_LOOP = "read in the loop, where advantages are computed";
+/** Read by this loop, which verl and Trinity do not use. */
+const LOOP_ONLY = "acts acts refused dropped";
+const IN_LOOP = {
+  local: "read in the loop, where advantages are computed",
+  tinker: "read in the loop, where advantages are computed",
+  verl: "verl computes advantages in its own trainer",
+};
 /** Reaches verl and Trinity through a special rule, not through a name alone. */
 const FORWARDED = "acts acts forwarded forwarded";
 const SCHEDULE = { trinity: "as algorithm.optimizer, which has constant and cosine" };
@@ -63,17 +69,20 @@ export const ALGORITHM_FIELDS = {
     {
       note: "Only the Python API of rLLM has it; a key that only grpu has.",
       loop: true,
+      on: LOOP_ONLY,
       why: IN_LOOP,
     },
   ),
   "rllm.algorithm.traj_grouping_hook": str(null, "registered grouping; null = by task and trajectory name", {
     note: "Only the Python API of rLLM has it; a key that only grpu has.",
     loop: true,
-    why: "read in the loop, where trajectories are grouped",
+    on: LOOP_ONLY,
+    why: { ...IN_LOOP, verl: "verl groups by prompt" },
   }),
   "rllm.algorithm.estimator_args": dict("settings of the estimator", {
     note: "A key that only grpu has. An estimator accepts its published settings, or those that its module declares.",
     loop: true,
+    on: LOOP_ONLY,
     why: IN_LOOP,
   }),
   "rllm.algorithm.loss_args": dict("settings of the loss, besides the clip range", {
@@ -89,6 +98,7 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.use_precomputed_advantage": bool(false, "take step.advantage as it is and skip the estimator", {
     note: "In a group where any step has one, a step without one counts as 0 (rLLM's guide; its source raises). NaN and Infinity are refused.",
     loop: true,
+    on: LOOP_ONLY,
     why: IN_LOOP,
   }),
   "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
@@ -169,6 +179,8 @@ export const ALGORITHM_FIELDS = {
 
   "rllm.stepwise_advantage.enable": bool(false, "advantages for the steps of multi-step trajectories", {
     loop: true,
+    on: LOOP_ONLY,
+    why: IN_LOOP,
   }),
   "rllm.stepwise_advantage.mode": oneOf(
     ["broadcast", "per_step"],
@@ -177,7 +189,13 @@ export const ALGORITHM_FIELDS = {
     {
       note: "per_step is deprecated and coerced to broadcast in rLLM.",
       loop: true,
+      on: LOOP_ONLY,
+      why: IN_LOOP,
     },
   ),
-  "rllm.stepwise_advantage.normalize_by_steps": bool(false, "divide by the number of steps", { loop: true }),
+  "rllm.stepwise_advantage.normalize_by_steps": bool(false, "divide by the number of steps", {
+    loop: true,
+    on: LOOP_ONLY,
+    why: IN_LOOP,
+  }),
 } as const;

@@ -3,6 +3,8 @@ import { bool, dict, each, float, int, open, str } from "../field.ts";
 import { NO_REMOTE } from "./services.ts";
 
 const FUNCTIONS = "rollouts are functions of this process: built in, or registered with --import";
+/** verl and Trinity form batches, filter and group by themselves. */
+const OWN_BATCHES = "verl's trainer forms its own batches";
 const MAX_TIMEOUT = { trinity: "Trinity has explorer.max_timeout" };
 
 const DATA = {
@@ -15,7 +17,8 @@ const DATA = {
   "rllm.data.val_batch_size": int(-1, "prompts per validation batch; -1 = the whole validation set", {
     min: -1,
     loop: true,
-    why: { trinity: "Trinity has one batch size" },
+    on: "acts acts logging dropped",
+    why: { verl: "verl validates in one batch", trinity: "Trinity has one batch size" },
   }),
   "rllm.data.max_prompt_length": int(2048, "longest prompt, in tokens", {
     min: 1,
@@ -29,7 +32,7 @@ const DATA = {
   "rllm.data.seed": int(0, "seed of the data order", {
     min: 0,
     loop: true,
-    why: { trinity: "Trinity seeds each taskset (data_selector.seed)" },
+    why: { verl: "as data.seed of the job", trinity: "Trinity seeds each taskset (data_selector.seed)" },
   }),
 } as const;
 
@@ -45,6 +48,8 @@ const AGENT = {
   }),
   "rllm.agent.overlong_filter": bool(false, "leave out trajectories that ran over the length limit", {
     loop: true,
+    on: "acts acts refused dropped",
+    why: { verl: OWN_BATCHES },
   }),
   "rllm.agent.agent_args": dict("further arguments of the agent"),
   "rllm.agent.engine_args": dict("further arguments of the engine that runs it", {
@@ -170,7 +175,8 @@ const SAMPLING = {
       "rllm.rollout.val.max_tokens": int(RESPONSE_LENGTH, "maximum new tokens for validation rollouts", {
         min: 1,
         loop: MAX_TOKENS,
-        why: { verl: "the loop cuts validation", trinity: "Trinity bounds validation like training" },
+        on: "acts acts refused dropped",
+        why: { verl: "verl bounds validation like training", trinity: "Trinity bounds validation like training" },
       }),
       "rllm.rollout.val.*": open(MORE_SAMPLING, { on: "acts acts forwarded forwarded" }),
     },

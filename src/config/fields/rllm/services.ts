@@ -86,11 +86,12 @@ const GATEWAY = each(
     }),
     "rllm.gateway.db_path": str(null, "database of the sqlite store; null = rllm.sdk.store.path"),
     "rllm.gateway.cumulative_token_mode": bool(false, "later turns continue the tokens of earlier ones", {
-      on: "logging logging acts dropped",
+      on: "logging logging logging dropped",
       why: {
         ...TRINITY,
         local: "they always do: true asks for what happens anyway",
         tinker: "they always do: true asks for what happens anyway",
+        verl: "they always do: true asks for what happens anyway",
       },
     }),
     "rllm.gateway.renderer_family": str("auto", "renderer that bridges turns", {

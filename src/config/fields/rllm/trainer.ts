@@ -27,7 +27,8 @@ export const TRAINER_FIELDS = {
       "console, jsonl, report, tensorboard and wandb are built in; others are registered by a module. wandb reads " +
       "WANDB_API_KEY and needs @wandb/sdk; with WANDB_MODE=offline it needs neither, for `wandb sync` later.",
     verl: "trainer.logger",
-    why: { trinity: "one of tensorboard, wandb, mlflow" },
+    on: "acts acts acts forwarded",
+    why: { verl: "the loggers here follow the job's metrics", trinity: "one of tensorboard, wandb, mlflow" },
   }),
   "rllm.trainer.project_name": str("rllm-training", "project name in logs and paths", {
     verl: "trainer.project_name",
@@ -63,17 +64,17 @@ export const TRAINER_FIELDS = {
 
 const PASSES = "a batch is split into passes that fit the device";
 const EPISODES_WAIT = "episodes wait, not groups: set episode_offload_dir";
-const READ_BY_RLLM = { verl: "rLLM's asynchronous trainer reads it" };
+const SYNCHRONOUS = { verl: "verl's main_ppo samples and trains in turn" };
 
 export const ASYNC_FIELDS = each(
-  { on: "acts acts forwarded dropped", why: READ_BY_RLLM },
+  { on: "acts acts refused dropped", why: SYNCHRONOUS },
   {
     "rllm.async_training.enable": bool(false, "generate and train at the same time", { loop: true }),
     "rllm.async_training.mini_batch_size": int(64, "groups per optimiser step", { min: 1, loop: true }),
     "rllm.async_training.fwd_bwd_group_size": int(null, "groups per forward and backward pass; null = the mini-batch", {
       min: 1,
-      on: "refused refused forwarded dropped",
-      why: { local: PASSES, tinker: PASSES, ...READ_BY_RLLM },
+      on: "refused refused refused dropped",
+      why: { local: PASSES, tinker: PASSES, ...SYNCHRONOUS },
     }),
     "rllm.async_training.staleness_threshold": float(0, "share of a window that may be generated ahead", {
       min: 0,
@@ -90,17 +91,21 @@ export const ASYNC_FIELDS = each(
       loop: true,
     }),
     "rllm.async_training.trajectory_group_offload_dir": str(null, "folder for waiting groups; null = memory", {
-      on: "refused refused forwarded dropped",
-      why: { local: EPISODES_WAIT, tinker: EPISODES_WAIT, ...READ_BY_RLLM },
+      on: "refused refused refused dropped",
+      why: { local: EPISODES_WAIT, tinker: EPISODES_WAIT, ...SYNCHRONOUS },
     }),
   },
 );
 
 export const EPISODE_LOGGING_FIELDS = {
-  "rllm.episode_logging.log_episodes": bool(false, "write full episodes to disk"),
+  "rllm.episode_logging.log_episodes": bool(false, "write full episodes to disk", {
+    on: "acts acts refused dropped",
+    why: { verl: "verl keeps its rollouts (trainer.rollout_data_dir)" },
+  }),
   "rllm.episode_logging.episode_log_dir": str(
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
     "logs/${rllm.trainer.project_name}/${rllm.trainer.experiment_name}",
     "folder of the episodes",
+    { on: "acts acts logging dropped" },
   ),
 } as const;
