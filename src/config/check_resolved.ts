@@ -1,7 +1,7 @@
 /** Checks a resolved configuration: types of mirrored values, mandatory settings, support of the backend, rules. */
 import type { ComposeOptions } from "./compose_options.ts";
 import { fitValue } from "./fields/fit.ts";
-import { reasonOn, statusOf, TRAINS } from "./fields/support.ts";
+import { reasonOn, statusOf } from "./fields/support.ts";
 import { interpolator } from "./hydra/interpolate.ts";
 import type { Problem } from "./problem.ts";
 import { checkRules } from "./rules/rules.ts";
@@ -36,10 +36,6 @@ export function checkResolved(config: Tree, context: CheckContext): void {
   for (const [path, origin] of origins) {
     const value = getAt(config, path);
     if (value !== undefined) checkSetting({ path, origin, value, config, tell }, context);
-  }
-  if (!options.allowMissing && !TRAINS.includes(schema.backend)) {
-    const advice = `this version trains on ${TRAINS.join(" and ")}. Choose rllm/backend=${TRAINS[0]}.`;
-    tell("error", "rllm.backend", `Cannot train on ${schema.backend}: ${advice}`);
   }
   const rules = {
     backend: schema.backend,

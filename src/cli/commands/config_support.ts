@@ -17,7 +17,7 @@ export const supportCommand: Command = {
 };
 
 async function support({ options }: Input, io: Io): Promise<number> {
-  const [{ supportTable, TRAINS }, { TARGETS }] = await Promise.all([
+  const [{ supportTable }, { TARGETS }] = await Promise.all([
     import("../../config/fields/support.ts"),
     import("../../config/fields/field.ts"),
   ]);
@@ -27,8 +27,6 @@ async function support({ options }: Input, io: Io): Promise<number> {
     io.out(`${JSON.stringify(table, null, 2)}\n`);
     return 0;
   }
-  const planned = targets.filter((target) => target !== "trinity" && !TRAINS.includes(target));
-  if (planned.length > 0) io.err(`designed, and not built in this version: ${planned.join(", ")}\n`);
   const rows = table.filter(({ on }) => targets.some((target) => on[target].status !== "-"));
   const width = Math.max(...rows.map(({ pattern }) => pattern.length)) + 2;
   io.out(`${"setting".padEnd(width)}${targets.map((target) => target.padEnd(11)).join("")}why\n`);

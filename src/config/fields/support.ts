@@ -8,9 +8,6 @@ import { type Field, type Fields, type Status, TARGETS, type Target } from "./fi
 import { RLLM_FIELDS } from "./rllm.ts";
 import { VERL_NOTES } from "./verl.ts";
 
-/** The backends that this version can train with; a backend that is built is added here. */
-export const TRAINS: readonly Target[] = ["local", "tinker", "verl"];
-
 const NO_COUNTERPART = "Trinity has no such setting; config convert leaves it out and reports that";
 const VERLS_OWN = "part of verl's own tree, passed to verl unchanged";
 

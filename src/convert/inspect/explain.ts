@@ -5,7 +5,7 @@ import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backend_fields.ts"
 import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
-import { supportOn, TRAINS } from "../../config/fields/support.ts";
+import { supportOn } from "../../config/fields/support.ts";
 import { allVerlLeaves, VERL_ENGINES, VERL_VERSIONS, verlField, verlLeaves } from "../../config/fields/verl_tree.ts";
 import { MASK } from "../../config/mask.ts";
 import { nearestPath } from "../../config/problem.ts";
@@ -147,7 +147,5 @@ export function formatExplanation(about: Explanation): string {
       `    ${backend.padEnd(8)}${status === "-" ? "-" : status.padEnd(10)}${status === "-" ? `         ${reason}` : reason}`,
     );
   }
-  if (about.backends.length > 0)
-    lines.push("", `  Only ${TRAINS.join(" and ")} train in this version; the verl line is its design.`);
   return `${lines.join("\n")}\n`;
 }
