@@ -3,8 +3,8 @@ import { type ChatEngine, createFetch, type FetchFunction, ResponseMemory, Respo
 import { ApiError } from "../chat/request.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
+import type { JsonBody } from "../http/json_body.ts";
 import { LOCAL_CALLER } from "./auth.ts";
-import type { JsonBody } from "./body.ts";
 import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";

@@ -9,6 +9,8 @@ export interface GuardOptions {
   readonly site: SiteRules;
   /** The key that clients must send; none when absent. */
   readonly apiKey?: string | undefined;
+  /** What a client without the key should do. Default: set the variable of Tinker's SDK. */
+  readonly keyAdvice?: string | undefined;
   /** Paths that need no key. */
   readonly open?: RegExp;
   /** Paths whose key may be in the query, for people's browsers. */
@@ -46,13 +48,18 @@ export function guarded(handler: Handler, options: GuardOptions): (request: Requ
   };
 }
 
-async function checkKey(request: Request, { apiKey, open, queryKey }: GuardOptions): Promise<void> {
+const TINKER_ADVICE = "Set TINKER_API_KEY to this server's key.";
+
+async function checkKey(
+  request: Request,
+  { apiKey, open, queryKey, keyAdvice = TINKER_ADVICE }: GuardOptions,
+): Promise<void> {
   if (apiKey === undefined) return;
   const path = new URL(request.url).pathname;
   if (open?.test(path)) return;
   const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
   if (given !== undefined && (await isSameKey(given, apiKey))) return;
-  throw new Refusal(401, "Cannot answer: the API key is missing or wrong. Set TINKER_API_KEY to this server's key.");
+  throw new Refusal(401, `Cannot answer: the API key is missing or wrong. ${keyAdvice}`);
 }
 
 function preflight({ methods, headers }: GuardOptions): Response {

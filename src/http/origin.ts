@@ -8,8 +8,11 @@ import { Refusal } from "./refusal.ts";
 export interface SiteRules {
   /** Address that the server listens on. On loopback, only loopback names are answered. */
   readonly host: string;
-  /** Additional names of the server, without a port. */
-  readonly names: readonly string[];
+  /**
+   * Additional names of the server, without a port; `any` where every route needs a key, which a page of another site does
+   * not have.
+   */
+  readonly names: readonly string[] | "any";
   /** Origins of pages that may call it: `https://app.example`. */
   readonly origins: readonly string[];
 }
@@ -44,7 +47,7 @@ export function checkHost(request: Request, rules: SiteRules): void {
 }
 
 function isOurName(name: string, { host, names }: SiteRules): boolean {
-  if (LOOPBACK.test(name) || names.includes(name)) return true;
+  if (names === "any" || LOOPBACK.test(name) || names.includes(name)) return true;
   return !isLoopback(host) && (ADDRESS.test(name) || name === host.toLowerCase());
 }
 

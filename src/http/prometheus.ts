@@ -25,6 +25,23 @@ export function metric(
   ].join("\n");
 }
 
+/** Upper bounds of a histogram of durations, seconds. */
+const DURATIONS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120] as const;
+
+/** Durations by size, as Prometheus takes them. */
+export class Histogram {
+  readonly bounds: readonly number[] = DURATIONS;
+  /** Durations up to each bound, and all. */
+  readonly counts: number[] = new Array(DURATIONS.length + 1).fill(0);
+  sum = 0;
+
+  observe(seconds: number): void {
+    this.sum += seconds;
+    for (const [i, bound] of DURATIONS.entries()) if (seconds <= bound) this.counts[i]!++;
+    this.counts[DURATIONS.length]!++;
+  }
+}
+
 /** Observations by size: `counts[i]` are those up to `bounds[i]`, the last one counts all. */
 export interface HistogramData {
   readonly bounds: readonly number[];

@@ -2,7 +2,7 @@
 import { formOf } from "../../chat/apis/errors.ts";
 import { modelList } from "../../chat/apis/models.ts";
 import { answerStored, ResponseStore } from "../../chat/apis/responses/store.ts";
-import { type JsonBody, objectIn, type ReadJson } from "../body.ts";
+import { type JsonBody, objectIn, type ReadJson } from "../../http/json_body.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
 import { publicError } from "../guarded_engine.ts";

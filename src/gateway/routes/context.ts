@@ -1,6 +1,7 @@
 /** What routes share. */
+
+import { type ReadJson, readJson } from "../../http/json_body.ts";
 import type { Access } from "../auth.ts";
-import { type ReadJson, readJson } from "../body.ts";
 import type { GatewayService } from "../gateway.ts";
 import type { CallLimits } from "../limits.ts";
 

@@ -1,5 +1,5 @@
 /** A session's sampling parameters carry the names of chat completions; the other APIs have names of their own. */
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 /** Of chat completions alone: they change how an answer looks, not what is sampled. */
 const OF_CHAT = ["n", "logprobs", "top_logprobs", "stream", "stream_options", "user", "max_completion_tokens"];

@@ -1,6 +1,6 @@
 /** Model calls that workers answer: forwarded, or asked of them in the form that reports tokens. */
 import { createFetch, type FetchFunction } from "../../chat/endpoint.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import type { GatewayService } from "../gateway.ts";
 import { guardedEngine } from "../guarded_engine.ts";
 import type { LiveSession } from "../live_session.ts";

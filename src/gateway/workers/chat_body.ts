@@ -1,6 +1,6 @@
 /** A conversation, read from any API, as a request for chat completions. */
 import type { ChatRequest, ResponseFormat, ToolChoice } from "../../chat/request.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 /** A streamed request: a worker's stream can be recorded when it breaks off. */
 export function chatBodyOf(request: ChatRequest, model: string | undefined): JsonBody {

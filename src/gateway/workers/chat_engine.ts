@@ -7,7 +7,7 @@ import type { AssistantMessage } from "../../chat/reply.ts";
 import { ApiError, type ChatRequest } from "../../chat/request.ts";
 import type { DrawnChat } from "../../chat/response.ts";
 import type { ToolCall } from "../../contract/text.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import { chatBodyOf } from "./chat_body.ts";
 import { eventsIn } from "./event_lines.ts";
 import type { HowItEnded } from "./forward.ts";

@@ -16,7 +16,7 @@ import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import { eventsIn } from "./event_lines.ts";
 import { Gathered } from "./gathered.ts";
 import { brokenOff, type WorkerAnswer } from "./send.ts";

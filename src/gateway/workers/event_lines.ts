@@ -1,5 +1,5 @@
 /** The lines of server-sent events, whatever pieces they arrive in. */
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 export class EventLines {
   private readonly decoder = new TextDecoder();

@@ -1,5 +1,5 @@
 /** Server-sent events on their way from a worker to a client, each changed as it passes. */
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import { EventLines, eventIn } from "./event_lines.ts";
 
 export interface EventOptions {

@@ -1,5 +1,5 @@
 /** What the gateway adds to requests for workers, and takes out of their answers: vLLM's extensions. */
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 /** Which extensions are used. Names are rLLM's. */
 export interface FieldSettings {

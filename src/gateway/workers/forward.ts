@@ -1,5 +1,5 @@
 /** Sends a call to a worker and its answer back: whole, or chunk by chunk as it arrives. */
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import { forwardedEvents } from "./events.ts";
 import { type FieldSettings, forClient, isSampled, withExtensions } from "./fields.ts";
 import { Gathered } from "./gathered.ts";

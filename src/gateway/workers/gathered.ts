@@ -1,6 +1,6 @@
 /** Gathers what a worker sampled, from a whole answer or from the chunks of a stream. */
 import type { TokenCounts } from "../../chat/response.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 /** One choice. */
 export interface GatheredChoice {

@@ -1,6 +1,6 @@
 /** The texts of the tokens that a worker named in its log-probs, where the gateway has no tokenizer. */
 import type { Tokenizer } from "../../contract/text.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 interface Named {
   readonly text: string;

@@ -1,6 +1,6 @@
 /** Sends a request to a worker, and to another one where the first takes no connection. */
 import { ApiError } from "../../chat/request.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import type { RoutedWorker, WorkerPool } from "./pool.ts";
 
 export interface WorkerRequest {

@@ -1,6 +1,6 @@
 /** A worker's error as one of the gateway's, so that it reaches the client in the form of the API that it called. */
 import { ApiError } from "../../chat/request.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 
 /** Letters of an answer that is not JSON. */
 const SHOWN = 200;

@@ -1,7 +1,7 @@
 /** The record of a call that a worker answered. */
 import type { ChatMessage } from "../../contract/text.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
-import type { JsonBody } from "../body.ts";
+import type { JsonBody } from "../../http/json_body.ts";
 import type { HowItEnded } from "./forward.ts";
 import type { Gathered, GatheredChoice } from "./gathered.ts";
 import type { WorkerHistory } from "./history.ts";

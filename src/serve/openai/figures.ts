@@ -1,22 +1,6 @@
 /** What a served model has done: totals, rates, and how long requests took. */
+import { Histogram } from "../../http/prometheus.ts";
 import { Counter } from "../activity.ts";
-
-/** Upper bounds of a histogram of durations, seconds. */
-const BOUNDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120] as const;
-
-/** Durations by size, as Prometheus takes them. */
-export class Histogram {
-  readonly bounds: readonly number[] = BOUNDS;
-  /** Durations up to each bound, and all. */
-  readonly counts: number[] = new Array(BOUNDS.length + 1).fill(0);
-  sum = 0;
-
-  observe(seconds: number): void {
-    this.sum += seconds;
-    for (const [i, bound] of BOUNDS.entries()) if (seconds <= bound) this.counts[i]!++;
-    this.counts[BOUNDS.length]!++;
-  }
-}
 
 export class ServingFigures {
   readonly startedAt = Date.now();

@@ -1,8 +1,8 @@
-/** Reads the JSON body of a request within the gateway's limits. */
-import { type BodyLimits, readBody } from "../http/body.ts";
-import type { Budget, Lease } from "../http/budget.ts";
-import { checkJson } from "../http/json.ts";
-import { Refusal } from "../http/refusal.ts";
+/** Reads the JSON body of a request within a server's limits. */
+import { type BodyLimits, readBody } from "./body.ts";
+import type { Budget, Lease } from "./budget.ts";
+import { checkJson } from "./json.ts";
+import { Refusal } from "./refusal.ts";
 
 /** A JSON object, or nothing. */
 export type JsonBody = Readonly<Record<string, unknown>>;
@@ -10,6 +10,8 @@ export type JsonBody = Readonly<Record<string, unknown>>;
 export interface ReadJson {
   readonly body: JsonBody;
   readonly text: string;
+  /** Equal for equal bodies. */
+  readonly print: string;
   /** Held until the request is answered. */
   readonly lease: Lease;
 }
@@ -27,7 +29,7 @@ export async function readJson(request: Request, limits: { budget: Budget; bytes
     // A short value, such as an empty list, takes more memory than text.
     read.lease.take(BYTES_PER_VALUE * checkJson(read.bytes, JSON_LIMITS));
     const text = read.text();
-    return { body: objectOf(text), text, lease: read.lease };
+    return { body: objectOf(text), text, print: read.print, lease: read.lease };
   } catch (error) {
     read.lease.release();
     throw error;
