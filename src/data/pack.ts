@@ -33,9 +33,12 @@ export interface GivenAdvantages {
   readonly isGiven: Uint8Array;
 }
 
-interface Row {
+/** Tokens of consecutive steps, each array [T]. */
+export interface Row {
   readonly tokens: number[];
+  /** 1 = a response token. */
   readonly mask: number[];
+  /** Of the sampler; 0 where mask = 0. */
   readonly logprobs: number[];
   /** Undefined where the step carried none. */
   readonly advantages: (number | undefined)[];

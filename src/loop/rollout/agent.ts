@@ -17,11 +17,14 @@ import {
   Termination,
 } from "../../task/rollout.ts";
 import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
-import type { DrawQueue } from "./draw_queue.ts";
+import type { Draws } from "./draw_queue.ts";
+
+/** What an attempt reads of the backend that samples for it. */
+export type SampledModel = Pick<Backend, "name" | "model" | "tokenizer" | "weightVersion" | "isConstrainable">;
 
 export interface PolicyOptions {
-  readonly draws: DrawQueue;
-  readonly backend: Backend;
+  readonly draws: Draws;
+  readonly backend: SampledModel;
   readonly params: SamplingParams;
   readonly maxPromptLength: number;
   readonly isValidation: boolean;
@@ -76,7 +79,7 @@ export function createPolicy(options: PolicyOptions): AttemptPolicy {
 }
 
 /** A tokenizer whose methods throw {@link UnsupportedError}. */
-function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Tokenizer {
+function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: SampledModel): Tokenizer {
   const refuse = (): never => {
     throw new UnsupportedError(
       `Cannot convert between text and tokens: the backend ${name} has no tokenizer. Call policy.complete with token ids, or give the backend a tokenizer.`,
@@ -87,7 +90,7 @@ function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: Backend): Toke
 }
 
 interface AttemptState extends PolicyOptions, ApiContext {
-  readonly backend: Backend;
+  readonly backend: SampledModel;
   readonly agents: Agent[];
   readonly listeners: ((end: AttemptEnd) => void | Promise<void>)[];
   ended: AttemptEnd | undefined;

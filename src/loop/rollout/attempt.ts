@@ -4,31 +4,25 @@ import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import { evaluationOf, type RolloutResult, Termination } from "../../task/rollout.ts";
 import type { StageContext } from "../contract.ts";
-import { samplingParams } from "../settings.ts";
-import { type AttemptPolicy, createPolicy, type PolicyOptions } from "./agent.ts";
+import { type LoopSettings, samplingParams } from "../settings.ts";
+import { type AttemptPolicy, createPolicy, type PolicyOptions, type SampledModel } from "./agent.ts";
 import type { Attempt } from "./attempts_per_task.ts";
 import { type Deadline, startDeadline } from "./deadline.ts";
-import type { DrawQueue } from "./draw_queue.ts";
+import type { Draws } from "./draw_queue.ts";
 import { episodeId, failedEpisode, judged, resultOf, toEpisode } from "./episode.ts";
 
 /** The parts of a stage's context that an attempt uses. */
-export type AttemptContext = Pick<
-  StageContext,
-  | "backend"
-  | "settings"
-  | "rollout"
-  | "evaluate"
-  | "step"
-  | "isValidation"
-  | "signal"
-  | "warn"
-  | "failures"
-  | "firstTask"
->;
+export interface AttemptContext
+  extends Pick<
+    StageContext,
+    "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn" | "failures" | "firstTask"
+  > {
+  readonly backend: SampledModel;
+}
 
 export interface AttemptEnvironment {
   /** Shared by the attempts whose model calls are sampled together. */
-  readonly draws: DrawQueue;
+  readonly draws: Draws;
   /** Orders this attempt's model calls among those. */
   readonly rank: number;
   readonly context: AttemptContext;
@@ -140,8 +134,13 @@ function policyOptions({ attempt, trial, context, draws, rank }: Trial, signal: 
     params: samplingParams(sampling, backend.model.eosTokenIds),
     maxPromptLength: settings.data.max_prompt_length,
     accumulateReasoning: settings.accumulate_reasoning,
-    variables: settings.disable_thinking ? { enable_thinking: false } : {},
+    variables: templateVariables(settings),
   };
+}
+
+/** Variables of the chat template in every call of a run. */
+export function templateVariables({ disable_thinking }: LoopSettings): Readonly<Record<string, unknown>> {
+  return disable_thinking ? { enable_thinking: false } : {};
 }
 
 /** Validation repeats its random numbers, for any batch size, so that only the weights change its scores. */

@@ -8,6 +8,16 @@ import type { Backend, SampledSequence, SampleRequest } from "../../contract/bac
 /** The longest time for which a rollout that does not sample (a tool, a network call) delays the others. */
 const LINGER_MS = 10;
 
+/** Where the model calls of attempts are sampled. */
+export interface Draws {
+  /** Runs one rollout, which counts as running until it settles. */
+  during<T>(rollout: () => Promise<T>): Promise<T>;
+  /** @param rank orders calls that are sampled together */
+  draw(request: SampleRequest, rank: number): Promise<SampledSequence>;
+  /** Set when sampling failed. No rollout caused it, so none is retried. */
+  readonly failure: unknown;
+}
+
 interface Draw {
   readonly request: SampleRequest;
   /** Orders the requests of a batch, so that timing cannot. */
@@ -16,7 +26,7 @@ interface Draw {
   readonly reject: (error: unknown) => void;
 }
 
-export class DrawQueue {
+export class DrawQueue implements Draws {
   private readonly backend: Backend;
   private readonly signal: AbortSignal;
   private readonly weights: "current" | "published";
@@ -24,7 +34,6 @@ export class DrawQueue {
   private running = 0;
   private isSampling = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
-  /** Set when the backend failed. No rollout caused it, so none is retried. */
   failure: unknown;
 
   constructor(
@@ -37,7 +46,6 @@ export class DrawQueue {
     this.weights = weights;
   }
 
-  /** Runs one rollout, which counts as running until it settles. */
   async during<T>(rollout: () => Promise<T>): Promise<T> {
     this.running++;
     try {

@@ -31,7 +31,8 @@ interface Place {
   readonly index: number;
 }
 
-function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: Place): void {
+/** @throws {ConfigError} as {@link batch} */
+export function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: Place): void {
   const fail = (what: string): never => {
     throw new ConfigError(`Cannot train on the trajectory ${uid}: ${what}`, { kind: "code" });
   };
@@ -67,7 +68,8 @@ const OVERLONG: readonly TerminationReason[] = [
   "timeout",
 ];
 
-function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonly TerminationReason[] {
+/** Endings of episodes whose trajectories are not trained on. */
+export function reasonsToMask({ mask_truncated_samples, agent }: LoopSettings): readonly TerminationReason[] {
   if (agent.overlong_filter) return OVERLONG;
   return mask_truncated_samples ? ["max_response_length_exceeded"] : [];
 }

@@ -25,7 +25,10 @@ export function transform(episodes: readonly Episode[], context: StageContext): 
 }
 
 /** Names unnamed trajectories by their index in the episode, or drops them (`rllm.transform`). */
-export function nameTrajectories(episodes: readonly Episode[], { settings }: StageContext): Staged<readonly Episode[]> {
+export function nameTrajectories(
+  episodes: readonly Episode[],
+  { settings }: Pick<StageContext, "settings">,
+): Staged<readonly Episode[]> {
   const value = episodes.map((episode) => nameIn(episode, settings.transform));
   const before = value.reduce((sum, episode) => sum + episode.trajectories.length, 0);
   return { value, metrics: { "groups/num_trajs_before_filter": before } };
@@ -131,7 +134,8 @@ function checkGroup(group: Grouping): TrajectoryGroup {
   return { ...group, trajectories: group.trajectories.map((trajectory) => withReward(trajectory, group)) };
 }
 
-function withReward(trajectory: Trajectory, group: Grouping): RewardedTrajectory {
+/** @throws {ConfigError} for a reward that is missing or not finite */
+export function withReward(trajectory: Trajectory, group: Pick<Grouping, "group_role">): RewardedTrajectory {
   const reward = trajectory.reward ?? trajectory.steps.at(-1)?.reward;
   if (reward !== undefined && Number.isFinite(Math.fround(reward))) return { ...trajectory, reward };
   throw new ConfigError(
