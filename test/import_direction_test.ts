@@ -45,6 +45,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task", "trace"],
   trace: ["contract", "data"],
   gateway: ["chat", "contract", "data", "http", "trace"],
+  service: ["chat", "contract", "data", "http", "loop", "task"],
   serve: ["chat", "compute", "config", "contract", "data", "http", "log", "model", "protobuf.ts"],
   cli: ["*"],
   "cli.ts": ["*"],

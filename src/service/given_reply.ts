@@ -1,0 +1,102 @@
+/** A rollout whose one model call has been made elsewhere: our reward judges the reply as if it had been sampled here. */
+import { parseReply } from "../chat/reply.ts";
+import { endsInReasoning } from "../chat/reply_reader.ts";
+import type { ChatMessage, Tokenizer } from "../contract/text.ts";
+import { readMessages } from "../data/messages.ts";
+import { UnsupportedError } from "../errors.ts";
+import { resultOf } from "../loop/rollout/episode.ts";
+import type { ChatReply, Completion, Policy, Rollout, RolloutTrajectory } from "../task/rollout.ts";
+
+export interface GivenReply {
+  /** The reply as text, without special tokens. */
+  readonly text: string;
+  /** Variables of the chat template. */
+  readonly variables: Readonly<Record<string, unknown>>;
+  /** An evaluator reads the episode: its step then has tokens, those of the texts encoded here. */
+  readonly hasEvaluator: boolean;
+}
+
+/**
+ * The rollout on the given reply. It may call the model once, with `complete` or `chat`.
+ * @throws Error for a second call, from the call
+ */
+export function onGivenReply(rollout: Rollout, reply: GivenReply): Rollout {
+  return async (task, policy) => {
+    const recorded: RolloutTrajectory[] = [];
+    const outcome = await rollout(task, givenPolicy(policy, { reply, recorded, name: policy.name }));
+    // The loop's own error for an attempt that nothing judges.
+    if (outcome === undefined && !reply.hasEvaluator) return undefined;
+    return resultOf(outcome, () => recorded);
+  };
+}
+
+interface Given {
+  readonly reply: GivenReply;
+  readonly recorded: RolloutTrajectory[];
+  readonly name: string;
+}
+
+function givenPolicy(policy: Policy, given: Given): Policy {
+  const record = <T extends Completion>(step: T): T => {
+    if (given.recorded.length > 0)
+      throw new Error(
+        "Cannot judge the reply by itself: the rollout calls the model again. Run it as a rollout (POST /rollouts).",
+      );
+    given.recorded.push({ name: given.name, steps: [step] });
+    return step;
+  };
+  const own: Partial<Policy> = {
+    name: given.name,
+    complete: async (prompt) => record(completion(policy.tokenizer, { prompt, reply: given.reply })),
+    chat: async (messages) => record(chatReply(policy.tokenizer, { messages, reply: given.reply })),
+    agent: (name) => givenPolicy(policy, { ...given, name }),
+  };
+  return Object.assign(Object.create(policy) as Policy, own);
+}
+
+function completion(
+  tokenizer: Tokenizer,
+  { prompt, reply }: { readonly prompt: string | readonly number[]; readonly reply: GivenReply },
+): Completion {
+  const prompt_ids = typeof prompt !== "string" ? prompt : reply.hasEvaluator ? tokenizer.encode(prompt) : [];
+  return { ...stepOf(tokenizer, { reply, prompt_ids }), ...(typeof prompt === "string" && { prompt }) };
+}
+
+/** The prompt is that of a first turn, and the message is read from the text, as for a reply that was sampled here. */
+function chatReply(
+  tokenizer: Tokenizer,
+  { messages: given, reply }: { readonly messages: readonly ChatMessage[]; readonly reply: GivenReply },
+): ChatReply {
+  const messages = readMessages(given);
+  const prompt = formatted(tokenizer, { messages, reply });
+  const message = parseReply(reply.text, { id: "call_0", isReasoning: endsInReasoning(prompt) });
+  const prompt_ids = reply.hasEvaluator ? tokenizer.encode(prompt, { addSpecialTokens: false }) : [];
+  return { ...stepOf(tokenizer, { reply, prompt_ids }), message, chat_completions: [...messages, message] };
+}
+
+function formatted(
+  tokenizer: Tokenizer,
+  { messages, reply }: { readonly messages: readonly ChatMessage[]; readonly reply: GivenReply },
+): string {
+  if (tokenizer.formatChat) return tokenizer.formatChat(messages, { variables: reply.variables });
+  throw new UnsupportedError(
+    "Cannot judge a reply to a conversation: the tokenizer has no chat template. Set model.chat_template.",
+    { part: "tokenizer", capability: "chat" },
+  );
+}
+
+function stepOf(
+  tokenizer: Tokenizer,
+  { reply, prompt_ids }: { readonly reply: GivenReply; readonly prompt_ids: readonly number[] },
+): Completion {
+  const { text, hasEvaluator } = reply;
+  return {
+    prompt_ids,
+    response_ids: hasEvaluator ? tokenizer.encode(text, { addSpecialTokens: false }) : [],
+    logprobs: [],
+    model_response: text,
+    finish_reason: "stop",
+    reward: 0,
+    done: false,
+  };
+}

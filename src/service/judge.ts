@@ -1,0 +1,100 @@
+/** Judges replies that the cluster sampled by itself: the reward and the evaluator of the run, on its own tasks. */
+import type { Episode } from "../data/types.ts";
+import { runAttempt, templateVariables } from "../loop/rollout/attempt.ts";
+import type { Draws } from "../loop/rollout/draw_queue.ts";
+import { JobPool } from "../loop/rollout/job_pool.ts";
+import { withReward } from "../loop/stages/transform.ts";
+import { type AttemptParts, causeOf, contextOf, noTask, taskAt } from "./attempts.ts";
+import type { ServiceFigures } from "./figures.ts";
+import { onGivenReply } from "./given_reply.ts";
+import type { RewardItem, RewardResult, TaskPlace } from "./protocol.ts";
+
+export interface JudgeOptions {
+  readonly parts: AttemptParts;
+  readonly figures: ServiceFigures;
+  /** Aborts when the service closes. */
+  readonly signal: AbortSignal;
+}
+
+/** Nothing is sampled for a given reply. */
+const NO_DRAWS: Draws = {
+  during: (run) => run(),
+  draw: () => Promise.reject(new Error("Cannot sample: the reply to judge was given.")),
+  failure: undefined,
+};
+
+/** At most `workflow.n_parallel_tasks` judgements run at once, as attempts do here. */
+export class Judge {
+  private readonly options: JudgeOptions;
+  private readonly pool: JobPool;
+
+  constructor(options: JudgeOptions) {
+    this.options = options;
+    this.pool = new JobPool(options.parts.settings.workflow.n_parallel_tasks);
+  }
+
+  /** One result per item, in their order. Never rejects: an item that cannot be judged has an error. */
+  judge(items: readonly RewardItem[]): Promise<RewardResult[]> {
+    return Promise.all(items.map((item) => this.queued(item)));
+  }
+
+  /** Resolves when nothing is being judged. */
+  idle(): Promise<void> {
+    return this.pool.finish();
+  }
+
+  private queued(item: RewardItem): Promise<RewardResult> {
+    const { figures } = this.options;
+    figures.judgements.waiting++;
+    return new Promise((resolve) => {
+      this.pool.add(async () => {
+        const started = performance.now();
+        const result = await this.resultOf(item);
+        figures.judgementSeconds.observe((performance.now() - started) / 1000);
+        figures.judgements.waiting--;
+        figures.judgements.total++;
+        resolve(result);
+      });
+    });
+  }
+
+  private async resultOf({ task, solution }: RewardItem): Promise<RewardResult> {
+    if ("error" in task) return this.failed("an unknown task", task.error);
+    const { parts } = this.options;
+    const found = taskAt(parts, task);
+    if (!found) return this.failed(`${task.split} ${task.index}`, noTask(parts, task));
+    try {
+      const attempt = { task: found, task_index: task.index, rollout_index: 0 };
+      const context = this.contextFor(solution, task);
+      return resultOf(await runAttempt(attempt, { draws: NO_DRAWS, rank: 0, context }));
+    } catch (error) {
+      return this.failed(found.id, causeOf(error));
+    }
+  }
+
+  private contextFor(text: string, { split }: TaskPlace) {
+    const { parts, signal } = this.options;
+    const { rollout, evaluate, settings } = parts;
+    const reply = { text, variables: templateVariables(settings), hasEvaluator: evaluate !== undefined };
+    const own = { ...parts, rollout: onGivenReply(rollout, reply) };
+    return contextOf(own, { step: 0, isValidation: split === "val", signal });
+  }
+
+  private failed(where: string, message: string): RewardResult {
+    const { figures } = this.options;
+    figures.judgements.failed++;
+    figures.failed({ kind: "judgement", where, message });
+    return { error: message };
+  }
+}
+
+/** @throws Error for a judgement that was not finished, or that is no finite number */
+function resultOf({ trajectories, is_correct, metrics, termination_reason, task }: Episode): RewardResult {
+  const [trajectory] = trajectories;
+  if (!trajectory || termination_reason === "timeout")
+    throw new Error(
+      `Cannot judge the task ${task.id}: the attempt ended with ${termination_reason} before its reward was known. Correct the reward function, or raise rllm.workflow.workflow_args.timeout.`,
+    );
+  const { reward } = withReward(trajectory, { group_role: trajectory.name });
+  return { score: reward, is_correct, metrics };
+}

@@ -1,0 +1,91 @@
+/** From an episode to the rows that a cluster trains on: those that the loop here would pack of it. */
+import { mergeSteps, type Row } from "../data/pack.ts";
+import type { Episode, RewardedTrajectory, Step } from "../data/types.ts";
+import { ConfigError } from "../errors.ts";
+import type { LoopSettings } from "../loop/settings.ts";
+import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
+import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
+import type { ClusterTrajectory } from "./protocol.ts";
+
+export interface RowOptions {
+  readonly settings: LoopSettings;
+  /** Whether the cluster sent log-probs. */
+  readonly hasLogprobs: boolean;
+  /** Response tokens beyond it are cut, as the cluster does. */
+  readonly maxResponseLength: number;
+}
+
+export interface ClusterRows {
+  readonly trajectories: readonly ClusterTrajectory[];
+  /** Response tokens beyond the limit. */
+  readonly cutTokens: number;
+}
+
+/**
+ * The rows of an episode that have a response. Steps whose prompt continues all tokens before it are one row; another prompt
+ * starts a further row, with the same reward.
+ * @throws {ConfigError} for a reward, a log-prob or a step that cannot be trained on, with its trajectory
+ */
+export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
+  const [named] = nameTrajectories([episode], options).value;
+  const isMasked = reasonsToMask(options.settings).includes(episode.termination_reason);
+  const { is_correct, metrics } = episode;
+  let cutTokens = 0;
+  const trajectories: ClusterTrajectory[] = [];
+  for (const each of named!.trajectories.filter(({ steps }) => steps.length > 0)) {
+    const trajectory = withReward(each, { group_role: each.name });
+    for (const row of checkedRows(trajectory, options)) {
+      const split = splitRow(row, trajectory.uid);
+      if (split.response_ids.length === 0) continue;
+      const response = cutResponse(split, options);
+      cutTokens += split.response_ids.length - response.response_ids.length;
+      const response_mask = isMasked ? response.response_mask.map(() => 0 as const) : response.response_mask;
+      trajectories.push({ ...response, response_mask, ...outcomeOf(trajectory, row), is_correct, metrics });
+    }
+  }
+  return { trajectories, cutTokens };
+}
+
+function outcomeOf({ name, reward }: RewardedTrajectory, row: Row) {
+  return { name, reward, num_turns: new Set(row.steps).size };
+}
+
+function checkedRows({ uid, steps }: RewardedTrajectory, { hasLogprobs }: RowOptions): Row[] {
+  const packed = hasLogprobs ? steps : steps.map(withoutLogprobs);
+  for (const [index, step] of packed.entries()) checkStep(step, { uid, index });
+  return mergeSteps(packed);
+}
+
+function withoutLogprobs(step: Step): Step {
+  return { ...step, logprobs: step.response_ids.map(() => 0) };
+}
+
+type SplitRow = Pick<ClusterTrajectory, "prompt_ids" | "response_ids" | "response_mask"> & {
+  readonly response_logprobs: readonly number[];
+};
+
+/** The prompt is what stands before the first sampled token. A row without one has no response. */
+function splitRow({ tokens, mask, logprobs }: Row, uid: string): SplitRow {
+  const first = mask.indexOf(1);
+  const at = first < 0 ? tokens.length : first;
+  if (at === 0)
+    throw new ConfigError(
+      `Cannot train on the trajectory ${uid}: a model call has no prompt, and nothing predicts its first token. Give each call a prompt.`,
+      { kind: "code" },
+    );
+  return {
+    prompt_ids: tokens.slice(0, at),
+    response_ids: tokens.slice(at),
+    response_mask: mask.slice(at) as (0 | 1)[],
+    response_logprobs: logprobs.slice(at),
+  };
+}
+
+function cutResponse(row: SplitRow, { maxResponseLength: most, hasLogprobs }: RowOptions) {
+  return {
+    prompt_ids: row.prompt_ids,
+    response_ids: row.response_ids.slice(0, most),
+    response_mask: row.response_mask.slice(0, most),
+    response_logprobs: hasLogprobs ? row.response_logprobs.slice(0, most) : null,
+  };
+}
