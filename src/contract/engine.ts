@@ -105,6 +105,11 @@ export interface Engine {
   /** One line for display. */
   readonly device: string;
   readonly losses: readonly string[];
+  /**
+   * Checks a loss and its inputs by name, before their values are packed.
+   * @throws ConfigError for an unknown loss or setting, an input that the loss does not have, or one that it lacks.
+   */
+  checkLoss(loss: LossRequest, inputs: readonly string[]): void;
   /** Bytes on the device. */
   readonly memory: { readonly live: number; readonly peak: number; readonly budget: number };
   /** Absent where the model has no tokenizer; the server then refuses stop texts. */

@@ -25,6 +25,8 @@ export class ToyModel implements Engine {
     return "x".repeat(ids.length);
   }
 
+  checkLoss(): void {}
+
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
     return new ToyTrainer(config, this.weightBytes);
   }

@@ -1,6 +1,7 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { heldBytes } from "../fixtures/garbage.ts";
-import { backward, draw, openServer, step } from "./tinker_client.ts";
+import { backward, draw, eventually, holdEngine, openServer, step } from "./tinker_client.ts";
 
 const MEBI = 2 ** 20;
 
@@ -41,4 +42,75 @@ test("small results count with their bookkeeping, and repeats are forgotten with
   const { asked } = server.service.samplers.use(json.sampling_session_id);
   expect(asked.size).toBeGreaterThan(0);
   expect(asked.size).toBeLessThanOrEqual(budget / 2048);
+});
+
+describe("sparse tensors that stand for far more than their bytes", () => {
+  /** One datum of one token, with tensors of [1, width] that hold no value. */
+  const sparse = (modelId: string, of: { width: number; names: readonly string[]; seq?: number; loss?: string }) => {
+    const tensor = (dtype: number) =>
+      new Writer()
+        .message(2, new Writer().bytes(2, bytesOf(BigInt64Array.of(0n, 0n))))
+        .varint(3, dtype)
+        .varint(4, 1)
+        .varint(4, of.width);
+    const datum = new Writer().message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1)))));
+    for (const name of of.names)
+      datum.message(2, new Writer().text(1, name).message(2, tensor(name === "target_tokens" ? 2 : 1)));
+    return new Writer()
+      .text(1, modelId)
+      .varint(2, of.seq ?? 1)
+      .message(3, datum)
+      .text(4, of.loss ?? "cross_entropy")
+      .finish();
+  };
+  const many = Array.from({ length: 1000 }, (_, i) => `input_${i}`);
+
+  test("are refused before they are packed, with the input, the limit and what to do", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    const body = sparse(id, { width: 2 ** 22, names: ["target_tokens", ...many] });
+    expect(body.length).toBeLessThan(100_000);
+    expect(await server.post("forward_backward", body)).toMatchObject({
+      status: 400,
+      json: {
+        detail:
+          "Cannot train on datum 0: its target_tokens of shape [1,4194304] is one of 1001 loss_fn_inputs, which take more than 8388608 values in this request (4198498304). Give fewer targets per position, or split the batch into several requests.",
+      },
+    });
+    // The requests behind it run.
+    const { json } = await server.result("optim_step", step(id, 2));
+    expect(json.error).toContain("loss_fn_inputs, which take more than 8388608 values");
+    expect((await server.result("forward_backward", backward(id, { seq: 3 }))).status).toBe(200);
+    // The most that fits runs.
+    const most = sparse(id, { seq: 4, width: 2 ** 22, names: ["target_tokens", "weights"] });
+    expect((await server.result("forward_backward", most)).status).toBe(200);
+  });
+
+  test("under names that the loss does not have are not packed", async () => {
+    const server = await openServer();
+    const id = await server.model();
+    // Packing refuses such a shape: the name comes first.
+    const names = ["target_tokens", ...many.slice(0, 2)];
+    const answer = await server.result("forward_backward", sparse(id, { width: 0, names }));
+    expect(answer.json).toMatchObject({ category: "user", error: expect.stringContaining("it has no input input_0") });
+    const other = sparse(id, { seq: 2, width: 0, names: ["target_tokens"], loss: "mse" });
+    expect((await server.result("forward_backward", other)).json.error).toBe("Cannot take the loss mse");
+    const wrong = sparse(id, { seq: 3, width: 0, names: ["target_tokens"] });
+    expect((await server.result("forward_backward", wrong)).json.error).toContain(
+      "Cannot train on datum 0: target_tokens",
+    );
+  });
+
+  test("count in full while they wait", async () => {
+    const server = await openServer({ bodiesBytes: 20 * MEBI });
+    const id = await server.model();
+    const open = holdEngine(server);
+    const send = (seq: number, width: number) =>
+      server.post("forward_backward", sparse(id, { seq, width, names: ["target_tokens", "weights"] }));
+    // 12 MiB of targets and weights.
+    expect((await send(1, 1.5 * MEBI)).status).toBe(200);
+    expect((await send(2, 1.5 * MEBI)).status).toBe(429);
+    open();
+    await eventually(async () => expect((await send(2, 1.5 * MEBI)).status).toBe(200));
+  });
 });

@@ -1,6 +1,6 @@
 /** The engine of the servers on this machine: adapters and full copies of one base model on one device. */
 import type { Device } from "../../compute/device.ts";
-import type { Engine, EnginePolicy, Trainer, TrainerConfig } from "../../contract/engine.ts";
+import type { Engine, EnginePolicy, LossRequest, Trainer, TrainerConfig } from "../../contract/engine.ts";
 import { parameterCount } from "../../model/files/config.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
@@ -11,7 +11,7 @@ import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { float32Bytes } from "../../model/stored_weights.ts";
 import { loadAdapter } from "./checkpoint.ts";
-import { ENGINE_LOSSES } from "./engine_loss.ts";
+import { checkLoss, ENGINE_LOSSES } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
 import { LocalTrainer } from "./engine_trainer.ts";
 import { fittingOptions } from "./plan/fit.ts";
@@ -125,6 +125,10 @@ export class LocalEngine implements Engine {
   get decode(): ((ids: readonly number[]) => string) | undefined {
     const { tokenizer } = this.opened;
     return tokenizer && ((ids) => tokenizer.decode(ids));
+  }
+
+  checkLoss(loss: LossRequest, inputs: readonly string[]): void {
+    checkLoss(loss, inputs);
   }
 
   async createTrainer(config: TrainerConfig): Promise<Trainer> {

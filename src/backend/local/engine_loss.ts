@@ -39,18 +39,9 @@ export class EngineLoss {
   private readonly values: Float64Array;
 
   /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
-  constructor({ name, config }: LossRequest, rows: LossRows) {
-    if (name === "stable_reinforce")
-      throw new ConfigError(
-        `Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo.`,
-        { path: "loss_fn" },
-      );
-    if (!Object.hasOwn(INPUTS, name))
-      throw new ConfigError(`Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`, {
-        path: "loss_fn",
-      });
-    // Text is refused there, as a value of another type.
-    const plan = planLoss(findLoss(`tinker.${name}`), config as Readonly<Record<string, number>>);
+  constructor(loss: LossRequest, rows: LossRows) {
+    const { name } = loss;
+    const plan = checkLoss(loss, Object.keys(rows.inputs));
     this.name = name;
     this.rows = rows;
     this.token = plan.token;
@@ -59,7 +50,7 @@ export class EngineLoss {
     this.offsets = rows.targetOffsets ?? rows.offsets;
     this.logprobs = new Float32Array(rows.targets.length);
     this.values = new Float64Array(rows.targets.length);
-    checkInputs(name, rows);
+    checkValues(name, rows);
   }
 
   /** The loss of the passes so far. */
@@ -143,26 +134,45 @@ function placeOf({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number
   return `target ${at % width} of position ${Math.floor(at / width)} of datum ${datum}`;
 }
 
-function checkInputs(name: string, rows: LossRows): void {
-  const { inputs, targets, targetOffsets } = rows;
+/**
+ * Checks a loss and its inputs by name.
+ * @throws ConfigError for an unknown loss or setting, an input that the loss does not have, or one that it lacks.
+ */
+export function checkLoss({ name, config }: LossRequest, inputs: readonly string[]): ReturnType<typeof planLoss> {
+  if (name === "stable_reinforce")
+    throw new ConfigError(
+      `Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo.`,
+      { path: "loss_fn" },
+    );
+  if (!Object.hasOwn(INPUTS, name))
+    throw new ConfigError(`Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`, {
+      path: "loss_fn",
+    });
+  // Text is refused there, as a value of another type.
+  const plan = planLoss(findLoss(`tinker.${name}`), config as Readonly<Record<string, number>>);
   const { needs, may } = INPUTS[name]!;
+  const missing = needs.find((input) => !inputs.includes(input));
+  if (missing !== undefined)
+    throw new ConfigError(
+      `Cannot take the loss ${name}: ${missing} is missing. Every datum's loss_fn_inputs must hold ${["target_tokens", ...needs].join(", ")}.`,
+      { path: missing },
+    );
+  const unknown = inputs.find((input) => !needs.includes(input) && !may.includes(input));
+  if (unknown === undefined) return plan;
+  throw new ConfigError(
+    `Cannot take the loss ${name}: it has no input ${unknown.slice(0, 100)}. Its inputs are ${["target_tokens", ...needs, ...may].join(", ")}.`,
+    { path: unknown },
+  );
+}
+
+function checkValues(name: string, rows: LossRows): void {
+  const { inputs, targets, targetOffsets } = rows;
   if (targetOffsets && name !== "cross_entropy")
     throw new ConfigError(
       `Cannot take the loss ${name}: target_tokens must be [length], one target per position. Only cross_entropy takes several.`,
       { path: "target_tokens" },
     );
-  for (const input of needs)
-    if (!inputs[input])
-      throw new ConfigError(
-        `Cannot take the loss ${name}: ${input} is missing. Every datum's loss_fn_inputs must hold ${["target_tokens", ...needs].join(", ")}.`,
-        { path: input },
-      );
   for (const [input, values] of Object.entries(inputs)) {
-    if (!needs.includes(input) && !may.includes(input))
-      throw new ConfigError(
-        `Cannot take the loss ${name}: it has no input ${input}. Its inputs are ${["target_tokens", ...needs, ...may].join(", ")}.`,
-        { path: input },
-      );
     if (values.length !== targets.length)
       throw new ConfigError(
         `Cannot take the loss ${name}: ${input} must have one element per ${targetOffsets ? "target" : "token"} (${values.length} of ${targets.length}).`,
@@ -171,9 +181,9 @@ function checkInputs(name: string, rows: LossRows): void {
     const broken = values.findIndex((value) => !Number.isFinite(value));
     if (broken < 0) continue;
     const datum = (targetOffsets ?? rows.offsets).findLastIndex((offset) => offset <= broken);
-    throw new ConfigError(
-      `Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at ${placeOf(rows, { t: broken, datum })}).`,
-      { path: input },
-    );
+    const place = placeOf(rows, { t: broken, datum });
+    throw new ConfigError(`Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at ${place}).`, {
+      path: input,
+    });
   }
 }

@@ -2,11 +2,17 @@
 import type { LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Datum, TensorMessage } from "./forward_backward.ts";
+import { Refusal } from "./outcome.ts";
 
 /** Targets of one request: its sparse tensors may name more than its body has bytes for. */
 export const MOST_TARGETS = 2 ** 22;
+/** Values of all targets and inputs, where the body has fewer bytes. */
+const MOST_VALUES = 2 * MOST_TARGETS;
+const VALUE_BYTES = 4;
 /** What the weights of a datum without them are, where others have them. */
 const DEFAULT_WEIGHT = 1;
+
+const TARGETS = "target_tokens";
 
 /** A datum's size: its tokens, and the targets after each; undefined for a vector, which has one. */
 interface Shape {
@@ -14,19 +20,45 @@ interface Shape {
   readonly width: number | undefined;
 }
 
-/** Packs the data. @throws ConfigError naming the datum that breaks a rule. */
+/** The names of the data's inputs in addition to the targets. */
+export function inputNames(data: readonly Datum[]): string[] {
+  return [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))].filter((name) => name !== TARGETS);
+}
+
+/**
+ * Memory that packing takes for targets and inputs beyond the bytes of their body. Looks only at shapes, so that it says so
+ * before anything is packed: a sparse tensor of some bytes may stand for gigabytes.
+ * @throws Refusal 400 where a sparse tensor makes that more than a request may take.
+ */
+export function packedBytes(data: readonly Datum[], body: { readonly length: number }): number {
+  const names = [TARGETS, ...inputNames(data)];
+  const cells = data.map(({ inputs }) => Math.max(0, ...[...inputs.values()].map(cellsOf)));
+  const values = names.length * cells.reduce((sum, count) => sum + count, 0);
+  const beyond = Math.max(0, VALUE_BYTES * values - body.length);
+  if (beyond === 0 || values <= MOST_VALUES) return beyond;
+  const i = cells.indexOf(Math.max(...cells));
+  const [name, { shape }] = [...data[i]!.inputs].find(([, tensor]) => cellsOf(tensor) === cells[i])!;
+  throw new Refusal(
+    400,
+    `Cannot train on datum ${i}: its ${name.slice(0, 100)} of shape [${shape}] is one of ${names.length} loss_fn_inputs, which take more than ${MOST_VALUES} values in this request (${values}). Give fewer targets per position, or split the batch into several requests.`,
+  );
+}
+
+function cellsOf({ values, sparse, shape }: TensorMessage): number {
+  return sparse ? shape.reduce((product, size) => product * size, 1) : values.length;
+}
+
+/** Packs the data, whose {@link inputNames} the loss has. @throws ConfigError naming the datum that breaks a rule. */
 export function rowsOf(data: readonly Datum[]): LossRows {
-  const names = [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))];
-  const shapes = shapesOf(data, names);
+  const names = inputNames(data);
+  const shapes = shapesOf(data, [TARGETS, ...names]);
   const offsets = sumsOf(shapes.map(({ length }) => length));
   const isMatrix = shapes[0]?.width !== undefined;
   const targetOffsets = isMatrix ? sumsOf(shapes.map(({ length, width }) => length * width!)) : offsets;
   const count = targetOffsets[data.length]!;
   const [tokens, targets] = [new Uint32Array(offsets[data.length]!), new Uint32Array(count)];
   const inputs = Object.fromEntries(
-    names
-      .filter((name) => name !== "target_tokens")
-      .map((name) => [name, new Float32Array(count).fill(name === "weights" ? DEFAULT_WEIGHT : 0)]),
+    names.map((name) => [name, new Float32Array(count).fill(name === "weights" ? DEFAULT_WEIGHT : 0)]),
   );
   for (const [i, datum] of data.entries()) {
     let at = offsets[i]!;
@@ -36,7 +68,7 @@ export function rowsOf(data: readonly Datum[]): LossRows {
     }
     for (const [name, tensor] of datum.inputs) {
       const values = denseValues(tensor, { i, name, shape: shapes[i]! });
-      if (name === "target_tokens") targets.set(tokenIds(values as BigInt64Array, i), targetOffsets[i]);
+      if (name === TARGETS) targets.set(tokenIds(values as BigInt64Array, i), targetOffsets[i]);
       else inputs[name]!.set(values as Float32Array, targetOffsets[i]);
     }
   }
@@ -72,7 +104,7 @@ function shapeOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: re
   if (other) throw wrong(i, `it has a chunk of type ${other.kind}, and this server's models read only text.`);
   const length = chunks.reduce((sum, { tokens }) => sum + tokens.length, 0);
   if (length === 0) throw wrong(i, "its model_input has no tokens.");
-  const targets = inputs.get("target_tokens");
+  const targets = inputs.get(TARGETS);
   if (!targets) throw wrong(i, "its loss_fn_inputs must have target_tokens.");
   const width = targets.shape.length === 2 ? targets.shape[1]! : undefined;
   if (width !== undefined && width < 1) throw wrong(i, `its target_tokens must name a token per position (${width}).`);
@@ -88,7 +120,7 @@ function checkTensor(
   { values, sparse, shape: given }: TensorMessage,
   { i, name, shape: { length, width } }: { i: number; name: string; shape: Shape },
 ): void {
-  const isTarget = name === "target_tokens";
+  const isTarget = name === TARGETS;
   if (!(values instanceof (isTarget ? BigInt64Array : Float32Array)))
     throw wrong(i, `${name} must be ${isTarget ? "int64" : "float32"}.`);
   const wanted = width === undefined ? [length] : [length, width];

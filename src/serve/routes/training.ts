@@ -3,7 +3,7 @@ import type { Context } from "hono";
 import type { RunRecord } from "../checkpoint/record.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
-import { rowsOf } from "../protocol/loss_rows.ts";
+import { packedBytes } from "../protocol/loss_rows.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
@@ -54,14 +54,14 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
   const address = peekAddress(body.bytes);
   const run = address && service.runs.find(address.modelId);
   const message = await decodeForwardBackward(body.bytes);
-  body.lease.take(message.overheadBytes);
+  body.lease.take(message.overheadBytes + packedBytes(message.data, body.bytes));
   const of = { modelId: message.modelId, number: message.seqId, print: body.print };
   return waiting(service, {
     lease: body.lease,
     waitForIt: run !== undefined && run.sequence.parkedCount > 0 && run.sequence.missing === of.number,
     open: () =>
       service.training.forwardBackward(of, {
-        rows: () => rowsOf(message.data),
+        data: message.data,
         loss: { name: message.lossFn, config: message.config },
         forwardOnly: message.forwardOnly,
       }),

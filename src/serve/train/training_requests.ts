@@ -1,12 +1,13 @@
 /** The numbered requests of training clients: what each one does when its turn comes. */
 import type { OptimParams } from "../../contract/backend.ts";
-import type { LossRequest, LossRows } from "../../contract/engine.ts";
+import type { Engine, LossRequest } from "../../contract/engine.ts";
 import type { Activity } from "../activity.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata } from "../checkpoint/record.ts";
 import { parsePath } from "../checkpoint_path.ts";
+import type { Datum } from "../protocol/forward_backward.ts";
 import type { Future } from "../protocol/futures.ts";
-import { widthsOf } from "../protocol/loss_rows.ts";
+import { inputNames, rowsOf, widthsOf } from "../protocol/loss_rows.ts";
 import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
 import { encodeTrainingOutput } from "../protocol/results.ts";
 import type { Policies } from "../sample/policies.ts";
@@ -24,6 +25,7 @@ export interface Numbered {
 }
 
 export interface TrainingRequestsOptions {
+  readonly engine: Engine;
   readonly runs: TrainingRuns;
   readonly checkpoints: Checkpoints;
   readonly policies: Policies;
@@ -61,14 +63,17 @@ export class TrainingRequests {
     this.submit(of, () => ({ kind: at.kind, run: () => Promise.reject(at.reason) }));
   }
 
-  forwardBackward(of: Numbered, request: { rows: () => LossRows; loss: LossRequest; forwardOnly: boolean }): Future {
-    const { forwardOnly } = request;
+  forwardBackward(of: Numbered, request: { data: readonly Datum[]; loss: LossRequest; forwardOnly: boolean }): Future {
+    const { data, loss, forwardOnly } = request;
+    const { engine, activity } = this.options;
     return this.submit(of, () => ({
       kind: forwardOnly ? "forward" : "forward_backward",
       run: async (trainer) => {
-        const rows = request.rows();
-        const results = await trainer.forwardBackward(rows, request);
-        if (!forwardOnly) this.options.activity.trained(rows.tokens.length);
+        // Before anything is packed: each input takes the room of all targets.
+        engine.checkLoss(loss, inputNames(data));
+        const rows = rowsOf(data);
+        const results = await trainer.forwardBackward(rows, { loss, forwardOnly });
+        if (!forwardOnly) activity.trained(rows.tokens.length);
         const of = { ...results, offsets: rows.targetOffsets ?? rows.offsets, widths: widthsOf(rows) };
         return { kind: "proto", bytes: encodeTrainingOutput(of) };
       },
