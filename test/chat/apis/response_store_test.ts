@@ -64,4 +64,15 @@ describe("stored responses", () => {
     expect(memory.bytes).toBe(0);
     expect(() => store.get("r", "previous_response_id")).toThrow(/within limits of memory/);
   });
+
+  test("one that is not kept leaves all others, of its store and of other stores", () => {
+    const memory = new ResponseMemory(100_000);
+    const [one, two] = [new ResponseStore(memory), new ResponseStore(memory)];
+    one.put("a", stored(1000));
+    two.put("b", stored(1000));
+    const { bytes } = memory;
+    // Larger than a share, and larger than the whole memory.
+    for (const letters of [20_000, 80_000]) one.put("large", stored(letters));
+    expect([one.has("large"), one.has("a"), two.has("b"), memory.bytes]).toEqual([false, true, true, bytes]);
+  });
 });

@@ -65,15 +65,22 @@ export class ResponseStore {
     this.memory = memory;
   }
 
+  private get mostBytes(): number {
+    return MOST_SHARE * this.memory.mostBytes;
+  }
+
+  /** Keeps a response, unless it alone is larger than this store's share. */
   put(id: string, stored: StoredResponse): void {
     const [response, history] = [JSON.stringify(stored.response), JSON.stringify(stored.history)];
     const bytes = BYTES_BESIDE + BYTES_PER_LETTER * (response.length + history.length);
+    // One that cannot stay must not make room for itself.
+    if (bytes > this.mostBytes) return;
     const kept = { store: this, id, response, history, bytes };
     this.responses.set(id, kept);
     this.held += bytes;
     this.memory.add(kept);
     for (const oldest of this.responses.values()) {
-      if (this.responses.size <= MOST_RESPONSES && this.held <= MOST_SHARE * this.memory.mostBytes) return;
+      if (this.responses.size <= MOST_RESPONSES && this.held <= this.mostBytes) return;
       this.memory.remove(oldest);
     }
   }
