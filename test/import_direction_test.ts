@@ -41,7 +41,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   model: ["compute", "contract"],
   algorithm: ["compute", "contract", "data"],
   convert: ["config"],
-  backend: ["algorithm", "compute", "config", "contract", "data", "model", "protobuf.ts"],
+  backend: ["algorithm", "compute", "config", "contract", "convert", "data", "model", "protobuf.ts"],
   loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task", "trace"],
   trace: ["contract", "data"],
   gateway: ["chat", "contract", "data", "http", "trace"],

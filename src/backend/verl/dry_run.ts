@@ -1,0 +1,49 @@
+/** A job as text, for people who look at it before it runs or hand it to Ray themselves. */
+import { type JobPlan, MAIN, type VerlJob } from "./job.ts";
+import { quoteWord } from "./shell_word.ts";
+
+const SECRET = /TOKEN|KEY|SECRET|PASSWORD/;
+const HIDDEN = "***";
+
+/** Files of the folder that a dry run writes: the job's working directory and, above it, what `ray job submit` takes. */
+export function dryRunFiles(job: VerlJob): Map<string, Uint8Array> {
+  const encoder = new TextEncoder();
+  const env = maskedEnv(job);
+  const runtime = { env_vars: env, ...(job.pip && { pip: job.pip }) };
+  const files = new Map<string, Uint8Array>();
+  for (const [name, bytes] of job.files) files.set(`working_dir/${name}`, bytes);
+  files.set("runtime_env.json", encoder.encode(`${JSON.stringify(runtime, null, 2)}\n`));
+  files.set("submit.sh", encoder.encode(submitScript(job)));
+  return files;
+}
+
+/** The job for a terminal: command with one override a line, files with their sizes, environment without secrets. */
+export function dryRunText({ job, overrides }: JobPlan): string {
+  const lines = [
+    `job ${job.submission_id}`,
+    "command:",
+    `  ${MAIN}`,
+    ...overrides.map((override) => `    ${quoteWord(override)}`),
+    "files:",
+    ...[...job.files].map(([name, bytes]) => `  ${name}  ${bytes.length} bytes`),
+    "environment:",
+    ...Object.entries(maskedEnv(job)).map(([name, value]) => `  ${name}=${value}`),
+  ];
+  if (job.pip) lines.push("pip:", ...job.pip.map((requirement) => `  ${requirement}`));
+  return `${lines.join("\n")}\n`;
+}
+
+function maskedEnv({ env }: VerlJob): Record<string, string> {
+  return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, SECRET.test(name) ? HIDDEN : value]));
+}
+
+function submitScript({ submission_id, entrypoint, env }: VerlJob): string {
+  const secrets = Object.keys(env).filter((name) => SECRET.test(name));
+  return [
+    "#!/bin/sh",
+    `# Submits the run to the Ray cluster at RAY_ADDRESS. Write ${secrets.join(", ")} into runtime_env.json first.`,
+    'cd "$(dirname "$0")" || exit 1',
+    `exec ray job submit --submission-id ${quoteWord(submission_id)} --working-dir working_dir --runtime-env-json "$(cat runtime_env.json)" -- ${entrypoint}`,
+    "",
+  ].join("\n");
+}

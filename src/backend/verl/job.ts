@@ -1,0 +1,102 @@
+/** One run of verl's trainer as a job for a Ray cluster: the command, its files and its environment. */
+import type { Composed } from "../../config/compose.ts";
+import type { Problem } from "../../config/problem.ts";
+import type { Task } from "../../data/types.ts";
+import { type VerlOverrides, verlOverrides } from "./overrides.ts";
+import type { RunFiles } from "./own_settings.ts";
+import { verlRows } from "./rows.ts";
+import { quoteWord } from "./shell_word.ts";
+import type { VerlVersion } from "./versions.ts";
+
+/** Its fields are those of a job specification of `backend/ray`. */
+export interface VerlJob {
+  readonly submission_id: string;
+  readonly entrypoint: string;
+  readonly files: ReadonlyMap<string, Uint8Array>;
+  readonly env: Readonly<Record<string, string>>;
+  readonly pip?: readonly string[] | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+export interface JobRequest {
+  /** Composed with `rllm/backend=verl`. */
+  readonly composed: Composed;
+  readonly version: VerlVersion;
+  readonly submission_id: string;
+  readonly train: readonly Task[];
+  readonly val: readonly Task[];
+  /** Rollouts are made by the run's agent or workflow. Otherwise verl samples one reply to each prompt. */
+  readonly hasAgent: boolean;
+  /** Names of the run's own stages, losses and other hooks that would act in the training step. */
+  readonly hooks?: readonly string[];
+  /** Where the cluster's workers reach the service, and the key of this run. */
+  readonly service: { readonly url: string; readonly token: string };
+  /** Text of a packaged file: verl's defaults and the Python files. */
+  readonly readPackaged: (name: string) => string | undefined;
+  /** Install verl for the job. Default: the cluster's Python has it. */
+  readonly installs?: boolean;
+  readonly metadata?: Readonly<Record<string, string>>;
+}
+
+export interface JobPlan extends VerlOverrides {
+  readonly job: VerlJob;
+}
+
+/** verl's trainer, before its overrides. */
+export const MAIN = "python3 -m verl.trainer.main_ppo";
+
+/** The Python module of the run's agents, and the name under which its rows ask for them. */
+const AGENT_MODULE = "verl_agent";
+export const AGENT_NAME = "grpu";
+const PYTHON_FILES = ["grpu_service.py", "verl_reward.py"];
+
+/**
+ * The job, and the problems that forbid it or that it has.
+ *
+ * @throws {ConfigError} for tasks that verl's rows cannot hold.
+ */
+export function verlJob(request: JobRequest): JobPlan {
+  const { submission_id, service, version, metadata = {} } = request;
+  const names: RunFiles = {
+    train: "train.jsonl",
+    val: request.val.length > 0 ? "val.jsonl" : undefined,
+    reward: "verl_reward.py",
+    agents: request.hasAgent ? "agent.yaml" : undefined,
+  };
+  const { overrides, problems } = verlOverrides({ ...request, readConfig: request.readPackaged, files: names });
+  const job: VerlJob = {
+    submission_id,
+    entrypoint: [MAIN, ...overrides.map(quoteWord)].join(" "),
+    files: filesOf(request, names),
+    env: { GRPU_URL: service.url, GRPU_TOKEN: service.token },
+    ...(request.installs === true && { pip: version.pip }),
+    metadata: { grpu_backend: "verl", verl: version.name, ...metadata },
+  };
+  return { job, overrides, problems: [...problems, ...batchProblem(request)] };
+}
+
+function filesOf(request: JobRequest, names: RunFiles): Map<string, Uint8Array> {
+  const agentName = request.hasAgent ? AGENT_NAME : undefined;
+  const texts: [string, string][] = [[names.train, verlRows(request.train, { split: "train", agentName })]];
+  if (names.val !== undefined) texts.push([names.val, verlRows(request.val, { split: "val", agentName })]);
+  const python = request.hasAgent ? [...PYTHON_FILES, `${AGENT_MODULE}.py`] : PYTHON_FILES;
+  for (const name of python) texts.push([name, packaged(request, `ray/${name}`)]);
+  if (names.agents) texts.push([names.agents, `- name: ${AGENT_NAME}\n  _target_: ${AGENT_MODULE}.GrpuAgentLoop\n`]);
+  const encoder = new TextEncoder();
+  return new Map(texts.map(([name, text]) => [name, encoder.encode(text)]));
+}
+
+function packaged({ readPackaged }: JobRequest, name: string): string {
+  const text = readPackaged(name);
+  if (text === undefined) throw new Error(`the package lacks config/${name}`);
+  return text;
+}
+
+/** verl drops the last, incomplete batch of an epoch, and divides by the number of batches. */
+function batchProblem({ composed, train }: JobRequest): Problem[] {
+  const path = "data.train_batch_size";
+  const size = (composed.config.data as { train_batch_size?: unknown } | undefined)?.train_batch_size;
+  if (typeof size !== "number" || train.length >= size) return [];
+  const message = `Cannot train on ${train.length} tasks with ${path}=${size}: verl leaves out batches that are not full. Lower it (rllm.data.train_batch_size), or add tasks.`;
+  return [{ severity: "error", message, path }];
+}

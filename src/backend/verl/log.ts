@@ -1,0 +1,153 @@
+/** Reads the log of verl's trainer line by line: metrics, checkpoints, and the failures that it reports and survives. */
+import { stepOf } from "./checkpoints.ts";
+
+/** A line of the job's log without colours, and the process that wrote it. */
+export interface LogLine {
+  readonly text: string;
+  readonly worker?: { readonly name: string; readonly pid: number; readonly ip?: string | undefined } | undefined;
+}
+
+export type VerlEvent =
+  /** Metrics of a step under verl's names; step 0 is the validation before training. */
+  | { readonly kind: "metrics"; readonly step: number; readonly metrics: Readonly<Record<string, number>> }
+  /** How many steps the run will have made at its end. */
+  | { readonly kind: "total"; readonly steps: number }
+  | { readonly kind: "resumed"; readonly step: number; readonly folder: string }
+  /** The folder is not complete before `saved`. */
+  | { readonly kind: "saving"; readonly step: number; readonly folder: string }
+  | { readonly kind: "saved"; readonly step: number; readonly folder: string }
+  /** A data set was opened; `kept` counts the rows whose prompt is not too long. */
+  | { readonly kind: "rows"; readonly all: number; readonly kept: number }
+  /** A rollout or a reward raised an error; verl goes on with the rest of the batch. */
+  | { readonly kind: "failure"; readonly message: string };
+
+const NUMBER = /[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)|True|False/.source;
+const METRIC = new RegExp(`(?:^| - )(.+?):(?:np\\.\\w+\\()?(${NUMBER})\\)?(?= - |$)`, "g");
+
+/**
+ * The metrics of a console line such as `step:3 - a/b:np.float64(0.5) - c:1.25`; undefined for another line.
+ * NaN and infinities stay what they are.
+ */
+export function parseMetrics(text: string): { step: number; metrics: Record<string, number> } | undefined {
+  const [, step, rest] = /^step:(\d+)(?: - (.*))?$/.exec(text.trim()) ?? [];
+  if (step === undefined) return undefined;
+  const found = [...(rest ?? "").matchAll(METRIC)].map(([, name, value]) => [name!, numberOf(value!)] as const);
+  return { step: Number(step), metrics: Object.fromEntries(found) };
+}
+
+function numberOf(text: string): number {
+  if (text === "True" || text === "False") return Number(text === "True");
+  if (text.endsWith("nan")) return Number.NaN;
+  if (text.endsWith("inf")) return text.startsWith("-") ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  return Number(text);
+}
+
+const ERROR_LINE = /^((?:\w+\.)*\w*(?:Error|Exception|Timeout|Interrupt))(?:: ?(.*))?$/;
+
+/** Follows one job. Give it every line once and in order; it keeps what later lines refer to. */
+export class VerlLog {
+  /** The newest complete checkpoint. */
+  lastSaved: { readonly step: number; readonly folder: string } | undefined;
+  private saving: { readonly step: number; readonly folder: string } | undefined;
+  private rows: number | undefined;
+  /** Processes whose next error line ends the report of a failed rollout. */
+  private readonly failing = new Set<number>();
+  /** Processes in the middle of a traceback. */
+  private readonly raising = new Set<number>();
+  private firstError: string | undefined;
+
+  /** What a line tells; most lines tell nothing. */
+  read({ text, worker }: LogLine): VerlEvent[] {
+    const line = text.trim();
+    const metrics = parseMetrics(line);
+    if (metrics) return [...this.finishSave(metrics), { kind: "metrics", ...metrics }];
+    return this.readState(line) ?? this.readError(line, worker?.pid ?? 0);
+  }
+
+  /** The error that ended the run, with what to do where it is a usual one; undefined when the log has none. */
+  cause(): string | undefined {
+    return this.firstError === undefined ? undefined : explainError(this.firstError);
+  }
+
+  private readState(line: string): VerlEvent[] | undefined {
+    const total = /(?:^|[:\s])Total training steps: (\d+)$/.exec(line)?.[1];
+    if (total !== undefined) return [{ kind: "total", steps: Number(total) }];
+    const save = /(?:^local_global_step_folder: |:Saving checkpoint to )(\S.*)$/.exec(line)?.[1];
+    if (save !== undefined) return this.startSave(save);
+    const resumed = /(?:^|:)Resuming from (\S+global_step_\d+)\/?(?:,.*)?$/.exec(line)?.[1];
+    if (resumed !== undefined) return [{ kind: "resumed", step: stepOf(resumed)!, folder: resumed }];
+    return this.readRows(line);
+  }
+
+  private readRows(line: string): VerlEvent[] | undefined {
+    const [, filtered, count] = /^(filter )?dataset len: (\d+)$/.exec(line) ?? [];
+    if (count === undefined) return undefined;
+    if (filtered === undefined) {
+      this.rows = Number(count);
+      return [];
+    }
+    return [{ kind: "rows", all: this.rows ?? Number(count), kept: Number(count) }];
+  }
+
+  private startSave(folder: string): VerlEvent[] {
+    const step = stepOf(folder);
+    if (step === undefined) return [];
+    this.saving = { step, folder };
+    return [{ kind: "saving", step, folder }];
+  }
+
+  /** A step's metrics are printed after its checkpoint is written. */
+  private finishSave({ step }: { step: number }): VerlEvent[] {
+    if (this.saving === undefined || step < this.saving.step) return [];
+    this.lastSaved = this.saving;
+    this.saving = undefined;
+    return [{ kind: "saved", ...this.lastSaved }];
+  }
+
+  private readError(line: string, pid: number): VerlEvent[] {
+    if (/(?:^|:)Error in _run_prompt\b/.test(line)) this.failing.add(pid);
+    if (line.startsWith("Traceback (most recent call last)")) this.raising.add(pid);
+    const [, name, rest] = ERROR_LINE.exec(line) ?? [];
+    if (name === undefined || !(this.raising.has(pid) || this.failing.has(pid))) return [];
+    this.raising.delete(pid);
+    const message = rest ? `${name}: ${rest}` : name;
+    if (this.failing.delete(pid)) return [{ kind: "failure", message }];
+    this.firstError ??= message;
+    return [];
+  }
+}
+
+const ADVICE: readonly (readonly [RegExp, (found: RegExpExecArray) => string])[] = [
+  [
+    /Total available GPUs (\d+) is less than total desired GPUs (\d+)/,
+    ([, has, wants]) =>
+      `the cluster has ${has} GPUs and the run wants ${wants}. Set trainer.n_gpus_per_node and trainer.nnodes to what the cluster has, or add machines`,
+  ],
+  [
+    /CUDA out of memory|OutOfMemoryError/i,
+    () =>
+      "a GPU has too little memory. Lower actor_rollout_ref.rollout.gpu_memory_utilization or actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu, or set actor_rollout_ref.actor.fsdp_config.param_offload=true",
+  ],
+  [
+    /No module named '([\w.]+)'/,
+    ([, name]) =>
+      `the workers' Python has no ${name}. Install it in the cluster's image, or name it in the job's pip list`,
+  ],
+  [
+    /(Could not override|Key) '([\w.]+)'/,
+    ([, , key]) => `the cluster's verl has no setting ${key}. Choose the version of verl that the cluster has`,
+  ],
+  [
+    /is not a local folder and is not a valid model identifier/,
+    () => "the workers cannot load the model. Check actor_rollout_ref.model.path, and the workers' access to the hub",
+  ],
+];
+
+/** An error of verl's with what to do about it; as it is where that is not known. */
+export function explainError(message: string): string {
+  for (const [pattern, advise] of ADVICE) {
+    const found = pattern.exec(message);
+    if (found) return `Cannot train on the cluster: ${advise(found)} (${message}).`;
+  }
+  return message;
+}

@@ -1,0 +1,79 @@
+/** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
+import type { Composed } from "../../config/compose.ts";
+import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { getAt, type Tree, type Value } from "../../config/yaml/tree.ts";
+import type { VerlVersion } from "./versions.ts";
+
+/** Names within the job's working directory, which is the current folder of verl's driver and workers. */
+export interface RunFiles {
+  readonly train: string;
+  /** Absent: the run has no validation tasks. */
+  readonly val?: string | undefined;
+  /** The Python file with the reward function. */
+  readonly reward: string;
+  /** The list of agent loops (`agent.yaml`), where rollouts are made by an agent of the run. */
+  readonly agents?: string | undefined;
+}
+
+export interface OwnOptions {
+  readonly version: VerlVersion;
+  readonly files: RunFiles;
+}
+
+/** The reward function's name in that file. */
+export const REWARD_FUNCTION = "compute_score";
+
+/** Settings by path, with their values. */
+export function ownSettings({ config, origins }: Composed, { version, files }: OwnOptions): Map<string, Value> {
+  const own = new Map<string, Value>([
+    ["data.train_files", files.train],
+    ["data.val_files", files.val ?? files.train],
+    ["data.prompt_key", "prompt"],
+    ["data.reward_fn_key", "data_source"],
+    ["reward.custom_reward_function.path", files.reward],
+    ["reward.custom_reward_function.name", REWARD_FUNCTION],
+    ["trainer.logger", "console"],
+  ]);
+  // verl opens a validation set in any case.
+  if (files.val === undefined) {
+    own.set("data.val_max_samples", 1);
+    own.set("trainer.val_before_train", false);
+    own.set("trainer.test_freq", -1);
+  }
+  const isTyped = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
+  // An agent's prompts are rendered here, by the model's own template; verl's filter would render them by its tokenizer's.
+  if (files.agents) own.set("actor_rollout_ref.rollout.agent.agent_loop_config_path", files.agents);
+  else if (!isTyped("data.filter_overlong_prompts")) own.set("data.filter_overlong_prompts", true);
+  const orders = getAt(config, "rllm.data.seed");
+  if (!isTyped("data.seed") && typeof orders === "number") own.set("data.seed", orders);
+  if (getAt(config, "rllm.disable_thinking") === true)
+    own.set("data.apply_chat_template_kwargs.enable_thinking", false);
+  // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
+  const refill = "trainer.v1.sampler.sync_refill_failed_groups";
+  if (version.hasV1 && !isTyped(refill)) own.set(refill, true);
+  for (const [path, value] of completions(config, isTyped)) own.set(path, value);
+  return own;
+}
+
+const ACTOR = "actor_rollout_ref.actor";
+const MICRO = [`${ACTOR}.ppo_micro_batch_size_per_gpu`, `${ACTOR}.ppo_micro_batch_size`, `${ACTOR}.use_dynamic_bsz`];
+
+/**
+ * Settings that verl demands and that other backends need not be given: one update a batch, unless a mini-batch is set, and
+ * passes filled by tokens, unless rows a pass are set.
+ */
+function completions(config: Tree, isTyped: (path: string) => boolean): Map<string, Value> {
+  const found = new Map<string, Value>();
+  const number = (path: string) => Number(getAt(config, path));
+  const [batch, mini] = [number("data.train_batch_size"), `${ACTOR}.ppo_mini_batch_size`];
+  if (!isTyped(mini) && batch > 0) found.set(mini, batch);
+  if (MICRO.some(isTyped)) return found;
+  found.set(`${ACTOR}.use_dynamic_bsz`, true);
+  const [most, longest] = [
+    `${ACTOR}.ppo_max_token_len_per_gpu`,
+    number("data.max_prompt_length") + number("data.max_response_length"),
+  ];
+  // A pass must hold the longest row.
+  if (!isTyped(most) && longest > number(most)) found.set(most, longest);
+  return found;
+}

@@ -1,0 +1,163 @@
+/** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
+import type { Composed } from "../../config/compose.ts";
+import type { Problem } from "../../config/problem.ts";
+import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";
+import type { RunFiles } from "./own_settings.ts";
+import type { VerlVersion } from "./versions.ts";
+
+export interface RefusalRequest {
+  readonly composed: Composed;
+  readonly version: VerlVersion;
+  readonly files: RunFiles;
+  readonly hooks: readonly string[];
+}
+
+interface Finding {
+  readonly path: string;
+  readonly message: string;
+  readonly severity?: "warning";
+}
+
+type Read = (path: string) => Value | undefined;
+
+const ACTOR = "actor_rollout_ref.actor";
+const STEP = "verl's own trainer makes the step, and it has no such thing";
+
+/** Portable settings that act in the loop's own step, the value with which they do nothing, and what verl has instead. */
+const OF_THE_LOOP: readonly (readonly [path: string, idle: Value, advice: string])[] = [
+  ["rllm.rejection_sample.enable", false, "On verl 0.9 set algorithm.filter_groups.enable=true instead"],
+  ["rllm.rejection_sample.filter_uniform_groups", false, "On verl 0.9 set algorithm.filter_groups.enable=true instead"],
+  ["rllm.rejection_sample.multiplier", 1, "Set it to 1"],
+  ["rllm.compact_filtering.enable", false, "Set it to false"],
+  ["rllm.mask_truncated_samples", false, "Set it to false"],
+  ["rllm.agent.overlong_filter", false, "Set it to false"],
+  ["rllm.stepwise_advantage.enable", false, "Set it to false"],
+  ["rllm.algorithm.use_precomputed_advantage", false, "Set it to false"],
+  ["rllm.algorithm.traj_grouping_hook", null, "Set it to null"],
+  ["rllm.algorithm.traj_group_adv_estimator_map", {}, "Use one algorithm.adv_estimator"],
+  ["rllm.algorithm.estimator_args", {}, "Use the settings that verl's estimator has"],
+  [
+    "rllm.async_training.enable",
+    false,
+    "Set it to false, and on verl 0.9 trainer.v1.trainer_mode=separate_async for rollouts beside training",
+  ],
+];
+
+/** All problems; those of one setting name the line where it was written. */
+export function findRefusals(request: RefusalRequest): Problem[] {
+  const { config, origins } = request.composed;
+  const read: Read = (path) => getAt(config, path);
+  const found: Finding[] = [
+    ...loopFindings(read),
+    ...nameFindings(read, request.version),
+    ...rewardFindings(request),
+    ...folderFindings(read),
+    ...rolloutFindings(request, read),
+    ...request.hooks.map((hook) => ({
+      path: hook,
+      message: `Cannot use ${hook}: it acts in the training step, which runs in verl's Python. Train with rllm/backend=local, or remove it.`,
+    })),
+  ];
+  return found.map(({ path, message, severity }): Problem => {
+    const origin = originOf(origins, path);
+    const isTyped = origin !== undefined && origin.level >= LEVEL.file;
+    return { severity: severity ?? "error", message, path, ...(isTyped && { file: origin.file, line: origin.line }) };
+  });
+}
+
+function loopFindings(read: Read): Finding[] {
+  return OF_THE_LOOP.flatMap(([path, idle, advice]) => {
+    const value = read(path);
+    const isIdle = value === undefined || value === idle || (isTree(value) && Object.keys(value).length === 0);
+    return isIdle
+      ? []
+      : [{ path, message: `Cannot set ${path}=${JSON.stringify(value)} on verl: ${STEP}. ${advice}.` }];
+  });
+}
+
+function nameFindings(read: Read, { name, estimators, losses }: VerlVersion): Finding[] {
+  const check = (path: string, known: readonly string[]): Finding[] => {
+    const value = read(path);
+    if (typeof value !== "string" || known.includes(value)) return [];
+    const message = `Cannot set ${path}=${value}: verl ${name} has ${known.join(", ")}. Choose one of them.`;
+    return [{ path, message }];
+  };
+  return [...check("algorithm.adv_estimator", estimators), ...check(`${ACTOR}.policy_loss.loss_mode`, losses)];
+}
+
+function rewardFindings({ composed: { config, origins }, version }: RefusalRequest): Finding[] {
+  const typed = [...leaves(config)].filter(([path]) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file);
+  return typed.flatMap(([path, value]): Finding[] => {
+    if (value === null) return [];
+    if (/^(reward\.)?custom_reward_function\./.test(path))
+      return [{ path, message: `Cannot set ${path}: rewards come from this run's own reward function. Remove it.` }];
+    if (version.hasV1 && /^(reward_model|sandbox_fusion)\./.test(path))
+      return [{ path, message: `Cannot set ${path}: verl ${version.name} ignores it. ${newPlace(path)}.` }];
+    return /^(reward\.reward_manager\.name|reward_model\.reward_manager)$/.test(path)
+      ? managerFinding(path, value)
+      : [];
+  });
+}
+
+function newPlace(path: string): string {
+  if (path === "reward_model.reward_manager") return "Set reward.reward_manager.name";
+  if (path === "reward_model.num_workers") return "Set reward.num_workers";
+  return `Set reward.${path.replace(/^reward_model\.model\.path$/, "reward_model.model_path")}`;
+}
+
+function managerFinding(path: string, value: Value): Finding[] {
+  const why: Record<string, string> = {
+    remote: "it refuses asynchronous reward functions, and the run's is one",
+    rate_limited: "it turns a reward that fails into 0",
+  };
+  const reason = why[String(value)];
+  return reason ? [{ path, message: `Cannot set ${path}=${value}: ${reason}. Use naive.` }] : [];
+}
+
+/** The working directory of a job is a temporary folder on each node. */
+function folderFindings(read: Read): Finding[] {
+  const found: Finding[] = [];
+  const isFixed = (value: Value | undefined) => typeof value === "string" && /^(\/|\w+:\/\/)/.test(value);
+  const saves = read("trainer.save_freq");
+  const dir = read("trainer.default_local_dir");
+  if (typeof saves === "number" && saves > 0 && !isFixed(dir)) {
+    const message = `Cannot save checkpoints in trainer.default_local_dir=${dir}: a relative folder is deleted with the job. Give an absolute folder that all nodes share, or set trainer.save_freq=-1.`;
+    found.push({ path: "trainer.default_local_dir", message });
+  }
+  const from = read("trainer.resume_from_path");
+  if (read("trainer.resume_mode") === "resume_path" && !(isFixed(from) && /global_step_\d+$/.test(String(from)))) {
+    const message = `Cannot resume from trainer.resume_from_path=${from}: verl takes an absolute folder that ends in global_step_N. Write it.`;
+    found.push({ path: "trainer.resume_from_path", message });
+  }
+  const model = read("actor_rollout_ref.model.path");
+  if (typeof model === "string" && /^(\.{1,2}\/|~\/)/.test(model)) {
+    const message = `Cannot train actor_rollout_ref.model.path=${model}: this folder is not on the cluster's machines. Give a name of the Hugging Face Hub or an absolute folder that all nodes share.`;
+    found.push({ path: "actor_rollout_ref.model.path", message });
+  }
+  return found;
+}
+
+const SAMPLING = /^rllm\.rollout\.(train|val)\.(?!(temperature|top_p|top_k|max_tokens)$)/;
+
+function rolloutFindings({ composed: { config }, files }: RefusalRequest, read: Read): Finding[] {
+  const found: Finding[] = [];
+  const replay = read("rllm.algorithm.router_replay");
+  if (files.agents !== undefined && replay === "R3") {
+    const message =
+      "Cannot replay expert routing (rllm.algorithm.router_replay=R3) with an agent of this run: the routing does not travel with its tokens. Set it to R2 or disabled.";
+    found.push({ path: "rllm.algorithm.router_replay", message });
+  }
+  if (files.agents !== undefined) return found;
+  for (const [path] of leaves(config)) {
+    if (!SAMPLING.test(path)) continue;
+    const message = `Cannot set ${path} on verl without an agent: its own rollouts take temperature, top_p and top_k alone. Remove it.`;
+    found.push({ path, message });
+  }
+  const [longest, limit] = [read("rllm.rollout.val.max_tokens"), read("data.max_response_length")];
+  if (longest !== limit && typeof longest === "number") {
+    const message = `rllm.rollout.val.max_tokens=${longest} has no effect on verl: validation has the limit of training (data.max_response_length=${limit}).`;
+    found.push({ path: "rllm.rollout.val.max_tokens", message, severity: "warning" });
+  }
+  return found;
+}

@@ -1,0 +1,176 @@
+/** The job of a run: its rows, its files, and what a person reads before it starts. */
+import { execFileSync } from "node:child_process";
+import { describe, expect, test } from "vitest";
+import { dryRunFiles, dryRunText } from "../../../src/backend/verl/dry_run.ts";
+import { type JobRequest, verlJob } from "../../../src/backend/verl/job.ts";
+import { verlRows } from "../../../src/backend/verl/rows.ts";
+import { quoteWord } from "../../../src/backend/verl/shell_word.ts";
+import type { Task } from "../../../src/data/types.ts";
+import { compose, READY } from "./runs.ts";
+
+const task = (id: string, more: Partial<Task> = {}): Task => ({
+  id,
+  instruction: `solve ${id}`,
+  metadata: {},
+  ...more,
+});
+const parse = (text: string) =>
+  text
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+
+describe("rows", () => {
+  test("have one shape, the task's number, and nothing of what rewards know", () => {
+    const messages = [
+      { role: "system", content: "be brief" },
+      { role: "user", content: "2+2?" },
+    ];
+    const known = { data_source: "sums", ability: "math", answer: 4, deep: { a: [1] } };
+    const rows = parse(verlRows([task("a"), task("b", { messages, metadata: known })], { split: "val" }));
+    const rest = { reward_model: { style: "rule", ground_truth: "" } };
+    expect(rows).toEqual([
+      {
+        ...{ data_source: "grpu", ability: "", prompt: [{ role: "user", content: "solve a" }], ...rest },
+        extra_info: { split: "val", index: 0, grpu_task: 0 },
+      },
+      {
+        ...{ data_source: "sums", ability: "math", prompt: messages, ...rest },
+        extra_info: { split: "val", index: 1, grpu_task: 1 },
+      },
+    ]);
+    expect(parse(verlRows([task("a")], { split: "train", agentName: "x" }))[0]).toMatchObject({ agent_name: "x" });
+  });
+
+  const calls = [{ role: "assistant", content: "", tool_calls: [{ function: { name: "f", arguments: {} } }] }];
+  test.each<[what: string, tasks: Task[], says: string]>([
+    ["no task", [], "Cannot send the train tasks to verl: there are none. Add some."],
+    [
+      "no prompt",
+      [task("a"), task("b", { instruction: "" })],
+      "Cannot send train task 1 (b) to verl: it has no prompt.",
+    ],
+    ["no text in messages", [task("b", { messages: [{ role: "user", content: "" }] })], "it has no prompt"],
+    ["tool calls", [task("c", { messages: [...calls, { role: "user", content: "go" }] })], "a message has tool_calls"],
+    ["half a surrogate pair", [task("d", { instruction: "a\ud800b" })], "half of a surrogate pair"],
+  ])("refuse %s", (_, tasks, says) => {
+    expect(() => verlRows(tasks, { split: "train" })).toThrow(says);
+  });
+
+  test("of an agent's tasks may have tool calls, which the row leaves out", () => {
+    const messages = [...calls, { role: "user", content: "go" }];
+    const [row] = parse(verlRows([task("c", { messages })], { split: "train", agentName: "x" }));
+    expect(row.prompt).toEqual([
+      { role: "assistant", content: "" },
+      { role: "user", content: "go" },
+    ]);
+  });
+});
+
+const python: Record<string, string> = {
+  "ray/grpu_service.py": "service",
+  "ray/verl_reward.py": "reward",
+  "ray/verl_agent.py": "agent",
+};
+function request(more: Partial<JobRequest> = {}, overrides: readonly string[] = []): JobRequest {
+  const { composed, version, readConfig } = compose("0.9.1", [...READY, "rllm.data.train_batch_size=2", ...overrides]);
+  return {
+    ...{ composed, version, submission_id: "grpu-1", train: [task("a"), task("b")], val: [], hasAgent: false },
+    ...{ service: { url: "http://10.0.0.1:7000", token: "s3cret" } },
+    readPackaged: (name) => python[name] ?? readConfig(name),
+    ...more,
+  };
+}
+const texts = (files: ReadonlyMap<string, Uint8Array>) =>
+  Object.fromEntries([...files].map(([name, bytes]) => [name, new TextDecoder().decode(bytes)]));
+
+describe("the job", () => {
+  test("of a reward function holds its rows and two Python files", () => {
+    const { job, overrides, problems } = verlJob(request());
+    expect(problems).toEqual([]);
+    expect(Object.keys(texts(job.files))).toEqual(["train.jsonl", "grpu_service.py", "verl_reward.py"]);
+    expect(job.env).toEqual({ GRPU_URL: "http://10.0.0.1:7000", GRPU_TOKEN: "s3cret" });
+    expect(job.pip).toBeUndefined();
+    expect(job.metadata).toEqual({ grpu_backend: "verl", verl: "0.9.1" });
+    expect(job.entrypoint).not.toMatch(/s3cret|10\.0\.0\.1/);
+    // A shell gives the trainer exactly the overrides.
+    const printed = execFileSync("sh", ["-c", job.entrypoint.replace(/^python3 -m \S+/, "printf '%s\\n'")], {
+      encoding: "utf8",
+    });
+    expect(printed.trimEnd().split("\n")).toEqual(overrides);
+  });
+
+  test("of an agent holds its loop and rows that ask for it", () => {
+    const { job } = verlJob(request({ hasAgent: true, val: [task("v")], installs: true, metadata: { run: "r" } }));
+    const files = texts(job.files);
+    expect(Object.keys(files)).toEqual([
+      ...["train.jsonl", "val.jsonl", "grpu_service.py", "verl_reward.py", "verl_agent.py", "agent.yaml"],
+    ]);
+    expect(files["agent.yaml"]).toBe("- name: grpu\n  _target_: verl_agent.GrpuAgentLoop\n");
+    expect(files["verl_agent.py"]).toBe("agent");
+    expect(parse(files["val.jsonl"]!)).toEqual([
+      expect.objectContaining({ agent_name: "grpu", extra_info: { split: "val", index: 0, grpu_task: 0 } }),
+    ]);
+    expect(job.pip).toEqual(["verl[verl-core]==0.9.1", "orjson"]);
+    expect(job.metadata.run).toBe("r");
+  });
+
+  test("needs a whole batch of tasks", () => {
+    const { problems } = verlJob(request({ train: [task("a")] }));
+    expect(problems.map(({ message }) => message)).toEqual([
+      "Cannot train on 1 tasks with data.train_batch_size=2: verl leaves out batches that are not full. Lower it (rllm.data.train_batch_size), or add tasks.",
+    ]);
+  });
+
+  test("needs the package's Python files", () => {
+    expect(() => verlJob(request({ readPackaged: request().readPackaged, hasAgent: true }))).not.toThrow();
+    const { readPackaged } = request();
+    const lacks = (name: string) => (name === "ray/verl_agent.py" ? undefined : readPackaged(name));
+    expect(() => verlJob(request({ readPackaged: lacks, hasAgent: true }))).toThrow(
+      "the package lacks config/ray/verl_agent.py",
+    );
+  });
+});
+
+describe("a dry run", () => {
+  const plan = verlJob(request({ installs: true }, ["trainer.experiment_name='it\\'s mine'"]));
+
+  test("prints the command, the files and the environment without its secret", () => {
+    const text = dryRunText(plan);
+    expect(text).toContain("job grpu-1\ncommand:\n  python3 -m verl.trainer.main_ppo\n    ");
+    expect(text).toContain("\n    'trainer.experiment_name='\\''it\\'\\''s mine'\\'''\n");
+    expect(text).toMatch(/files:\n {2}train\.jsonl {2}\d+ bytes\n/);
+    expect(text).toContain(
+      "environment:\n  GRPU_URL=http://10.0.0.1:7000\n  GRPU_TOKEN=***\npip:\n  verl[verl-core]==0.9.1\n",
+    );
+    expect(text).not.toContain("s3cret");
+  });
+
+  test("writes a folder whose script gives Ray's command the same overrides", () => {
+    const files = texts(dryRunFiles(plan.job));
+    expect(Object.keys(files).sort()).toEqual([
+      ...[
+        "runtime_env.json",
+        "submit.sh",
+        "working_dir/grpu_service.py",
+        "working_dir/train.jsonl",
+        "working_dir/verl_reward.py",
+      ],
+    ]);
+    expect(JSON.parse(files["runtime_env.json"]!)).toEqual({
+      env_vars: { GRPU_URL: "http://10.0.0.1:7000", GRPU_TOKEN: "***" },
+      pip: ["verl[verl-core]==0.9.1", "orjson"],
+    });
+    expect(Object.values(files).join()).not.toContain("s3cret");
+    const script = files["submit.sh"]!.replace(/^cd .*$/m, "")
+      .replace("exec ray", "printf '%s\\n'")
+      .replace("$(cat runtime_env.json)", "");
+    const words = execFileSync("sh", ["-c", script], { encoding: "utf8" }).trimEnd().split("\n");
+    expect(words.slice(0, 4)).toEqual(["job", "submit", "--submission-id", "grpu-1"]);
+    expect(words.slice(words.indexOf("--") + 1)).toEqual(["python3", "-m", "verl.trainer.main_ppo", ...plan.overrides]);
+  });
+});
+
+test("words of a shell", () => {
+  expect(["a.b=c", "x=[1,2]", "it's", ""].map(quoteWord)).toEqual(["a.b=c", "'x=[1,2]'", "'it'\\''s'", "''"]);
+});

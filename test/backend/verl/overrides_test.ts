@@ -1,0 +1,180 @@
+/** The command line of verl's trainer: only what differs, in Hydra's grammar, and what cannot act there. */
+import { describe, expect, test } from "vitest";
+import { verlOverrides } from "../../../src/backend/verl/overrides.ts";
+import { VERL_RUN_VERSIONS, verlVersion } from "../../../src/backend/verl/versions.ts";
+import { compose, FILES, READY } from "./runs.ts";
+
+const overridesOf = (version: string, more: readonly string[] = [], files = {}) =>
+  verlOverrides({ ...compose(version, [...READY, ...more]), files: { ...FILES, ...files } });
+const linesOf = (...args: Parameters<typeof overridesOf>) => overridesOf(...args).overrides;
+const problemsOf = (...args: Parameters<typeof overridesOf>) =>
+  overridesOf(...args).problems.map(({ path, severity }) => `${severity} ${path}`);
+
+const COMMON = [
+  "actor_rollout_ref.actor.kl_loss_coef=0",
+  "actor_rollout_ref.rollout.name=vllm",
+  "actor_rollout_ref.rollout.n=8",
+  "actor_rollout_ref.rollout.val_kwargs.temperature=1",
+  "actor_rollout_ref.rollout.val_kwargs.do_sample=true",
+  "actor_rollout_ref.model.path=Qwen/Qwen3-0.6B",
+  "data.max_prompt_length=2048",
+  "data.max_response_length=30720",
+  "data.train_batch_size=64",
+  "algorithm.adv_estimator=grpo",
+  "trainer.total_epochs=10",
+  "trainer.project_name=rllm-training",
+  "trainer.experiment_name=default",
+  "trainer.logger=console",
+  "trainer.save_freq=20",
+  "trainer.test_freq=5",
+  "trainer.default_local_dir=/shared/run",
+  "data.train_files=train.jsonl",
+  "data.val_files=val.jsonl",
+  "reward.custom_reward_function.path=verl_reward.py",
+  "data.filter_overlong_prompts=true",
+  "data.seed=0",
+  "actor_rollout_ref.actor.ppo_mini_batch_size=64",
+  "actor_rollout_ref.actor.use_dynamic_bsz=true",
+  "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=32768",
+];
+
+describe("overrides", () => {
+  test("of the shortest file are what differs from verl's defaults", () => {
+    expect([...linesOf("0.8.0")].sort()).toEqual(
+      [...COMMON, "actor_rollout_ref.rollout.calculate_log_probs=true"].sort(),
+    );
+    const refill = "trainer.v1.sampler.sync_refill_failed_groups=true";
+    expect([...linesOf("0.9.1")].sort()).toEqual([...COMMON, refill].sort());
+    expect(linesOf("0.9.0")).toEqual(linesOf("0.9.1"));
+  });
+
+  test("leave out a value that verl's own defaults give, interpolations resolved", () => {
+    const length = "actor_rollout_ref.rollout.response_length";
+    expect(linesOf("0.9.1", ["rllm.data.max_response_length=512"])).not.toContainEqual(expect.stringContaining(length));
+    expect(linesOf("0.9.1", [`${length}=100`])).toContain(`${length}=100`);
+    expect(linesOf("0.9.1", ["trainer.nnodes=1"])).not.toContain("trainer.nnodes=1");
+    expect(linesOf("0.9.1", ["trainer.nnodes=2"])).toContain("trainer.nnodes=2");
+  });
+
+  test("add keys that verl's tree lacks with +, whole where they lie in a value that is null", () => {
+    const engine = "actor_rollout_ref.rollout.engine_kwargs.vllm.max_num_seqs";
+    expect(linesOf("0.9.1", [`+${engine}=64`])).toContain(`+${engine}=64`);
+    expect(linesOf("0.9.1", ["+data.my_own=a b"])).toContain("+data.my_own=a b");
+    const optimizer = "actor_rollout_ref.actor.optim.override_optimizer_config";
+    expect(linesOf("0.9.1", [`${optimizer}={eps:1e-6}`])).toContain(`${optimizer}={eps:1.0e-06}`);
+    expect(linesOf("0.9.1", ["rllm.disable_thinking=true"])).toContain(
+      "+data.apply_chat_template_kwargs.enable_thinking=false",
+    );
+  });
+
+  test("name the engine of another tree and keep what the user wrote of the pinned settings", () => {
+    expect(linesOf("0.9.1", ["model_engine=megatron"])[0]).toBe("model_engine=megatron");
+    expect(linesOf("0.9.1", ["actor_rollout_ref.rollout.agent.num_workers=4"])).toContain(
+      "actor_rollout_ref.rollout.agent.num_workers=4",
+    );
+    expect(linesOf("0.9.1", ["trainer.v1.sampler.sync_refill_failed_groups=false"])).not.toContainEqual(
+      expect.stringContaining("refill"),
+    );
+    const sizes = [
+      "actor_rollout_ref.actor.ppo_mini_batch_size=32",
+      "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+    ];
+    const lines = linesOf("0.9.1", sizes);
+    expect(lines).toEqual(expect.arrayContaining(sizes));
+    expect(lines.join()).not.toMatch(/use_dynamic_bsz|ppo_max_token_len_per_gpu/);
+  });
+
+  test("of an agent name its loop, and leave prompts to it", () => {
+    const lines = linesOf("0.9.1", [], { agents: "agent.yaml" });
+    expect(lines).toContain("actor_rollout_ref.rollout.agent.agent_loop_config_path=agent.yaml");
+    expect(lines.join()).not.toContain("filter_overlong_prompts");
+  });
+
+  test("without validation tasks validate nothing", () => {
+    const lines = linesOf("0.9.1", ["rllm.trainer.val_before_train=true"], { val: undefined });
+    expect(lines).toEqual(
+      expect.arrayContaining([
+        "data.val_files=train.jsonl",
+        "data.val_max_samples=1",
+        "trainer.val_before_train=false",
+      ]),
+    );
+    expect(lines.join()).not.toContain("test_freq");
+  });
+
+  test("hold no setting of ours", () => {
+    expect(linesOf("0.9.1").filter((line) => /^\+*(rllm|rollout|async_training)\./.test(line))).toEqual([]);
+  });
+});
+
+describe("problems", () => {
+  test("are none of a usual run", () => {
+    for (const version of VERL_RUN_VERSIONS) expect(overridesOf(version).problems).toEqual([]);
+  });
+
+  const AGENT = { agents: "agent.yaml" };
+  test.each<[version: string, override: string, path: string, says: string, files?: object]>([
+    ["0.9.1", "rllm.rejection_sample.enable=true", "", "algorithm.filter_groups.enable=true"],
+    ["0.9.1", "rllm.compact_filtering.enable=true", "", "verl's own trainer makes the step"],
+    ["0.9.1", "rllm.stepwise_advantage.enable=true", "", "verl's own trainer makes the step"],
+    ["0.9.1", "rllm.algorithm.traj_group_adv_estimator_map={a:rloo}", "", "Use one algorithm.adv_estimator"],
+    ["0.9.1", "rllm.async_training.enable=true", "", "trainer.v1.trainer_mode=separate_async"],
+    ["0.8.0", "actor_rollout_ref.actor.policy_loss.loss_mode=dro", "", "verl 0.8.0 has bypass_mode, cispo"],
+    ["0.9.1", "custom_reward_function.path=a.py", "", "rewards come from this run's own reward function"],
+    ["0.9.1", "reward.custom_reward_function.name=f", "", "rewards come from this run's own reward function"],
+    ["0.9.1", "reward_model.reward_manager=dapo", "", "verl 0.9.1 ignores it. Set reward.reward_manager.name"],
+    ["0.9.1", "sandbox_fusion.url=http://a", "", "Set reward.sandbox_fusion.url"],
+    ["0.8.0", "reward.reward_manager.name=remote", "", "it refuses asynchronous reward functions"],
+    ["0.9.1", "reward.reward_manager.name=rate_limited", "", "turns a reward that fails into 0"],
+    ["0.9.1", "trainer.default_local_dir=here", "", "a relative folder is deleted with the job"],
+    ["0.9.1", "trainer.resume_mode=resume_path", "trainer.resume_from_path", "ends in global_step_N"],
+    ["0.9.1", "actor_rollout_ref.model.path=./model", "", "not on the cluster's machines"],
+    ["0.9.1", "+rllm.rollout.train.min_p=0.1", "rllm.rollout.train.min_p", "temperature, top_p and top_k alone"],
+    ["0.9.1", "rllm.algorithm.router_replay=R3", "", "the routing does not travel", AGENT],
+  ])("verl %s with %s", (version, override, path, says, files = {}) => {
+    const found = overridesOf(version, [override], files).problems.find(
+      (problem) => problem.path === (path || override.replace(/^\++/, "").split("=")[0]),
+    );
+    expect(found?.severity).toBe("error");
+    expect(found?.message).toContain(says);
+  });
+
+  test("allow what they refuse elsewhere", () => {
+    expect(problemsOf("0.8.0", ["reward_model.reward_manager=dapo"])).toEqual([]);
+    expect(problemsOf("0.9.1", ["trainer.default_local_dir=here", "rllm.trainer.save_freq=-1"])).toEqual([]);
+    expect(
+      problemsOf("0.9.1", ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/a/global_step_3"]),
+    ).toEqual([]);
+    expect(problemsOf("0.9.1", ["+rllm.rollout.train.min_p=0.1"], AGENT)).toEqual([]);
+    expect(problemsOf("0.9.1", ["actor_rollout_ref.actor.policy_loss.loss_mode=dro"])).toEqual([]);
+  });
+
+  test("warn of a limit that validation does not have", () => {
+    expect(problemsOf("0.9.1", ["rllm.rollout.val.max_tokens=9"])).toEqual(["warning rllm.rollout.val.max_tokens"]);
+  });
+
+  test("name settings that the chosen version lacks, and the hooks of the run", () => {
+    const { composed, readConfig } = compose("0.9.1", [...READY, "trainer.v1.trainer_mode=colocate_async"]);
+    const request = { composed, readConfig, files: FILES, version: verlVersion("0.8.0"), hooks: ["the stage reward"] };
+    expect(verlOverrides(request).problems.map(({ message }) => message)).toEqual([
+      "Cannot set trainer.v1.trainer_mode: verl 0.8.0 has no such setting. Remove it, or choose another version of verl.",
+      expect.stringMatching(/^Cannot use the stage reward: it acts in the training step/),
+    ]);
+    expect(problemsOf("0.9.0", ["actor_rollout_ref.rollout.router_config_path=a"])).toEqual([
+      "error actor_rollout_ref.rollout.router_config_path",
+    ]);
+  });
+});
+
+test("versions go by their name, its beginning, or newest", () => {
+  expect(["0.8", "0.9", "0.9.0", "newest"].map((name) => verlVersion(name).name)).toEqual([
+    "0.8.0",
+    "0.9.1",
+    "0.9.0",
+    "0.9.1",
+  ]);
+  for (const name of ["0.7.0", "0.9.10", "1", ""])
+    expect(() => verlVersion(name)).toThrow(
+      `Cannot make a run for verl ${name}: the known versions are 0.8.0, 0.9.0, 0.9.1.`,
+    );
+});
