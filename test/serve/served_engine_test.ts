@@ -1,4 +1,5 @@
 /** A served model behind the chat API, called by OpenAI's client. */
+import { getEventListeners } from "node:events";
 import OpenAI from "openai";
 import { expect, onTestFinished, test } from "vitest";
 import { readChatRequest } from "../../src/chat/apis/chat/request.ts";
@@ -108,6 +109,24 @@ test("a choice that fails ends the others of its request", async () => {
   await serving.scheduler.idle();
   const { figures } = serving;
   expect([figures.failures.get("failed"), (figures.failures.get("cancelled") ?? 0) > 2]).toEqual([1, true]);
+});
+
+test("a caller's signal ends the choices, and a call leaves nothing in a signal that outlives it", async () => {
+  const { chat, serving } = await open({ mostTokens: 400 });
+  const caller = new AbortController();
+  const [request] = readTextRequests({ prompt: "spell", n: 2, seed: 1, max_tokens: 4 });
+  for (let i = 0; i < 3; i++) await chat.complete(request, { signal: caller.signal });
+  await expect(chat.complete({ ...request, prompt: [] as never }, { signal: caller.signal })).rejects.toThrow();
+  expect(getEventListeners(caller.signal, "abort")).toHaveLength(0);
+  // Node keeps here what AbortSignal.any made of a signal, 80 bytes each, for as long as that signal lives.
+  const kept = Object.getOwnPropertySymbols(caller.signal).find((it) => it.description === "kDependantSignals");
+  expect(kept && Reflect.get(caller.signal, kept)?.size).toBeOneOf([undefined, 0]);
+  const long = { ...request, max_tokens: 400 };
+  const ended = chat.complete(long, { signal: caller.signal, onTokens: () => caller.abort(new Error("hung up")) });
+  await expect(ended).rejects.toThrow("hung up");
+  await expect(chat.complete(long, { signal: caller.signal })).rejects.toThrow("hung up");
+  await serving.scheduler.idle();
+  expect(serving.figures.failures.get("failed")).toBeUndefined();
 });
 
 test("ids of tool calls differ between requests without a session", async () => {

@@ -50,8 +50,8 @@ export function servedEngine(
     run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
   ): Promise<T[]> => {
     const conversation = session ?? open();
-    const siblings = new AbortController();
-    const signal = AbortSignal.any([siblings.signal, ...(call?.signal ? [call.signal] : [])]);
+    const ending = new AbortController();
+    const { signal } = ending;
     const seed = request.seed ?? randomSeed();
     const demands = demandsOf(request, { tokenizer, isConstrainable: true, constrainsFreeCalls: true });
     const choices = Array.from({ length: request.n }, (_, i) => ({
@@ -61,12 +61,15 @@ export function servedEngine(
       demands,
       sampling: choiceCall({ ...call, signal }, i),
     }));
+    const unfollow = follow(ending, call?.signal);
     try {
       return await Promise.all(choices.map((settings) => run(conversation, settings)));
     } catch (error) {
       // The other choices end with their next token, because nobody gets them.
-      siblings.abort(error);
+      ending.abort(error);
       throw error;
+    } finally {
+      unfollow();
     }
   };
   return {
@@ -78,6 +81,17 @@ export function servedEngine(
     },
     complete: async (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
   };
+}
+
+/**
+ * Aborts with the caller until the returned function is called: a caller's signal may outlive many calls, and
+ * `AbortSignal.any` leaves an entry of each in it.
+ */
+function follow(ending: AbortController, caller: AbortSignal | undefined): () => void {
+  const end = () => ending.abort(caller?.reason);
+  if (caller?.aborted) end();
+  caller?.addEventListener("abort", end, { once: true });
+  return () => caller?.removeEventListener("abort", end);
 }
 
 /** All models of a serving, for a gateway: each session has an engine of its own. */
