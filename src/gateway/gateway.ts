@@ -14,6 +14,7 @@ import { RunningCalls } from "./running.ts";
 import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
 import { Sessions } from "./sessions.ts";
+import { Undelivered } from "./undelivered.ts";
 import { cumulativeEngine } from "./workers/cumulative.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
@@ -53,6 +54,7 @@ export class GatewayService {
   readonly limits: GatewayLimits;
   readonly bodies: Budget;
   readonly unread: UnreadStreams;
+  readonly undelivered: Undelivered;
   readonly recorder: Recorder;
   readonly sessions: Sessions;
   readonly workers: WorkerPool;
@@ -80,7 +82,8 @@ export class GatewayService {
     this.bodies = new Budget(this.limits.allBodyBytes);
     this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
-    this.recorder = new Recorder({ store, syncTraces, log });
+    this.undelivered = new Undelivered(this.limits.undeliveredBytes);
+    this.recorder = new Recorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
     const { sessions: most, sessionBytes: mostBytes } = this.limits;
     this.sessions = new Sessions({
       store,

@@ -22,6 +22,10 @@ export interface GatewayLimits {
   readonly responseBytes: number;
   /** Of streams that their readers leave unread, all together; one alone may hold a sixteenth. Beyond it they end. */
   readonly unreadBytes: number;
+  /** Of answers that their clients left before they had them, with their requests; beyond it the oldest go. */
+  readonly undeliveredBytes: number;
+  /** Of traces that the store has not taken yet, about; beyond it new ones are dropped. */
+  readonly unwrittenBytes: number;
 }
 
 export const GATEWAY_LIMITS: GatewayLimits = {
@@ -34,6 +38,8 @@ export const GATEWAY_LIMITS: GatewayLimits = {
   sessionBytes: 256 * 2 ** 20,
   responseBytes: 64 * 2 ** 20,
   unreadBytes: 256 * 2 ** 20,
+  undeliveredBytes: 64 * 2 ** 20,
+  unwrittenBytes: 256 * 2 ** 20,
 };
 
 interface Use {

@@ -21,6 +21,8 @@ export interface RecorderOptions {
   readonly syncTraces?: boolean | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;
+  /** What traces that are not stored yet may hold together, about. Default 256 MiB. */
+  readonly mostBytes?: number | undefined;
 }
 
 /** What became of traces so far. */
@@ -28,8 +30,10 @@ export interface RecorderFigures {
   stored: number;
   /** Not yet stored. */
   pending: number;
-  /** Given up, after {@link TRIES}. */
+  /** Given up after {@link TRIES}, or dropped because too much waited. */
   lost: number;
+  /** Of those pending, about. */
+  bytes: number;
 }
 
 /** A store may be locked or its disk full for a while: about a minute in all. */
@@ -38,15 +42,19 @@ const FIRST_PAUSE_MS = 50;
 const MOST_PAUSE_MS = 10_000;
 
 export class Recorder {
-  readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0 };
+  readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0, bytes: 0 };
   private readonly store: TraceStore;
+  private readonly mostBytes: number;
+  /** Of the traces dropped since the store last kept up. */
+  private dropped = 0;
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
   /** With the session of the trace. */
   private readonly writing = new Map<Promise<void>, string>();
 
-  constructor({ store, syncTraces = false, log = () => {} }: RecorderOptions) {
+  constructor({ store, syncTraces = false, log = () => {}, mostBytes = 256 * 2 ** 20 }: RecorderOptions) {
     this.store = store;
+    this.mostBytes = mostBytes;
     this.isSync = syncTraces;
     this.log = log;
   }
@@ -64,15 +72,38 @@ export class Recorder {
     };
   }
 
-  /** Stores a trace. It resolves at once unless traces are synchronous, and never rejects: a failure is logged and tried again. */
+  /**
+   * Stores a trace. It resolves at once unless traces are synchronous, and never rejects: a failure is logged and tried again. A
+   * trace that comes while too much waits for the store is dropped, logged and counted: a store that is down must not take the
+   * memory of the process.
+   */
   async put(trace: TraceRecord): Promise<void> {
+    const bytes = memoryOf(trace);
+    if (this.figures.pending > 0 && this.figures.bytes + bytes > this.mostBytes) return this.drop(trace);
     this.figures.pending++;
+    this.figures.bytes += bytes;
     const written = this.write(trace).finally(() => {
       this.figures.pending--;
+      this.figures.bytes -= bytes;
       this.writing.delete(written);
+      if (this.dropped > 0 && this.figures.bytes < this.mostBytes / 2) this.caughtUp();
     });
     this.writing.set(written, trace.session_id);
     if (this.isSync) await written;
+  }
+
+  /** One line when it begins and one when it ends, however many there are. */
+  private drop({ trace_id, session_id }: TraceRecord): void {
+    this.figures.lost++;
+    this.dropped++;
+    if (this.dropped > 1) return;
+    const waiting = `${this.figures.pending} traces of about ${mib(this.figures.bytes)} MiB wait for the store, at most ${mib(this.mostBytes)}`;
+    this.log(`dropped the trace ${trace_id} of session ${session_id}: ${waiting}. Further ones are counted`);
+  }
+
+  private caughtUp(): void {
+    this.log(`the store keeps up again; ${this.dropped} traces were dropped`);
+    this.dropped = 0;
   }
 
   /** Resolves when the traces put before are stored, or given up. @param sessions default: of all */
@@ -207,6 +238,32 @@ function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<strin
     ...(responseFormat && { response_format: responseFormat }),
     ...(variables && { chat_template_kwargs: variables }),
   };
+}
+
+/** Of a token: its id and log-prob. */
+const BYTES_PER_TOKEN = 16;
+/** Of a trace beside: objects, times, parameters. */
+const BYTES_PER_TRACE = 2 * 2 ** 10;
+const BYTES_PER_LETTER = 2;
+
+/** About what a trace holds while it waits. */
+function memoryOf(trace: TraceRecord): number {
+  const { prompt_token_ids, completion_token_ids, messages, response_message, tools, raw_request, raw_response } =
+    trace;
+  const tokens = prompt_token_ids.length + completion_token_ids.length;
+  const letters = lettersIn([messages, response_message, tools, raw_request, raw_response, trace.metadata]);
+  return BYTES_PER_TRACE + BYTES_PER_TOKEN * tokens + BYTES_PER_LETTER * letters;
+}
+
+/** Of all texts of a value; eight for any other leaf. */
+function lettersIn(value: unknown): number {
+  if (typeof value === "string") return value.length;
+  if (typeof value !== "object" || value === null) return 8;
+  return Object.entries(value).reduce((sum, [key, each]) => sum + key.length + lettersIn(each), 0);
+}
+
+function mib(bytes: number): string {
+  return (bytes / 2 ** 20).toFixed(1);
 }
 
 function pause(ms: number): Promise<void> {

@@ -46,6 +46,41 @@ describe("a store that fails", () => {
     expect(lines).toHaveLength(count === 1 ? 1 : 2);
   });
 
+  test("what waits for it is bounded: further traces are dropped and counted, and one line says so", async () => {
+    vi.useFakeTimers();
+    const lines: string[] = [];
+    const store = new FailingStore(3);
+    const trace = (await traceOf())!;
+    const one = new Recorder({ store: new FailingStore(99) });
+    await one.put(trace);
+    const { bytes } = one.figures;
+    expect(bytes).toBeGreaterThan(1000);
+    const recorder = new Recorder({ store, log: (line) => lines.push(line), mostBytes: 2.5 * bytes });
+    for (const id of ["a", "b", "c", "d"]) await recorder.put({ ...trace, trace_id: id });
+    expect(recorder.figures).toEqual({ stored: 0, pending: 2, lost: 2, bytes: 2 * bytes });
+    expect(lines.filter((line) => line.startsWith("dropped"))).toEqual([
+      expect.stringMatching(
+        /^dropped the trace c of session s: 2 traces of about 0\.0 MiB wait for the store, at most 0\.0/,
+      ),
+    ]);
+    const flushed = recorder.flush();
+    await vi.advanceTimersByTimeAsync(300_000);
+    await flushed;
+    expect(recorder.figures).toEqual({ stored: 2, pending: 0, lost: 2, bytes: 0 });
+    expect(lines.at(-1)).toBe("the store keeps up again; 2 traces were dropped");
+    await recorder.put({ ...trace, trace_id: "e" });
+    await recorder.flush();
+    expect((await store.traces({})).map(({ trace_id }) => trace_id).sort()).toEqual(["a", "b", "e"]);
+  });
+
+  test("a single trace is stored however large it is", async () => {
+    const store = new FailingStore(0);
+    const recorder = new Recorder({ store, mostBytes: 1 });
+    await recorder.put((await traceOf())!);
+    await recorder.flush();
+    expect(recorder.figures).toMatchObject({ stored: 1, lost: 0 });
+  });
+
   test("answers do not wait for it, unless traces are synchronous", async () => {
     for (const syncTraces of [false, true]) {
       const store = new FailingStore(0);

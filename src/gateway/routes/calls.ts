@@ -113,7 +113,9 @@ async function answer(call: Call): Promise<Response> {
   const body = changed ?? read?.body ?? {};
   const named = typeof body.model === "string" ? body.model : undefined;
   const it = { request, path, body, params, model, named, session, caller, signal, service };
-  return isLocal ? answerHere(it, isSame ? read.text : undefined) : answerThere(it);
+  const respond = () => (isLocal ? answerHere(it, isSame ? read.text : undefined) : answerThere(it));
+  if (!session || !read) return respond();
+  return service.undelivered.once({ session: session.id, path, text: read.text }, { request, respond });
 }
 
 /** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */
