@@ -1,0 +1,70 @@
+/** What is said about a job that did not succeed. */
+import { expect, test } from "vitest";
+import type { Cause } from "../../../src/backend/ray/cause.ts";
+import type { JobDetails } from "../../../src/backend/ray/contract.ts";
+import { failureOf } from "../../../src/backend/ray/failure.ts";
+
+const JOB: JobDetails = {
+  submission_id: "sum-1",
+  entrypoint: "python main.py",
+  status: "FAILED",
+  message: "Job entrypoint command failed with exit code 1\nlast line.",
+  error_type: "JOB_ENTRYPOINT_COMMAND_ERROR",
+  start_time: 1,
+  end_time: 2,
+  metadata: {},
+  driver_exit_code: 1,
+};
+const worker = { name: "Rank", pid: 7, ip: "10.0.0.2" };
+const SEE = "grpu jobs logs sum-1 prints its whole log.";
+
+const cases: [name: string, job: Partial<JobDetails>, cause: Cause | undefined, said: string][] = [
+  [
+    "a worker's error",
+    {},
+    { worker, lines: [], message: "ValueError: bad\n  reward" },
+    `the worker Rank (pid 7, 10.0.0.2) raised ValueError: bad reward. ${SEE}`,
+  ],
+  ["the driver's error", {}, { lines: [], message: "ValueError: x." }, `the driver raised ValueError: x. ${SEE}`],
+  ["an exit status", {}, undefined, `its command ended with exit status 1 (last line). ${SEE}`],
+  [
+    "a killed driver",
+    { driver_exit_code: 137 },
+    undefined,
+    "its driver was killed (exit status 137). The usual reason is the memory of the node that it ran on: look at that, and submit it again.",
+  ],
+  ["a signal", { driver_exit_code: 139 }, undefined, `signal 11 ended its driver (exit status 139). ${SEE}`],
+  [
+    "packages",
+    {
+      error_type: "RUNTIME_ENV_SETUP_FAILURE",
+      message: "Traceback\n    ERROR: no such wheel.\n",
+      driver_exit_code: undefined,
+    },
+    undefined,
+    "its environment could not be set up (ERROR: no such wheel). Check the packages for pip and that the cluster's nodes reach a package index; if its files are missing there, submit it again.",
+  ],
+  [
+    "resources",
+    { error_type: "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", message: "no", driver_exit_code: undefined },
+    undefined,
+    "no node of the cluster has what its driver reserves (no). Reserve less for the driver, or add a node.",
+  ],
+  [
+    "a lost node",
+    { error_type: "JOB_SUPERVISOR_ACTOR_DIED", message: "Job supervisor actor died: x", driver_exit_code: undefined },
+    undefined,
+    "the process on the cluster that looked after it died. Its node may have been lost: submit it again.",
+  ],
+  ["no reason", { message: "", driver_exit_code: undefined }, undefined, `the cluster gives no reason. ${SEE}`],
+];
+
+test.each(cases)("%s", (_, job, cause, said) => {
+  expect(failureOf({ ...JOB, ...job }, cause)).toBe(`Cannot finish the job sum-1: ${said}`);
+});
+
+test("a job that was stopped, and those that did not fail", () => {
+  expect(failureOf({ ...JOB, status: "STOPPED" })).toContain("it was stopped");
+  for (const status of ["SUCCEEDED", "RUNNING", "PENDING"] as const)
+    expect(failureOf({ ...JOB, status })).toBeUndefined();
+});
