@@ -35,6 +35,8 @@ export class FakeDashboard {
   /** Sends a log and closes; the default sends all of it in messages of ten lines, waits as Ray does, and closes at the end. */
   tail: (socket: WebSocket, job: FakeJob, connection: number) => Promise<void> = sendAll;
   connections = 0;
+  /** Lets a job run as far as the test wants. */
+  onSubmit: (job: FakeJob) => void = () => {};
   token: string | undefined;
   private readonly server = createServer((request, response) => void this.serve(request, response));
   private readonly sockets = new Set<Socket>();
@@ -128,7 +130,7 @@ export class FakeDashboard {
         500,
         `Traceback (most recent call last):\nValueError: Job with submission_id ${submission_id} already exists. Please use a different submission_id.`,
       ];
-    this.addJob(submission_id, { ...job, status: "PENDING" });
+    this.onSubmit(this.addJob(submission_id, { ...job, status: "PENDING" }));
     return [200, JSON.stringify({ job_id: submission_id, submission_id })];
   }
 
