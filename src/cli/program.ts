@@ -14,6 +14,7 @@ import { reportCommand } from "./commands/report.ts";
 import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
 import { serveGatewayCommands } from "./commands/serve_gateway.ts";
+import { serveRewardsCommand } from "./commands/serve_rewards.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
@@ -43,6 +44,7 @@ export const PROGRAM: Program = {
     ...tracesCommands,
     ...serveGatewayCommands,
     ...serveCommands,
+    serveRewardsCommand,
   ],
   groups: {
     model: "show a model, score and continue tokens with it",

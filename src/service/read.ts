@@ -39,7 +39,7 @@ export function readRollout(body: JsonBody): RolloutRequest {
   return {
     task: place,
     rollout_index: readCount(body, "rollout_index"),
-    step: readCount(body, "step"),
+    step: readStep(body),
     validate: body.validate === true,
     sampling_params:
       body.sampling_params == null ? {} : (objectOf(body.sampling_params, "sampling_params") as ClusterParams),
@@ -87,6 +87,12 @@ function readCount(body: JsonBody, name: string): number {
   const value = body[name];
   if (Number.isInteger(value) && Number(value) >= 0) return Number(value);
   throw wrong(name, "it must be a whole number of at least 0", value);
+}
+
+/** A worker that does not know the step sends -1. */
+function readStep({ step }: JsonBody): number {
+  if (Number.isInteger(step) && Number(step) >= -1) return Math.max(0, Number(step));
+  throw wrong("step", "it must be a whole number, or -1 where it is not known", step);
 }
 
 function readLimit(body: JsonBody, name: string): number | undefined {

@@ -284,6 +284,8 @@ describe("the cluster's requests", () => {
     await rowsFrom({ url: service.url, draw, first });
     const place = { step: 12, task_index: 1, rollout_index: 3, trial: 0, weight_version: 12 };
     expect(seen).toEqual([true, place, 12]);
+    await rowsFrom({ url: service.url, draw, first: { ...first, step: -1 } });
+    expect(seen.slice(3)).toEqual([true, { ...place, step: 0, weight_version: 0 }, 0]);
   });
 
   test("while an agent works elsewhere, the answer is to wait", async () => {
