@@ -1,6 +1,6 @@
 /**
- * Models served from a program: for many callers in the process, or behind the APIs of OpenAI and Anthropic on a socket. It
- * needs Node or Deno.
+ * Models served from a program: for many callers in the process, or behind the APIs of OpenAI and Anthropic on a socket; and
+ * rewards and agents served to a cluster that trains. It needs Node or Deno.
  * @module
  */
 export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./cli/run/served_gateway.ts";
@@ -8,3 +8,15 @@ export { type OpenedServing, type OpenServingOptions, openServing } from "./cli/
 export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
 export { servedEngine } from "./serve/openai/engine.ts";
 export type { Serving } from "./serve/openai/serving.ts";
+export {
+  type FailureKind,
+  openService,
+  type RolloutEnd,
+  type ServedRun,
+  type Service,
+  type ServiceFailure,
+  type ServiceLimits,
+  type ServiceOptions,
+  type ServiceStats,
+  type ServiceTimeouts,
+} from "./service/service.ts";

@@ -1,5 +1,5 @@
 /** Checks in front of every server's routes: allowed hosts, pages and keys; and headers that every answer carries. */
-import { isSameKey, keyIn } from "./key.ts";
+import { areEqual, digestOf, keyIn } from "./key.ts";
 import { checkHost, checkOrigin, type SiteRules } from "./origin.ts";
 import { Refusal, refused } from "./refusal.ts";
 
@@ -27,13 +27,14 @@ const PREFLIGHT_SECONDS = "600";
 
 /** Wraps a handler in the checks. Never throws, and never answers with a stack trace. */
 export function guarded(handler: Handler, options: GuardOptions): (request: Request) => Promise<Response> {
+  const digest = options.apiKey === undefined ? undefined : digestOf(options.apiKey);
   return async (request) => {
     let page: string | undefined;
     try {
       checkHost(request, options.site);
       page = checkOrigin(request, options.site);
       if (page !== undefined && request.method === "OPTIONS") return finished(preflight(options), page);
-      await checkKey(request, options);
+      await checkKey(request, { ...options, digest });
     } catch (error) {
       const refusal = error instanceof Refusal ? error : new Refusal(400, "Cannot read the request.");
       options.onRefused?.(refusal.status);
@@ -50,15 +51,20 @@ export function guarded(handler: Handler, options: GuardOptions): (request: Requ
 
 const TINKER_ADVICE = "Set TINKER_API_KEY to this server's key.";
 
+interface KeyCheck extends Pick<GuardOptions, "open" | "queryKey" | "keyAdvice"> {
+  /** Of the key; absent: none is needed. */
+  readonly digest: Promise<Uint8Array> | undefined;
+}
+
 async function checkKey(
   request: Request,
-  { apiKey, open, queryKey, keyAdvice = TINKER_ADVICE }: GuardOptions,
+  { digest, open, queryKey, keyAdvice = TINKER_ADVICE }: KeyCheck,
 ): Promise<void> {
-  if (apiKey === undefined) return;
+  if (digest === undefined) return;
   const path = new URL(request.url).pathname;
   if (open?.test(path)) return;
   const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
-  if (given !== undefined && (await isSameKey(given, apiKey))) return;
+  if (given !== undefined && areEqual(await digestOf(given), await digest)) return;
   throw new Refusal(401, `Cannot answer: the API key is missing or wrong. ${keyAdvice}`);
 }
 

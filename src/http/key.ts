@@ -9,12 +9,7 @@ export function keyIn(request: Request, { allowsQuery }: { readonly allowsQuery:
   return new URL(request.url).searchParams.get("key") ?? undefined;
 }
 
-/** Compares keys by their digests, which have equal lengths. */
-export async function isSameKey(given: string, expected: string): Promise<boolean> {
-  return areEqual(await digestOf(given), await digestOf(expected));
-}
-
-/** Compares in constant time, so that the time taken does not reveal how much of a guess is right. */
+/** Compares digests, which have equal lengths, in constant time, so that the time taken does not reveal how much of a guess is right. */
 export function areEqual(a: Uint8Array, b: Uint8Array): boolean {
   let difference = a.length ^ b.length;
   for (let i = 0; i < a.length; i++) difference |= a[i]! ^ b[i]!;

@@ -1,6 +1,6 @@
 /** `grpu serve rewards`: as a process from dist/, with a reward in a thread of its own; and what it refuses. */
 import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, describe, expect, test } from "vitest";
@@ -72,6 +72,22 @@ test("an agent with tools on the tokenizer of the trained model", async () => {
   const reply = await post<{ calls: { prompt_ids: number[] }[] }>(`${url}/rollouts`, firstRequest());
   expect(reply).toMatchObject({ action: "generate", calls: [{ call: 0, sampling_params: { max_tokens: 4 } }] });
   expect(reply.calls[0]!.prompt_ids.length).toBeGreaterThan(0);
+}, 60_000);
+
+test("the run of examples/reward_service", async () => {
+  const folder = "examples/reward_service";
+  const { url } = await start([`${folder}/run.yaml`, "--import", `${folder}/reward.ts`]);
+  const [task] = readFileSync("examples/arithmetic/arithmetic_train.jsonl", "utf8").split("\n");
+  const { answer } = JSON.parse(task!) as { answer: string };
+  const extra_info = { split: "train", grpu_task: 0 };
+  const items = [answer, String(Number(answer) + 3), "?"].map((solution) => ({ solution, extra_info }));
+  expect(await post(`${url}/rewards`, { id: "a", items })).toEqual({
+    results: [
+      { score: 1, is_correct: true, metrics: { off: 0 } },
+      { score: 0.25, is_correct: false, metrics: { off: 3 } },
+      { score: 0, is_correct: false, metrics: {} },
+    ],
+  });
 }, 60_000);
 
 describe("is refused", () => {
