@@ -6,7 +6,7 @@ import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
 import { type RemoteAgentOptions, remoteAgent } from "../../src/task/remote/rollout.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
-import { type AgentCall, agentServer, TestSessions } from "../fixtures/remote.ts";
+import { type AgentCall, agentServer, type TestSession, TestSessions } from "../fixtures/remote.ts";
 import { type Script, scriptedBackend } from "../fixtures/scripted.ts";
 
 const TASK: Task = { id: "sum 1/2", instruction: "the", metadata: { answer: "and" } };
@@ -14,20 +14,25 @@ const URLS = ["http://agent.test/run"];
 const AGENT = { agent_args: { style: "short" }, max_steps: 4 };
 const KEYS = { name: "role", group: "part" };
 
-interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater" | "keys">> {
+interface Setup extends Partial<Pick<RemoteAgentOptions, "urls" | "reward" | "isJudgedLater" | "keys" | "times">> {
   readonly task?: Task;
   readonly agent: (call: AgentCall) => Promise<Response> | Response;
   readonly evaluate?: AttemptContext["evaluate"];
   readonly settings?: Partly<LoopSettings>;
   readonly script?: Script;
   readonly signal?: AbortSignal;
+  /** Answers the questions whether the agent is still there. */
+  readonly look?: (url: string, signal: AbortSignal, session: TestSession) => Response | Promise<Response>;
 }
 
 const unending = () => new AbortController().signal;
 
-function start({ agent, task = TASK, evaluate, settings, script, signal = unending(), ...options }: Setup) {
+function start({ agent, look, task = TASK, evaluate, settings, script, signal = unending(), ...options }: Setup) {
   const sessions = new TestSessions();
-  const { fetch, calls } = agentServer(sessions, agent);
+  const server = agentServer(sessions, agent);
+  const { calls } = server;
+  const fetch: typeof server.fetch = async (url, init) =>
+    look && init?.method === "GET" ? look(String(url), init.signal!, sessions.only) : server.fetch(url, init);
   const backend = scriptedBackend(chatTokenizer(CHATML), script ?? (() => "and<|im_end|>"));
   const own = {
     urls: URLS,
@@ -513,6 +518,72 @@ describe("callbacks", () => {
     });
     expect(await run()).toMatchObject({ termination_reason: "timeout", trajectories: [] });
     await expect.poll(() => calls.map(({ method }) => method)).toEqual(methods);
+  });
+});
+
+describe("an agent that answered 202 is looked for", () => {
+  const times = { everyMs: 5, answerMs: 20, most: 3 };
+  const refused = () => {
+    throw Object.assign(new Error("connect refused"), { code: "ECONNREFUSED" });
+  };
+
+  /** An agent whose server answers questions one after the other by `answers`, the last one again and again. */
+  async function waiting(
+    answers: readonly ((signal: AbortSignal) => Response | Promise<Response>)[],
+    { location, reports = answers.length }: { location?: string; reports?: number } = {},
+  ) {
+    const asked: string[] = [];
+    const { run, calls } = start({
+      times,
+      settings: { workflow: { raise_on_error: false, retry_limit: 1, workflow_args: { timeout: 5 } } },
+      async agent({ ask }) {
+        await ask("the");
+        return new Response(null, { status: 202, ...(location && { headers: { location } }) });
+      },
+      look: (url, signal, session) => {
+        asked.push(url);
+        if (asked.length > reports) session.report({ reward: 1 });
+        return answers[Math.min(asked.length, answers.length) - 1]!(signal);
+      },
+    });
+    const episode = await run();
+    return { episode, asked, calls };
+  }
+
+  test("three refused connections in a row fail the attempt", async () => {
+    const { episode, asked } = await waiting([refused], { reports: 9 });
+    expect(episode.metadata.error).toMatch(
+      /Cannot wait for the agent http:\/\/agent\.test\/run, which answered 202 to the session \S+: it is gone, http:\/\/agent\.test\/run cannot be reached, 3 times in a row \(connect refused\)/,
+    );
+    expect(asked).toEqual(Array(3).fill(URLS[0]));
+  });
+
+  test("one that is started again in between may report", async () => {
+    const back = () => new Response("no such page", { status: 404 });
+    const { episode, asked } = await waiting([refused, refused, back, refused, refused, back]);
+    expect(episode).toMatchObject({ trajectories: [{ reward: 1 }] });
+    expect(asked.length).toBeGreaterThan(6);
+  });
+
+  test("at its Location, which says with 410 that the work is lost, and with nothing else", async () => {
+    const lost = await waiting([() => new Response(null, { status: 410 })], { location: "/runs/7", reports: 9 });
+    expect(lost.episode.metadata.error).toMatch(/it is gone, http:\/\/agent\.test\/runs\/7 answers 410\./);
+    expect(lost.asked).toEqual(["http://agent.test/runs/7"]);
+    expect(lost.calls.at(-1)).toEqual({ method: "DELETE", url: "http://agent.test/runs/7" });
+    for (const status of [200, 404, 405, 500, 501]) {
+      const { episode } = await waiting([() => new Response(null, { status })], { location: "/runs/7" });
+      expect(episode, String(status)).toMatchObject({ trajectories: [{ reward: 1 }] });
+    }
+    const elsewhere = await waiting([() => new Response(null, { status: 410 })]);
+    expect(elsewhere.episode).toMatchObject({ trajectories: [{ reward: 1 }] });
+  });
+
+  test("a server that is too busy to answer counts as alive", async () => {
+    const busy = (signal: AbortSignal) =>
+      new Promise<never>((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+    const { episode, asked } = await waiting([busy], { reports: 4 });
+    expect(episode).toMatchObject({ trajectories: [{ reward: 1 }] });
+    expect(asked).toHaveLength(5);
   });
 });
 

@@ -4,6 +4,7 @@ import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Policy, Rollout, RolloutResult } from "../rollout.ts";
 import { outcomeOf } from "../session_outcome.ts";
+import { ALIVE_TIMES, type AliveTimes, untilGone } from "./alive.ts";
 import { type Answer, type Asked, readAnswer, readReport } from "./answer.ts";
 import type { AgentReport, AgentRequest, OpenSession, SessionHost, TrajectoryKeys } from "./contract.ts";
 import { type JudgedAttempt, judge } from "./judge.ts";
@@ -20,6 +21,8 @@ export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJu
   readonly keys: TrajectoryKeys;
   /** `rllm.agent`: part of every request. */
   readonly agent: Pick<AgentRequest, "agent_args" | "max_steps">;
+  /** When an agent that answered 202 is looked for. Default: every 10 s. */
+  readonly times?: AliveTimes | undefined;
 }
 
 /** How long a retry waits at first, ms; doubled for each further one. An agent that restarts needs a moment. */
@@ -87,7 +90,10 @@ async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentR
     const answer = await ask(session, it, calling.signal);
     if (!answer.isAccepted) return answer.report;
     location = answer.location;
-    return session.poll ? readReport(await session.poll(calling.signal), asked) : reported;
+    const { fetch, times = ALIVE_TIMES } = it;
+    const gone = untilGone({ asked, location, fetch, times, signal: calling.signal });
+    const polled = async () => readReport(await session.poll!(calling.signal), asked);
+    return Promise.race([session.poll ? polled() : reported, gone]);
   };
   try {
     return await Promise.race([rejection(policy.signal), reported, answered()]);
