@@ -13,12 +13,14 @@ import type { GatewaySettings } from "../../src/cli/run/gateway_settings.ts";
 import { openRecording } from "../../src/cli/run/recorded_rollout.ts";
 import { RunGateway } from "../../src/cli/run/run_gateway.ts";
 import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
+import type { Step } from "../../src/data/types.ts";
 import { startGateway } from "../../src/gateway/mod.ts";
 import { type AttemptContext, runAttempt } from "../../src/loop/rollout/attempt.ts";
 import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
 import { loopSettings } from "../../src/loop/settings.ts";
 import type { AgentRequest } from "../../src/task/remote/contract.ts";
 import { remoteAgent } from "../../src/task/remote/rollout.ts";
+import { attemptOf } from "../../src/trace/attempts.ts";
 import { openTraceStore } from "../../src/trace/mod.ts";
 import { freePort } from "../fixtures/agent_process.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
@@ -345,6 +347,61 @@ describe("a gateway that runs already", () => {
     expect(traces.map((each) => each.completion_token_ids)).toEqual(steps.map((step) => step.response_ids));
     expect(traces.map((each) => each.prompt_token_ids)).toEqual(steps.map((step) => step.prompt_ids));
     expect(traces.at(-1)!.prompt_origin).toBe("continued");
+  });
+
+  test("its session names what the run trained on, call by call, so that another run can train on the same", async () => {
+    const { store, settings } = await external();
+    const url = await serve(async (run, response) => {
+      const openai = new OpenAI({ baseURL: run.base_url, apiKey: run.api_key, maxRetries: 0 });
+      const asked = { model: run.model, messages: [{ role: "user" as const, content: "the" }] };
+      const stream = await openai.chat.completions.create({ ...asked, stream: true });
+      for await (const chunk of stream) expect(chunk.choices[0]).not.toHaveProperty("trace_id");
+      await ask(run, { metadata: { role: "judge" } });
+      const { choices } = await openai.chat.completions.create({ ...asked, n: 2 });
+      expect(choices).toHaveLength(2);
+      expect(choices[0]).not.toHaveProperty("trace_id");
+      response.end('{"reward": 1, "trajectory_rewards": {"judge": 0.25}}');
+    });
+    const { trajectories, metadata } = await attempt(new ExternalGateway(settings), url);
+    expect(metadata.error).toBeUndefined();
+    const [session] = await store.sessions({});
+    expect(session!.outcome!.trajectories).toMatchObject([
+      { name: "sums", label: "sums", reward: 1, calls: [{}, {}, {}] },
+      { name: "judge", label: "judge", reward: 0.25, calls: [{}] },
+    ]);
+    const traces = await store.traces({ session_id: session!.session_id });
+    expect(traces).toHaveLength(4);
+    const recorded = attemptOf(session!, { traces, keys: { group: null, name: "role" } });
+    const trained = (each: { name: string; reward: number | null; steps: readonly Step[] }) => ({
+      name: each.name,
+      reward: each.reward,
+      steps: each.steps.map(({ prompt_ids, response_ids, logprobs }) => ({ prompt_ids, response_ids, logprobs })),
+    });
+    expect(recorded.trajectories.map(trained)).toEqual(trajectories.map(trained));
+  });
+
+  test.each([
+    [2, 3, undefined],
+    [99, 10, /POST \/sessions\/s\/reward failed \(status 503: starting/],
+  ])("an outcome that it refuses %i times is posted %i times", async (refusals, posts, message) => {
+    let count = 0;
+    const { asked, settings } = await scripted((question, response) => {
+      if (question !== "POST /sessions/s/reward" || count++ >= refusals) return false;
+      response.writeHead(503).end("starting");
+      return true;
+    });
+    const own = new ExternalGateway(settings, { pollMs: 1 });
+    await own.open(() => {});
+    closing.push(() => own.close());
+    const { end } = await own.openSession({ session_id: "s", engine: {} as never, metadata: {} });
+    const told = () => asked.filter((question) => question.endsWith("/reward")).length;
+    if (message) await expect(end({ reward: 1 })).rejects.toThrow(message);
+    else await end({ reward: 1 });
+    expect(told()).toBe(posts);
+    // What was told is not told again; what was not is tried again.
+    count = 100;
+    await end({ reward: 1 });
+    expect(told()).toBe(message ? posts + 1 : posts);
   });
 
   test("a gateway of this machine without an admin token takes the run's outcome", async () => {

@@ -34,6 +34,30 @@ async function opened(options: Parameters<typeof openGateway>[0] = {}) {
 
 const rewardIn = async (store: TraceStore, id: string) => (await store.getSession(id))?.outcome?.reward;
 
+describe("what a run trained on", () => {
+  const trajectories = [{ name: "a", label: "a", reward: 1, calls: [{ trace_id: "t", reward: 0, advantage: [1] }] }];
+  const given = async (key: string, body: object) => {
+    const { url, create, store } = await opened();
+    await create({ session_id: "s" }, "agent-1");
+    const { status } = await call(`${url}/sessions/s/reward`, { body: { reward: 1, ...body }, key });
+    return { status, kept: (await store.getSession("s"))?.outcome?.trajectories };
+  };
+
+  test("comes from an administrator alone", async () => {
+    expect(await given("admin-token", { trajectories })).toEqual({ status: 200, kept: trajectories });
+    expect(await given("agent-1", { trajectories })).toEqual({ status: 200, kept: undefined });
+    expect(await given("admin-token", { trajectories: null })).toEqual({ status: 200, kept: undefined });
+  });
+
+  test.each([
+    [[{ ...trajectories[0], label: undefined }]],
+    [[{ ...trajectories[0], calls: [{ trace_id: "t" }] }]],
+    [[{ ...trajectories[0], step: 1 }]],
+  ])("is refused in another form: %j", async (wrong) => {
+    expect(await given("admin-token", { trajectories: wrong })).toEqual({ status: 400, kept: undefined });
+  });
+});
+
 describe("a session that has ended", () => {
   test("takes no call, no second start and no second reward from an agent's key", async () => {
     const { chat, create, reward, store } = await opened();

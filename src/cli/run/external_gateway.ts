@@ -165,10 +165,8 @@ export class ExternalGateway implements SessionHost {
         if (isTold || (own.ending.signal.aborted && !own.isEndedByRun)) return;
         await sessions.end(own, outcome);
         if (this.settings.store === undefined) await sessions.delete([session_id]);
-        // Takes the place of the agent's report, where that went to the gateway.
-        // The gateway knows the calls by other ids than the run's endpoint.
-        const { trajectories: _, ...body } = outcome;
-        await this.postOutcome(path, body);
+        // Takes the place of the agent's report, where that went to the gateway. Its traces have the ids of this endpoint's.
+        await this.postOutcome(path, outcome);
         isTold = true;
       },
     };

@@ -32,6 +32,26 @@ const OUTCOME = z.looseObject({
   trajectory_rewards: numbers,
 });
 
+/** What a run trained on: from administrators alone. */
+const TRAJECTORIES = z
+  .array(
+    z.strictObject({
+      name: z.string(),
+      label: z.string(),
+      reward: z.number().nullable(),
+      signals: z.record(z.string(), z.number()).optional(),
+      calls: z.array(
+        z.strictObject({
+          trace_id: z.string(),
+          reward: z.number(),
+          advantage: z.union([z.number(), z.array(z.number())]).optional(),
+        }),
+      ),
+    }),
+  )
+  .nullish();
+const RUN_OUTCOME = OUTCOME.extend({ trajectories: TRAJECTORIES });
+
 export function addSessionRoutes(app: Hono, context: RouteContext): void {
   const { service, access } = context;
   const administrator = (c: Context) => access.administrator(c.req.raw);
@@ -122,10 +142,12 @@ async function report(id: string, request: Request, context: RouteContext): Prom
     // A run that opened the session elsewhere names what its agent got wrong, and fails the attempt without a wait.
     const isAgents = guard.key !== undefined && !isAdministrator;
     const isWrong = isAgents && !OUTCOME.safeParse(body).success;
-    const given = isWrong ? {} : checked(OUTCOME, body, "the body");
-    const isKept = isWrong || (guard.key && Object.keys(body).some((field) => !(field in OUTCOME.shape)));
+    const form = isAdministrator ? RUN_OUTCOME : OUTCOME;
+    const given: z.infer<typeof RUN_OUTCOME> = isWrong ? {} : checked(form, body, "the body");
+    const isKept = isWrong || (guard.key && Object.keys(body).some((field) => !(field in form.shape)));
     if (isKept) checkSize({ report: body }, { most: service.limits.metadataLetters, what: "end" });
-    const outcome = { ...known(given), reward: given.reward ?? null, ...(isKept && { report: body }) };
+    const trajectories = isAdministrator && given.trajectories ? { trajectories: given.trajectories } : {};
+    const outcome = { ...known(given), ...trajectories, reward: given.reward ?? null, ...(isKept && { report: body }) };
     await sessions.report(id, { outcome, mayReplace: isAdministrator });
     return Response.json({ session_id: id, status: "ended" });
   } finally {

@@ -35,7 +35,14 @@ export function withExtensions(
 }
 
 const ROOT_FIELDS = ["prompt_token_ids", "prompt_logprobs", "kv_transfer_params", "weight_version"];
-const CHOICE_FIELDS = ["token_ids", "stop_reason", "routing_matrices", "prompt_token_ids", "weight_version"];
+const CHOICE_FIELDS = [
+  "token_ids",
+  "stop_reason",
+  "routing_matrices",
+  "prompt_token_ids",
+  "weight_version",
+  "trace_id",
+];
 
 /** How an answer, or a chunk of one, goes back to the client: without what it did not ask for. */
 export function forClient(answer: JsonBody, asked: JsonBody, { stripVllmFields = true }: FieldSettings): JsonBody {

@@ -10,6 +10,8 @@ export interface GatheredChoice {
   readonly finish_reason: string | null;
   /** The stop string that ended it, where the worker says so. */
   readonly stop: string | undefined;
+  /** Of the worker's own record of it. */
+  readonly traceId: string | undefined;
 }
 
 interface Growing {
@@ -21,6 +23,7 @@ interface Growing {
   readonly calls: Map<number, GrowingCall>;
   finish_reason: string | null;
   stop: string | undefined;
+  traceId: string | undefined;
   /** Tokens that {@link Gathered.takeNew} has given. */
   taken: number;
 }
@@ -94,6 +97,7 @@ export class Gathered {
       calls: new Map(),
       finish_reason: null,
       stop: undefined,
+      traceId: undefined,
       taken: 0,
     };
     this.growing.set(index, known);
@@ -103,6 +107,7 @@ export class Gathered {
     known.logprobs.push(...logprobsIn(choice.logprobs));
     if (typeof choice.finish_reason === "string") known.finish_reason = choice.finish_reason;
     if (typeof choice.stop_reason === "string") known.stop = choice.stop_reason;
+    if (typeof choice.trace_id === "string" && UUID.test(choice.trace_id)) known.traceId = choice.trace_id;
     if (typeof choice.text === "string") known.content += choice.text;
     addMessage(known, (choice.message ?? choice.delta ?? {}) as JsonBody);
   }
@@ -138,9 +143,12 @@ function finished({ tokens, logprobs, role, content, reasoning, calls, ...ended 
     ...(reasoning !== "" && { reasoning_content: reasoning }),
     ...(tool_calls.length > 0 && { tool_calls }),
   };
-  const { finish_reason, stop } = ended;
-  return { tokens, logprobs, message, finish_reason, stop };
+  const { finish_reason, stop, traceId } = ended;
+  return { tokens, logprobs, message, finish_reason, stop, traceId };
 }
+
+/** As grpu's servers make them: other texts could be ids of traces that are there. */
+const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;
 
 function idsIn(value: unknown): number[] | undefined {
   return Array.isArray(value) ? value.filter((id) => typeof id === "number") : undefined;

@@ -30,7 +30,8 @@ export function workerTraces(
   const { origin, parent } = history.originOf({ ids: sampled.promptIds, messages });
   return sampled.choices().map((choice): TraceRecord => {
     const trace: TraceRecord = {
-      trace_id: crypto.randomUUID(),
+      // A run that is the worker names the calls of its outcome by its own ids.
+      trace_id: choice.traceId ?? crypto.randomUUID(),
       session_id: session.session_id,
       model: it.model ?? sampled.model ?? "",
       messages,

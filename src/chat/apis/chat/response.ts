@@ -24,6 +24,8 @@ export interface ChatCompletionChoice {
   /** With `return_token_ids`. */
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
+  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  readonly trace_id?: string;
 }
 
 /** A reply of `/v1/chat/completions`, with OpenAI's fields and the sampled token ids. */
@@ -57,6 +59,8 @@ interface ChatCompletionChunkChoice {
   readonly logprobs?: Logprobs | null;
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
+  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  readonly trace_id?: string;
 }
 
 export interface AnswerOptions {
@@ -97,7 +101,7 @@ function chatChoice(drawn: DrawnChat, it: { index: number; options: AnswerOption
     finish_reason: finishReason(drawn),
     logprobs: null,
     ...tokenFields({ tokens, logprobs, top_logprobs }, it.options),
-    ...versionField(drawn, it.options),
+    ...recordFields(drawn, it.options),
   };
 }
 
@@ -112,8 +116,9 @@ function tokenFields(update: Omit<LiveUpdate, "parts">, { request, tokenizer }: 
   };
 }
 
-function versionField({ weight_version }: Drawn, { request }: AnswerOptions) {
-  return request.returnTokenIds && weight_version !== undefined ? { weight_version } : {};
+function recordFields({ weight_version, id }: Drawn, { request }: AnswerOptions) {
+  if (!request.returnTokenIds) return {};
+  return { ...(weight_version !== undefined && { weight_version }), ...(id !== undefined && { trace_id: id }) };
 }
 
 /** Makes the chunks of a streamed answer. */
@@ -141,7 +146,7 @@ export class ChatChunks {
   }
 
   end(index: number, drawn: DrawnChat): ChatCompletionChunk {
-    const version = versionField(drawn, this.options);
+    const version = recordFields(drawn, this.options);
     return this.chunk([{ index, delta: {}, finish_reason: finishReason(drawn), ...version }]);
   }
 

@@ -60,7 +60,7 @@ class TextAnswer {
         return {
           ...this.choice(index, { request, text, sampled: sampledOf(choice) }),
           finish_reason,
-          ...(request.returnTokenIds && { ...versionOf(choice), prompt_token_ids: prompt_ids }),
+          ...(request.returnTokenIds && { ...recordFields(choice), prompt_token_ids: prompt_ids }),
         };
       }),
     );
@@ -91,7 +91,7 @@ class TextAnswer {
         },
       });
       for (const [i, each] of drawn.entries()) {
-        const version = request.returnTokenIds ? versionOf(each) : {};
+        const version = request.returnTokenIds ? recordFields(each) : {};
         const { finish_reason } = each;
         send(this.envelope([{ index: first + i, text: "", finish_reason, logprobs: null, ...version }], more));
       }
@@ -180,6 +180,6 @@ function sampledOf({ response_ids: tokens, logprobs, top_logprobs }: Drawn): Sam
   return { tokens, logprobs, top_logprobs };
 }
 
-function versionOf({ weight_version }: Drawn): object {
-  return weight_version === undefined ? {} : { weight_version };
+function recordFields({ weight_version, id }: Drawn): object {
+  return { ...(weight_version !== undefined && { weight_version }), ...(id !== undefined && { trace_id: id }) };
 }
