@@ -58,9 +58,28 @@ export interface Trainer {
   release(): void;
 }
 
+/** Tokens whose log-probs are wanted in place of a prompt's own. */
+export interface PromptTargets {
+  /** The places of the prompt's tokens that they stand for, [R], ascending from 1 on. Several may share one. */
+  readonly positions: Uint32Array;
+  /** [R]. */
+  readonly tokens: Uint32Array;
+}
+
+export interface ScoreOptions {
+  /** Most likely tokens at each place. */
+  readonly topk: number;
+  /** Whether the prompts' own tokens are scored. Default true; otherwise all their log-probs are NaN. */
+  readonly own?: boolean | undefined;
+  /** Of each prompt. */
+  readonly targets?: readonly (PromptTargets | undefined)[] | undefined;
+}
+
 /** Log-probs of a prompt's tokens: entry 0 is NaN, because nothing precedes the first token. */
 export interface PromptScores {
   readonly logprobs: Float32Array;
+  /** Of the prompt's targets, [R], where it has some. */
+  readonly targets?: Float32Array | undefined;
   /** With `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }
@@ -88,7 +107,7 @@ export interface EnginePolicy {
   readonly bytes: number;
   /** Results in the order of the requests. */
   sample(requests: readonly SampleRequest[], options?: BatchOptions): Promise<SampledSequence[]>;
-  scorePrompts(prompts: readonly (readonly number[])[], options: { readonly topk: number }): Promise<PromptScores[]>;
+  scorePrompts(prompts: readonly (readonly number[])[], options: ScoreOptions): Promise<PromptScores[]>;
   release(): void;
 }
 

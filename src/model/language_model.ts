@@ -256,9 +256,9 @@ export class LanguageModel {
   /** Log-probability and entropy at each target, [R]. @throws ConfigError as {@link logprobs} */
   score(
     rows: PackedTokens & TargetChoice,
-    options: { temperature: number },
+    options: { temperature: number; policy?: FrozenPolicy | undefined },
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
-    return this.shared.passes.score(this.weights, rows, options);
+    return this.shared.passes.score(this.weightsOf(options.policy ?? "current"), rows, options);
   }
 
   /** The `k` most likely tokens after each position. */

@@ -222,6 +222,40 @@ overDevices("the engine behind the servers", (device: Device) => {
     },
   );
 
+  test("tokens at places of prompts are scored as if they stood there, alone or beside the prompts' own", async () => {
+    const { engine, clear } = await open();
+    const policy = await engine.openPolicy();
+    const prompts = [
+      [1, 5, 6, 7],
+      [3, 4],
+      [2, 9, 8],
+    ];
+    const targets = [
+      { positions: Uint32Array.of(1, 3, 3, 3), tokens: Uint32Array.of(9, 0, 7, 12) },
+      undefined,
+      { positions: Uint32Array.of(2), tokens: Uint32Array.of(1) },
+    ];
+    const [own, both, only] = [
+      await policy.scorePrompts(prompts, { topk: 0 }),
+      await policy.scorePrompts(prompts, { topk: 2, targets }),
+      await policy.scorePrompts(prompts, { topk: 0, own: false, targets }),
+    ];
+    for (const [i, { logprobs }] of own.entries()) {
+      expect(both[i]!.logprobs).toEqual(logprobs);
+      expect(both[i]!.top!.tokens).toHaveLength(2 * prompts[i]!.length);
+      expect([...only[i]!.logprobs]).toEqual(prompts[i]!.map(() => Number.NaN));
+      expect(only[i]!.targets).toEqual(both[i]!.targets);
+      if (!targets[i]) expect(both[i]!.targets).toBeUndefined();
+      for (const [r, at] of [...(targets[i]?.positions ?? [])].entries()) {
+        const changed = prompts[i]!.with(at, targets[i]!.tokens[r]!);
+        const [there] = await policy.scorePrompts([changed], { topk: 0 });
+        expect(both[i]!.targets![r]).toBe(there!.logprobs[at]);
+      }
+    }
+    policy.release();
+    clear();
+  });
+
   test.each(ranks)(
     "rank $rank: a frozen policy stays the same, next to others and the base model",
     async ({ rank }) => {

@@ -424,6 +424,14 @@ def newer():
     before = [scored(inflight), scored(pinned)]
     client.optim_step(types.AdamParams(learning_rate=1e-2)).result()
     later = got(client.save_weights_and_get_sampling_client(kind="inflight"))
+    choices = [5, 9]
+    last = types.TensorData(data=choices, dtype="int64", shape=[n, 2], sparse_crow_indices=[0] * n + [2], sparse_col_indices=[0, 1])
+    every = types.TensorData(data=ids[1:], dtype="int64", shape=[n, 1])
+    chosen, own = [
+        pinned.sample(row(ids), 1, types.SamplingParams(max_tokens=1), target_prompt_logprobs=wanted).result().target_prompt_logprobs
+        for wanted in (last, every)
+    ]
+    there = [pinned.compute_logprobs(row([*ids[:-1], choice])).result()[-1] for choice in choices]
     other = failure(lambda: client.optim_step(types.DimuonParams(learning_rate=1e-3)))
     external = client.save_weights_external("out").result().path
     rest = sdk.create_rest_client()
@@ -438,6 +446,9 @@ def newer():
         "elementwise": [float(np.sum(two.loss_fn_outputs[0]["elementwise_loss"].data)), two.metrics["loss:sum"]],
         "gspo": [gspo.metrics["loss:sum"], -float(half.sum())],
         "inflight": [scored(inflight) == before[0], scored(inflight) == scored(later), scored(pinned) == before[1]],
+        "choices": [list(chosen.data) == there, chosen.sparse_crow_indices == last.sparse_crow_indices, list(chosen.shape)],
+        "own": [list(own.data) == scored(pinned), list(own.shape)],
+        "tokens": n + 1,
         "other_optimiser": other,
         "external": {name: len(urllib.request.urlopen(url).read()) for name, url in urls.items()},
         "sessions": [[it.display_name, it.project_id, it.checkpoints_count] for it in found],

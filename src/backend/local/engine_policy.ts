@@ -1,6 +1,6 @@
 /** Weights of the local engine to sample and score with, whatever is trained later. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { BatchOptions, EnginePolicy, PromptScores } from "../../contract/engine.ts";
+import type { BatchOptions, EnginePolicy, PromptScores, PromptTargets, ScoreOptions } from "../../contract/engine.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
 import type { TopLogprobs } from "../../model/train/top_logprobs.ts";
 
@@ -21,24 +21,67 @@ export class LocalPolicy implements EnginePolicy {
 
   async scorePrompts(
     prompts: readonly (readonly number[])[],
-    { topk }: { readonly topk: number },
+    { topk, own = true, targets = [] }: ScoreOptions,
   ): Promise<PromptScores[]> {
     const offsets = new Uint32Array(prompts.length + 1);
     for (const [i, { length }] of prompts.entries()) offsets[i + 1] = offsets[i]! + length;
     const rows = { tokens: Uint32Array.from(prompts.flat()), offsets };
-    const { logprobs } = await this.model.logprobs(rows, { policy: this.frozen, temperature: 1 });
+    const cells = prompts.map((prompt, i) => cellsOf(prompt, { own, targets: targets[i] }));
+    // A token is scored after the one before it.
+    const positions = cells.flatMap((some, i) => some.map(({ at }) => offsets[i]! + at - 1));
+    const wanted = {
+      targets: Uint32Array.from(cells.flat(), ({ token }) => token),
+      positions: Uint32Array.from(positions),
+    };
+    const { logprobs } = await this.model.score({ ...rows, ...wanted }, { policy: this.frozen, temperature: 1 });
     const top = topk > 0 ? await this.model.top(rows, { k: topk, policy: this.frozen }) : undefined;
+    let first = 0;
     return prompts.map((_, i) => {
       const range = { from: offsets[i]!, to: offsets[i + 1]! };
-      const own = logprobs.slice(range.from, range.to);
-      own[0] = Number.NaN;
-      return { logprobs: own, ...(top && { top: promptTop(top, { ...range, topk }) }) };
+      const values = logprobs.subarray(first, first + cells[i]!.length);
+      first += values.length;
+      const scores = scoresOf(cells[i]!, { values, length: range.to - range.from, targets: targets[i] });
+      return { ...scores, ...(top && { top: promptTop(top, { ...range, topk }) }) };
     });
   }
 
   release(): void {
     this.frozen.release();
   }
+}
+
+/** A token to score at a place of a prompt: the prompt's own, or one of its targets. */
+interface Cell {
+  readonly at: number;
+  readonly token: number;
+  /** Absent for the prompt's own token. */
+  readonly target?: number;
+}
+
+/** In the order of their places. */
+function cellsOf(
+  prompt: readonly number[],
+  { own, targets }: { own: boolean; targets: PromptTargets | undefined },
+): Cell[] {
+  const cells: Cell[] = [];
+  let target = 0;
+  for (let at = 1; at < prompt.length; at++) {
+    if (own) cells.push({ at, token: prompt[at]! });
+    for (; targets?.positions[target] === at; target++) cells.push({ at, token: targets.tokens[target]!, target });
+  }
+  return cells;
+}
+
+function scoresOf(
+  cells: readonly Cell[],
+  of: { values: Float32Array; length: number; targets: PromptTargets | undefined },
+): PromptScores {
+  const logprobs = new Float32Array(of.length).fill(Number.NaN);
+  const targets = new Float32Array(of.targets?.tokens.length ?? 0);
+  for (const [i, { at, target }] of cells.entries())
+    if (target === undefined) logprobs[at] = of.values[i]!;
+    else targets[target] = of.values[i]!;
+  return { logprobs, ...(of.targets && { targets }) };
 }
 
 /** Rows of a prompt's tokens, shifted by one: the prediction after a position concerns the next token. */

@@ -17,6 +17,7 @@ import {
   slicePacked,
   type TargetChoice,
   type Targets,
+  targetOffsetsOf,
   targetsOf,
 } from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
@@ -144,7 +145,7 @@ export class Passes {
     const results: R[] = [];
     for (let from = 0; from + 1 < rows.offsets.length; ) {
       const sequences = nextPass(from, [{ offsets: rows.offsets, most: size.tokens }, targets]);
-      const part = partOf(rows, sequences);
+      const part = partOf(rows, sequences, targets.offsets);
       from = sequences.to;
       if (part.targets.positions.length === 0) continue;
       try {
@@ -218,14 +219,9 @@ export class Passes {
   }
 }
 
-/** Where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
-function targetOffsetsOf(rows: PackedTokens & TargetChoice): Uint32Array {
-  return ("targets" in rows && rows.targetOffsets) || rows.offsets;
-}
-
-function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange): Part {
+function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange, all: Uint32Array): Part {
   const part = slicePacked(rows, sequences);
-  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences }) };
+  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences, all }) };
 }
 
 function join<A extends Float32Array | Uint32Array>(parts: readonly A[], make: new (length: number) => A): A {

@@ -12,11 +12,20 @@ export interface Targets {
 /**
  * The targets of a pass: every token whose mask is 1, except first tokens (mask [T]), or a given token after every
  * position (targets [T]), or several: sequence i then has the targets [targetOffsets[i], targetOffsets[i+1]), equally many
- * after each of its positions.
+ * after each of its positions. Or a given token after each of the given positions, [R], which ascend and may repeat.
  */
 export type TargetChoice =
   | { readonly mask: Uint32Array }
-  | { readonly targets: Uint32Array; readonly targetOffsets?: Uint32Array | undefined };
+  | { readonly targets: Uint32Array; readonly targetOffsets?: Uint32Array | undefined }
+  | { readonly targets: Uint32Array; readonly positions: Uint32Array };
+
+type Rows = PackedTokens &
+  Partial<{
+    mask: Uint32Array;
+    targets: Uint32Array;
+    targetOffsets: Uint32Array | undefined;
+    positions: Uint32Array;
+  }>;
 
 /** Targets by position: position rows[p] has the targets [offsets[p], offsets[p+1]). */
 export interface TargetGroups {
@@ -56,17 +65,15 @@ export function nextPass(from: number, limits: readonly [PassLimit, ...PassLimit
 
 /**
  * @throws ConfigError for a token or target outside the vocabulary, a sequence beyond the context or with more targets than
- * a pass takes, or a mask or targets that are not one per token, or as many as `targetOffsets` says.
+ * a pass takes, or a mask or targets that are not one per token, or as many as `targetOffsets` or `positions` say.
  */
-export function checkRows(
-  model: Transformer,
-  rows: PackedTokens & Partial<{ mask: Uint32Array; targets: Uint32Array; targetOffsets: Uint32Array | undefined }>,
-): void {
+export function checkRows(model: Transformer, rows: Rows): void {
   const { vocabSize } = model.config;
   const { tokens, offsets, targets } = rows;
   for (const name of ["mask", "targets"] as const) {
     const { length } = rows[name] ?? tokens;
-    const expected = (name === "targets" && rows.targets && rows.targetOffsets?.at(-1)) || tokens.length;
+    const given = name === "targets" && rows.targets && (rows.positions?.length ?? rows.targetOffsets?.at(-1));
+    const expected = typeof given === "number" ? given : tokens.length;
     if (length !== expected)
       throw new ConfigError(`Cannot run a pass: ${name} must have one element per token (${length} of ${expected}).`);
   }
@@ -77,7 +84,7 @@ export function checkRows(
       `Cannot run sequence ${i}: it is longer than the model's context of ${model.context} (${length}).`,
     );
   }
-  checkTargetCounts(model, rows.targetOffsets ?? new Uint32Array());
+  if (rows.targetOffsets || rows.positions) checkTargetCounts(model, targetOffsetsOf(rows));
   for (const [what, ids] of [
     ["token", tokens],
     ["target", targets],
@@ -107,15 +114,28 @@ export function slicePacked(rows: PackedTokens, { from, to }: SequenceRange): Pa
   };
 }
 
+/** Where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
+export function targetOffsetsOf({ offsets, targetOffsets, positions }: Rows): Uint32Array {
+  if (!positions) return targetOffsets ?? offsets;
+  let r = 0;
+  return offsets.map((offset) => {
+    while (r < positions.length && positions[r]! < offset) r++;
+    return r;
+  });
+}
+
 /** The targets of one part of the rows, and their offsets by sequence. */
 export function targetsOf(
   rows: PackedTokens & TargetChoice,
-  { part, range }: { part: PackedTokens; range: SequenceRange },
+  { part, range, all = targetOffsetsOf(rows) }: { part: PackedTokens; range: SequenceRange; all?: Uint32Array },
 ): { targets: Targets; offsets: Uint32Array } {
-  if ("mask" in rows) return maskedTargets(part, rows.mask.subarray(rows.offsets[range.from], rows.offsets[range.to]));
-  const all = rows.targetOffsets ?? rows.offsets;
-  const tokens = rows.targets.subarray(all[range.from], all[range.to]);
-  const offsets = all.subarray(range.from, range.to + 1).map((offset) => offset - all[range.from]!);
+  const start = rows.offsets[range.from]!;
+  if ("mask" in rows) return maskedTargets(part, rows.mask.subarray(start, rows.offsets[range.to]));
+  const [first, end] = [all[range.from]!, all[range.to]!];
+  const tokens = rows.targets.subarray(first, end);
+  const offsets = all.subarray(range.from, range.to + 1).map((offset) => offset - first);
+  if ("positions" in rows)
+    return { targets: { positions: rows.positions.subarray(first, end).map((at) => at - start), tokens }, offsets };
   return { targets: { positions: positionsOf(part, offsets), tokens }, offsets };
 }
 

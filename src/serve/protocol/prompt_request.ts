@@ -3,6 +3,7 @@ import type { SampleRequest } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
+import type { PromptTargetTensor } from "./prompt_targets.ts";
 
 /** A request to sample in the server's terms. */
 export interface PromptRequest {
@@ -20,6 +21,8 @@ export interface PromptRequest {
   readonly topkPromptLogprobs: number;
   /** Return log-probs of only the last N prompt tokens. */
   readonly promptLogprobsLastN?: number | undefined;
+  /** Further tokens to score at places of the prompt. */
+  readonly targetPromptLogprobs?: PromptTargetTensor | undefined;
 }
 
 /** The most samples of one request. */

@@ -5,6 +5,7 @@ import { readAs } from "../../shape.ts";
 import { MOST_MODEL_NUMBER } from "../checkpoint_path.ts";
 import { Refusal } from "./outcome.ts";
 import type { PromptRequest } from "./prompt_request.ts";
+import { PROMPT_TARGETS } from "./prompt_targets.ts";
 
 const id = z.string().min(1, "it must not be empty").max(256);
 const count = z.number().int().min(0);
@@ -139,6 +140,7 @@ export const SHAPES = {
     prompt_logprobs: z.boolean().nullish(),
     topk_prompt_logprobs: count.default(0),
     prompt_logprobs_last_n: z.number().int().nullish(),
+    target_prompt_logprobs: PROMPT_TARGETS.nullish(),
     record_stability_info: z.boolean().nullish(),
     type,
   }),
@@ -259,6 +261,7 @@ export function promptRequestOf(request: z.output<typeof SHAPES.sample>): Prompt
     promptLogprobs: (request.prompt_logprobs ?? false) || request.topk_prompt_logprobs > 0,
     topkPromptLogprobs: request.topk_prompt_logprobs,
     promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
+    targetPromptLogprobs: request.target_prompt_logprobs ?? undefined,
   };
 }
 

@@ -4,6 +4,7 @@ import type { PromptScores } from "../../contract/engine.ts";
 import { bytesOf, Writer } from "../../protobuf.ts";
 import { DTYPE } from "./forward_backward.ts";
 import type { PromptRequest } from "./prompt_request.ts";
+import { encodeTargetLogprobs } from "./prompt_targets.ts";
 
 /** One value per target of a request's data. */
 export interface TrainingOutput {
@@ -57,7 +58,10 @@ const NO_LOGPROB = -99999;
 
 /** Encodes a SampleResponse. Prompt log-probs that were not requested are NaN. */
 export function encodeSamples(
-  request: Pick<PromptRequest, "prompt" | "promptLogprobs" | "promptLogprobsLastN" | "topkPromptLogprobs">,
+  request: Pick<
+    PromptRequest,
+    "prompt" | "promptLogprobs" | "promptLogprobsLastN" | "topkPromptLogprobs" | "targetPromptLogprobs"
+  >,
   of: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined },
 ): Uint8Array {
   const response = new Writer();
@@ -87,5 +91,7 @@ export function encodeSamples(
         .varint(4, length),
     );
   }
+  const { targetPromptLogprobs: tensor } = request;
+  if (tensor && of.scores?.targets) response.message(5, encodeTargetLogprobs(tensor, of.scores.targets));
   return response.finish();
 }

@@ -5,6 +5,7 @@ import { type Body, readBody } from "../../http/body.ts";
 import { Budget, type Lease } from "../../http/budget.ts";
 import { checkJson } from "../../http/json.ts";
 import type { Future } from "../protocol/futures.ts";
+import { MOST_PROMPT_CELLS } from "../protocol/prompt_targets.ts";
 import { readShape } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 
@@ -59,7 +60,7 @@ export function readBodies(service: TinkerService, options: Partial<BodySettings
     });
     try {
       c.set("body", body);
-      const values = JSON_LIMITS.values + (isSampling ? contextLength : 0);
+      const values = JSON_LIMITS.values + (isSampling ? promptValues(contextLength) : 0);
       if (!isTraining) checkJson(body.bytes, { depth: JSON_LIMITS.depth, values });
       await next();
     } finally {
@@ -68,8 +69,13 @@ export function readBodies(service: TinkerService, options: Partial<BodySettings
   };
 }
 
+/** Numbers that a request to sample may have: a prompt, and of the targets in it a row start per token, ids and columns. */
+function promptValues(contextLength: number): number {
+  return 2 * contextLength + 2 * MOST_PROMPT_CELLS;
+}
+
 function jsonBytes(path: string, contextLength: number): number {
-  if (path === "/api/v1/asample") return JSON_LIMITS.bytes + TOKEN_BYTES * contextLength;
+  if (path === "/api/v1/asample") return JSON_LIMITS.bytes + TOKEN_BYTES * promptValues(contextLength);
   return path === "/api/v1/telemetry" ? TELEMETRY_BYTES : JSON_LIMITS.bytes;
 }
 

@@ -6,6 +6,9 @@ import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { type Routes, readRequest, waiting } from "./bodies.ts";
 
+/** Of a cell of target_prompt_logprobs: its id and column as read, its place and token, and its log-prob. */
+const CELL_BYTES = 32;
+
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {
   const { samplers, engine } = service;
   app.post("/api/v1/create_sampling_session", (c) => {
@@ -26,7 +29,7 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
       throw new Refusal(422, "Cannot sample: the request needs sampling_session_id. Create a sampling session first.");
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
-    lease.take(8 * prompt.prompt.length);
+    lease.take(8 * prompt.prompt.length + CELL_BYTES * (prompt.targetPromptLogprobs?.data.length ?? 0));
     let sequenceIds: readonly string[] = [];
     const future = waiting(service, {
       lease,

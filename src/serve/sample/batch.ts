@@ -1,6 +1,13 @@
 /** Jobs that are sampled together: whose they are, and what each of them got. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { PromptScores } from "../../contract/engine.ts";
+import type { PromptScores, PromptTargets } from "../../contract/engine.ts";
+
+/** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, and given ones. */
+export interface Scoring {
+  readonly own?: boolean | undefined;
+  readonly topk: number;
+  readonly targets?: PromptTargets | undefined;
+}
 
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
@@ -8,7 +15,7 @@ export interface SampleJob {
   readonly owner: string;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
-  readonly scores?: { readonly topk: number } | undefined;
+  readonly scores?: Scoring | undefined;
   done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined }): void;
   failed(error: unknown): void;
 }

@@ -3,10 +3,11 @@ import type { Engine } from "../../contract/engine.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
 import { MOST_SAMPLES, type PromptRequest, requestsOf } from "../protocol/prompt_request.ts";
+import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
-import type { SampleJob } from "./batch.ts";
+import type { SampleJob, Scoring } from "./batch.ts";
 import type { Policies } from "./policies.ts";
 import type { SamplingQueue } from "./sampling_queue.ts";
 
@@ -198,16 +199,22 @@ export class Samplers {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
     };
-    const wantsScores = request.promptLogprobs || request.topkPromptLogprobs > 0;
     return {
       owner: future.session,
       prompt: request.prompt,
       requests: requestsOf(request, this.options.engine),
-      scores: wantsScores ? { topk: request.topkPromptLogprobs } : undefined,
+      scores: scoringOf(request, this.options.engine),
       done: (result) => end({ kind: "proto", bytes: encodeSamples(request, result) }),
       failed: (error) => end(failureOf(error)),
     };
   }
+}
+
+/** What of the prompt is scored; undefined where nothing is. */
+function scoringOf(request: PromptRequest, { vocabSize }: Engine): Scoring | undefined {
+  const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
+  const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });
+  return own || topk > 0 || targets ? { own, topk, targets } : undefined;
 }
 
 /** Moves a sampler to the end of its session's list, which is in the order of use. */

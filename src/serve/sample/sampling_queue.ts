@@ -195,13 +195,15 @@ function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
   return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
 }
 
-/** Scores prompts with the same `topk` together. A prompt that cannot be scored fails its own job. */
+/** Scores prompts of which the same is wanted together. A prompt that cannot be scored fails its own job. */
 async function scorePrompts(policy: EnginePolicy, batch: Batch): Promise<Map<SampleJob, PromptScores>> {
   const results = new Map<SampleJob, PromptScores>();
-  for (const [topk, jobs] of groupByTopk(batch.jobs)) {
+  for (const jobs of groupByScores(batch.jobs)) {
+    const { own, topk } = jobs[0]!.scores!;
     const score = async (some: readonly SampleJob[]) => {
       const prompts = some.map(({ prompt }) => prompt);
-      const scores = await policy.scorePrompts(prompts, { topk });
+      const targets = some.map(({ scores }) => scores?.targets);
+      const scores = await policy.scorePrompts(prompts, { own, topk, targets });
       for (const [i, job] of some.entries()) results.set(job, scores[i]!);
     };
     try {
@@ -220,8 +222,13 @@ function refuse(batch: Batch, { job, error }: { job: SampleJob; error: unknown }
   batch.refuse(job, error);
 }
 
-function groupByTopk(batch: readonly SampleJob[]): Map<number, SampleJob[]> {
-  const groups = new Map<number, SampleJob[]>();
-  for (const job of batch) if (job.scores) groups.set(job.scores.topk, [...(groups.get(job.scores.topk) ?? []), job]);
-  return groups;
+function groupByScores(batch: readonly SampleJob[]): Iterable<readonly SampleJob[]> {
+  const groups = new Map<string, SampleJob[]>();
+  for (const job of batch) {
+    if (!job.scores) continue;
+    const { own = true, topk } = job.scores;
+    const key = `${topk} ${own}`;
+    groups.set(key, [...(groups.get(key) ?? []), job]);
+  }
+  return groups.values();
 }

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { checkRows, nextPass, slicePacked, targetsOf } from "../../../src/model/train/targets.ts";
 import type { Transformer } from "../../../src/model/transformer.ts";
 
-const MODEL = { config: { vocabSize: 10 }, contextLength: 4, context: "4 tokens" } as Transformer;
+const MODEL = { config: { vocabSize: 10 }, contextLength: 4, context: "4 tokens", passTargets: 100 } as Transformer;
 const u32 = (...values: number[]) => Uint32Array.from(values);
 /** Sequences of 3, 0, 4 and 2 tokens. */
 const OFFSETS = u32(0, 3, 3, 7, 9);
@@ -54,6 +54,19 @@ describe("targets of a part", () => {
     });
     // Only 1 marks a target.
     expect(targetsOf({ ...rows, mask: mask.map((it) => it * 2) }, { part, range }).targets.positions).toHaveLength(0);
+  });
+
+  test("given: after some positions, any number of times", () => {
+    const targets = u32(1, 2, 3, 4, 5);
+    const given = { ...rows, targets, positions: u32(2, 3, 3, 6, 8) };
+    expect(targetsOf(given, { part, range })).toEqual({
+      targets: { positions: u32(0, 0, 3, 5), tokens: u32(2, 3, 4, 5) },
+      offsets: u32(0, 0, 3, 4),
+    });
+    expect(() => checkRows(MODEL, given)).not.toThrow();
+    expect(() => checkRows(MODEL, { ...given, targets: u32(1, 2) })).toThrow(
+      "targets must have one element per token (2 of 5)",
+    );
   });
 
   test("given: one after every position", () => {
