@@ -10,6 +10,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/fuzz_test.ts",
   "test/attack/gateway_load_test.ts",
   "test/backend/published_plan_test.ts",
+  "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/examples_test.ts",

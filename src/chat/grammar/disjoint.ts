@@ -32,11 +32,11 @@ function marksOf(schema: unknown, it: { resolve: Resolve; depth: number }): Mark
   const fields = resolve(schema);
   const marks = new Map<string, ReadonlySet<string>>();
   const values = valuesOf(fields);
+  // Null beside what the other keywords fix.
+  if (fields.nullable === true && !values) return marks;
   if (values) marks.set("=", values);
-  if (fields.type !== undefined) {
-    const types = [fields.type, fields.nullable === true ? "null" : []].flat();
-    marks.set("", new Set(types.map((type) => (type === "integer" ? "number" : String(type)))));
-  }
+  if (fields.type !== undefined)
+    marks.set("", new Set([fields.type].flat().map((type) => (type === "integer" ? "number" : String(type)))));
   for (const name of Array.isArray(fields.required) ? (fields.required as unknown[]).map(String) : []) {
     const own = (fields.properties as Fields | undefined)?.[name];
     const fixed = marksOf(own, { resolve, depth: depth + 1 }).get("=");

@@ -81,6 +81,19 @@ export function isNever(schema: unknown): boolean {
   return not === true || (typeof not === "object" && not !== null && Object.keys(not).length === 0);
 }
 
+/** OpenAPI's flag as a type, which keeps null to the other keywords. Without a type the flag stands: the value, or null. */
+export function withNull({ nullable, ...fields }: Fields): Fields {
+  if (nullable !== true) return fields;
+  return fields.type === undefined
+    ? { ...fields, nullable }
+    : { ...fields, type: [...new Set([fields.type, "null"].flat())] };
+}
+
+export function isReference(part: unknown): part is Fields {
+  if (typeof part !== "object" || part === null) return false;
+  return "$ref" in part && Object.keys(part).every((key) => key === "$ref" || isSilent(key));
+}
+
 /** The values of a pair of keywords such as `minItems` and `maxItems`. @throws {ConfigError} unless they are whole numbers */
 export function limitsOf(given: Fields, path: string): { least?: number; most?: number } {
   const [least, most] = Object.entries(given).map(([key, value]) => {

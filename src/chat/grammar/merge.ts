@@ -18,6 +18,8 @@ const JOINS: Readonly<Record<string, Join>> = {
   maxProperties: least,
   minimum: most,
   maximum: least,
+  exclusiveMinimum: most,
+  exclusiveMaximum: least,
   // Both are kept; see stringTexts().
   pattern: unique,
   format: unique,

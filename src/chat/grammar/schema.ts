@@ -12,6 +12,7 @@ import {
   type Fields,
   isNever,
   isOfType,
+  isReference,
   isSilent,
   listOf,
   pointed,
@@ -19,6 +20,7 @@ import {
   type Schema,
   typesOf,
   valuesOf,
+  withNull,
 } from "./keywords.ts";
 import { asPart, merged } from "./merge.ts";
 import { multiplesOf } from "./multiples.ts";
@@ -119,11 +121,8 @@ class SchemaReader implements Schemas {
   }
 
   private alternatives({ nullable, ...fields }: Fields, path: string): Sequence[] {
-    if (nullable !== true) return this.withoutNull(fields, path);
-    const values = valuesOf(fields);
-    // OpenAPI's null: an enum of null alone, beside any type. An enum without it allows none.
-    if (values?.size === 1 && values.has("null")) return [[NULL_VALUE]];
-    return [...this.withoutNull(fields, path), ...(values?.has("null") === false ? [] : [[NULL_VALUE]])];
+    const isAlso = nullable === true && !valuesOf(fields);
+    return [...this.withoutNull(fields, path), ...(isAlso ? [[NULL_VALUE]] : [])];
   }
 
   private withoutNull(fields: Fields, path: string): Sequence[] {
@@ -229,7 +228,13 @@ class SchemaReader implements Schemas {
   }
 
   /** `allOf` merged into what stands beside it. */
-  private flattened(fields: Fields, path: string): Fields {
+  private flattened(given: Fields, path: string): Fields {
+    const { nullable, ...fields } = withNull(given);
+    const flat = this.withoutParts(fields, path);
+    return nullable === true ? { ...flat, nullable } : flat;
+  }
+
+  private withoutParts(fields: Fields, path: string): Fields {
     const { allOf, ...others } = fields;
     const { $ref, ...beside } = others;
     const isLimited = Object.keys(beside).some((key) => !isSilent(key));
@@ -253,15 +258,10 @@ class SchemaReader implements Schemas {
     if (typeof part !== "object" || part === null) throw refused(path, "a schema must be an object or true", part);
     const { $ref, ...others } = part as Fields;
     return this.within(path, () => {
-      if ($ref === undefined) return this.flattened(others, path);
-      return merged(others, asPart(this.resolved(this.target($ref, path), path)), path);
+      const own = this.flattened(others, path);
+      return $ref === undefined ? own : merged(own, asPart(this.resolved(this.target($ref, path), path)), path);
     });
   }
-}
-
-function isReference(part: unknown): part is Fields {
-  if (typeof part !== "object" || part === null) return false;
-  return "$ref" in part && Object.keys(part).every((key) => key === "$ref" || isSilent(key));
 }
 
 /** Numbers within the limits of a schema. */

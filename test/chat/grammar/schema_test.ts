@@ -309,6 +309,39 @@ describe("schemaRule()", () => {
       ["null"],
     ],
     [
+      "a reference beside allOf, within a branch",
+      {
+        $defs: { text: { type: "string" } },
+        anyOf: [{ $ref: "#/$defs/text", allOf: [{ maxLength: 1 }] }],
+        minLength: 1,
+      },
+      ['"a"'],
+      ['"ab"', '""'],
+    ],
+    [
+      "null beside a union that does not hold it",
+      { type: "string", nullable: true, anyOf: [{ type: "string", maxLength: 1 }] },
+      ['"a"'],
+      ["null", '"ab"'],
+    ],
+    [
+      "a reference or null, as OpenAPI writes it",
+      { nullable: true, allOf: [{ $ref: "#/$defs/text" }], $defs: { text: { type: "string" } } },
+      ['"a"', "null"],
+      ["1"],
+    ],
+    [
+      "open limits of two parts",
+      {
+        allOf: [
+          { type: "integer", exclusiveMinimum: 2 },
+          { exclusiveMinimum: 3, exclusiveMaximum: 6 },
+        ],
+      },
+      ["4", "5"],
+      ["3", "6"],
+    ],
+    [
       "null that both parts allow",
       { allOf: [{ type: "integer", nullable: true }, { minimum: 2 }] },
       ["2", "null"],
@@ -377,6 +410,7 @@ describe("schemaRule()", () => {
       /no value is valid/,
     ],
     [{ prefixItems: [{}], items: [{}] }, "schema.prefixItems", /beside a list of items/],
+    [{ oneOf: [{ nullable: true, anyOf: [{ type: "string" }] }, { type: "null" }] }, "schema.oneOf", /must differ/],
     [{ oneOf: [{ type: "string", nullable: true }, { type: "null" }] }, "schema.oneOf", /must differ/],
     [7, "schema", /must be an object/],
     [{ anyOf: [true], oneOf: [{ type: "string" }] }, "schema.oneOf", /together with anyOf/],
