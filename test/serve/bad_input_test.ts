@@ -131,14 +131,17 @@ describe("refused with a status and what to do", () => {
     return JSON.stringify({ ...body, sdk_version: "x".repeat(bytes - JSON.stringify(body).length) });
   };
 
+  // The context has 64 tokens, each of up to 16 bytes in JSON; their targets have a row start per token, ids and columns.
+  const PROMPT_NUMBERS = 2 * 64 + 2 * 32_768;
+
   test.each<[string, string, number, number]>([
     ["a megabyte", "create_session", 2 ** 20, 200],
     ["more than a megabyte", "create_session", 2 ** 20 + 1, 413],
     ["four megabytes of telemetry", "telemetry", 4 * 2 ** 20, 200],
     ["more telemetry", "telemetry", 4 * 2 ** 20 + 1, 413],
-    // The context has 64 tokens, each of up to 16 bytes. Read, but without a sampler.
-    ["a megabyte and a context to sample", "asample", 2 ** 20 + 16 * 64, 422],
-    ["more than that to sample", "asample", 2 ** 20 + 16 * 64 + 1, 413],
+    // Read, but without a sampler.
+    ["a megabyte and the numbers of a prompt", "asample", 2 ** 20 + 16 * PROMPT_NUMBERS, 422],
+    ["more than that to sample", "asample", 2 ** 20 + 16 * PROMPT_NUMBERS + 1, 413],
   ])("%s as JSON", async (_, path, bytes, status) => {
     const server = await openServer();
     expect((await server.post(path, padded(bytes))).status).toBe(status);
@@ -147,8 +150,8 @@ describe("refused with a status and what to do", () => {
   test.each<[string, number, number]>([
     ["create_session", 16_384, 200],
     ["create_session", 16_385, 422],
-    ["asample", 16_384 + 64, 404],
-    ["asample", 16_384 + 65, 422],
+    ["asample", 16_384 + PROMPT_NUMBERS, 404],
+    ["asample", 16_384 + PROMPT_NUMBERS + 1, 422],
   ])("%s with %d values in its JSON", async (path, values, status) => {
     const server = await openServer();
     // The object and the list count, and what is in it.
