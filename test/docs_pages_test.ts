@@ -12,6 +12,7 @@ import { build } from "esbuild";
 import { chromium } from "playwright-core";
 import { beforeAll, describe, expect, test } from "vitest";
 import { estimatorNames, lossNames } from "../src/algorithm/mod.ts";
+import { FakeDashboard } from "./backend/ray/fake_dashboard.ts";
 import { startTypeScriptAgent } from "./fixtures/agent_process.ts";
 import { grpu } from "./fixtures/cli.ts";
 import { temporaryFolder } from "./fixtures/folder.ts";
@@ -97,10 +98,16 @@ async function runCommand(command: string): Promise<void> {
   const [name, config] = args;
   const own = args.slice(2);
   const line = isTraining ? [name!, config!, ...more, ...remote, ...own] : args;
+  const cluster = name === "jobs" ? await new FakeDashboard().listen() : undefined;
+  cluster?.addJob("sum-1", { status: "SUCCEEDED", log: "done\n" });
   const { code, err } = await grpu([...line, ...device], {
     signal: stop.signal,
+    ...(cluster && { env: { RAY_ADDRESS: cluster.address } }),
     ...(args[0] === "serve" && { out: stopAt(stop), err: stopAt(stop) }),
-  }).finally(() => agent?.child.kill());
+  }).finally(() => {
+    agent?.child.kill();
+    void cluster?.close();
+  });
   expect(code, err).toBe(0);
   if (isTraining) expect(readFileSync(join(folder, "metrics.jsonl"), "utf8")).toContain('"phase":"train"');
 }

@@ -6,6 +6,8 @@ import { configCommands } from "./commands/config.ts";
 import { deviceCommand } from "./commands/device.ts";
 import { evalCommand } from "./commands/eval.ts";
 import { exportCommand } from "./commands/export.ts";
+import { jobsCommands } from "./commands/jobs.ts";
+import { launchCommands } from "./commands/launch.ts";
 import { metricsCommands } from "./commands/metrics.ts";
 import { modelCommands } from "./commands/model.ts";
 import { modelShowCommand } from "./commands/model_show.ts";
@@ -42,6 +44,8 @@ export const PROGRAM: Program = {
     ...configCommands,
     ...metricsCommands,
     ...tracesCommands,
+    ...launchCommands,
+    ...jobsCommands,
     ...serveGatewayCommands,
     ...serveCommands,
     serveRewardsCommand,
@@ -52,6 +56,8 @@ export const PROGRAM: Program = {
     config: "show, check, explain and convert configurations",
     traces: "list, show, export, import, reward and delete what agents' calls left",
     metrics: "convert metric logs between verl and Trinity-RFT",
+    launch: "start a Ray cluster",
+    jobs: "list, show, follow, stop and delete the jobs of a Ray cluster",
     serve: "let other programs train and sample here",
   },
   examples: ["grpu train examples/arithmetic/run.yaml", "grpu config explain rllm.rollout.n", "grpu train --help"],
