@@ -61,6 +61,11 @@ function modelOf({ tokenizer, model }: ServedRun, step: number): SampledModel {
   };
 }
 
+/** Metrics of the user's code as JSON has them: null for what is no finite number. */
+export function metricsOf(metrics: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
+  return Object.fromEntries(Object.entries(metrics).map(([name, value]) => [name, Number(value)]));
+}
+
 /** The message of what made an attempt fail, without the words that the loop puts around it. */
 export function causeOf(error: unknown): string {
   const inner = error instanceof Error && error.cause !== undefined ? error.cause : error;

@@ -1,6 +1,7 @@
 /** What a service has done: judgements, rollouts, failures. */
 import { Histogram } from "../http/prometheus.ts";
 import type { FailureLog } from "../loop/contract.ts";
+import { kindOf } from "../loop/rollout/failures.ts";
 import type { ServiceFailure } from "./options.ts";
 
 /** How a rollout ended. `empty`: without a token to train on; `given_up`: by its client, or because the service closes. */
@@ -60,11 +61,7 @@ export class ServiceFigures {
   }
 
   failed(failure: ServiceFailure): void {
-    // Messages that differ only in numbers are of one kind.
-    const kind = `${failure.kind} ${failure.message
-      .split("\n")[0]!
-      .replace(/\d+(\.\d+)?/g, "#")
-      .slice(0, 200)}`;
+    const kind = `${failure.kind} ${kindOf(failure.message)}`;
     const known = this.kinds.get(kind);
     if (known) known.count++;
     else if (this.kinds.size < MOST_KINDS) this.kinds.set(kind, { first: failure, count: 1 });

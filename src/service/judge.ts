@@ -4,7 +4,7 @@ import { runAttempt, templateVariables } from "../loop/rollout/attempt.ts";
 import type { Draws } from "../loop/rollout/draw_queue.ts";
 import { JobPool } from "../loop/rollout/job_pool.ts";
 import { withReward } from "../loop/stages/transform.ts";
-import { type AttemptParts, causeOf, contextOf, noTask, taskAt } from "./attempts.ts";
+import { type AttemptParts, causeOf, contextOf, metricsOf, noTask, taskAt } from "./attempts.ts";
 import type { ServiceFigures } from "./figures.ts";
 import { onGivenReply } from "./given_reply.ts";
 import type { RewardItem, RewardResult, TaskPlace } from "./protocol.ts";
@@ -96,5 +96,5 @@ function resultOf({ trajectories, is_correct, metrics, termination_reason, task 
       `Cannot judge the task ${task.id}: the attempt ended with ${termination_reason} before its reward was known. Correct the reward function, or raise rllm.workflow.workflow_args.timeout.`,
     );
   const { reward } = withReward(trajectory, { group_role: trajectory.name });
-  return { score: reward, is_correct, metrics };
+  return { score: reward, is_correct, metrics: metricsOf(metrics) };
 }

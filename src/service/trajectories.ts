@@ -5,6 +5,7 @@ import { ConfigError } from "../errors.ts";
 import type { LoopSettings } from "../loop/settings.ts";
 import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
 import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
+import { metricsOf } from "./attempts.ts";
 import type { ClusterTrajectory } from "./protocol.ts";
 
 export interface RowOptions {
@@ -29,7 +30,8 @@ export interface ClusterRows {
 export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
   const [named] = nameTrajectories([episode], options).value;
   const isMasked = reasonsToMask(options.settings).includes(episode.termination_reason);
-  const { is_correct, metrics } = episode;
+  const { is_correct } = episode;
+  const metrics = metricsOf(episode.metrics);
   let cutTokens = 0;
   const trajectories: ClusterTrajectory[] = [];
   for (const each of named!.trajectories.filter(({ steps }) => steps.length > 0)) {

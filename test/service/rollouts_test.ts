@@ -473,6 +473,30 @@ describe("rollouts that end badly", () => {
     expect([late.status, await late.text()]).toEqual([410, expect.stringMatching(/does not know it/)]);
   });
 
+  test("calls that an agent awaits one after the other leave no unhandled error behind", async () => {
+    const rollout: Rollout = async (_, policy) => {
+      const [a, b] = [policy.complete("x"), policy.agent("b").chat([{ role: "user", content: "y" }])];
+      return (await a).response_ids.length + (await b).response_ids.length;
+    };
+    const unhandled: unknown[] = [];
+    const listener = (reason: unknown) => void unhandled.push(reason);
+    process.on("unhandledRejection", listener);
+    const service = await open({ rollout });
+    const first = firstRequest();
+    expect(await post(`${service.url}/rollouts`, first)).toMatchObject({ calls: [{ call: 0 }, { call: 1 }] });
+    await ask(`${service.url}/rollouts/${first.id}`, { method: "DELETE" });
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    process.off("unhandledRejection", listener);
+    expect(unhandled).toEqual([]);
+  });
+
+  test("metrics that JSON does not have", async () => {
+    const metrics = { none: Number.NaN, big: 3n, text: "4" } as unknown as Record<string, number>;
+    const service = await open({ rollout: (_, policy) => policy.complete("x").then(() => ({ reward: 1, metrics })) });
+    const [row] = await rowsFrom({ url: service.url, draw });
+    expect(row!.metrics).toEqual({ none: null, big: 3, text: 4 });
+  });
+
   test("a rollout whose client has gone is given up after a time without requests", async () => {
     const rollout: Rollout = async (_, policy) => policy.complete("x").then(() => 1);
     const service = await open({ rollout, timeouts: { silence: 0.1, hold: 3 } });

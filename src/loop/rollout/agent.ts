@@ -150,8 +150,8 @@ class Agent implements Policy, Callable {
     return this.recorded.filter((step) => step !== undefined);
   }
 
-  async complete(prompt: string | readonly number[], params?: Partial<SamplingParams>): Promise<Completion> {
-    return this.completeText(prompt, { params });
+  complete(prompt: string | readonly number[], params?: Partial<SamplingParams>): Promise<Completion> {
+    return unwatched(this.completeText(prompt, { params }));
   }
 
   /** Like `complete`, and for one choice of a request. */
@@ -160,8 +160,8 @@ class Agent implements Policy, Callable {
     return this.record(reply.call, { ...stepOf(reply), ...(typeof prompt === "string" && { prompt }) });
   }
 
-  async chat(messages: readonly ChatMessage[], options: ChatCallOptions = {}): Promise<ChatReply> {
-    return this.chatOnce(messages, options);
+  chat(messages: readonly ChatMessage[], options: ChatCallOptions = {}): Promise<ChatReply> {
+    return unwatched(this.chatOnce(messages, options));
   }
 
   /** Like `chat`, and for one choice of a request. */
@@ -211,6 +211,15 @@ class Agent implements Policy, Callable {
     const params = fitParams({ ...attempt.params, ...settings.params }, { prompt_ids, options: attempt });
     return { params, seed: STREAM_SEEDS.call(attempt.seed, { call, agent: this.index }) };
   }
+}
+
+/**
+ * A rollout that makes two calls and awaits them one after the other never sees the second fail where the first does, when
+ * both are given up: that must not end the process.
+ */
+function unwatched<T>(call: Promise<T>): Promise<T> {
+  call.catch(() => {});
+  return call;
 }
 
 function stepOf({ call, ...reply }: Reply): Completion {

@@ -33,7 +33,7 @@ export class Failures implements FailureLog {
 }
 
 /** Messages that differ only in numbers are of one kind. */
-function kindOf(error: unknown): string {
+export function kindOf(error: unknown): string {
   const [line] = String(error).split("\n");
   return line!.replace(/\d+(\.\d+)?/g, "#").slice(0, 200);
 }
