@@ -1,15 +1,17 @@
 /** A job as text, for people who look at it before it runs or hand it to Ray themselves. */
-import { type JobPlan, MAIN, type VerlJob } from "./job.ts";
+import type { JobSpec } from "../ray/contract.ts";
+import { type JobPlan, MAIN } from "./job.ts";
 import { quoteWord } from "./shell_word.ts";
 
 const SECRET = /TOKEN|KEY|SECRET|PASSWORD/;
 const HIDDEN = "***";
 
 /** Files of the folder that a dry run writes: the job's working directory and, above it, what `ray job submit` takes. */
-export function dryRunFiles(job: VerlJob): Map<string, Uint8Array> {
+export function dryRunFiles(job: JobSpec): Map<string, Uint8Array> {
   const encoder = new TextEncoder();
   const env = maskedEnv(job);
-  const runtime = { env_vars: env, ...(job.pip && { pip: job.pip }) };
+  const { pip, py_executable } = job;
+  const runtime = { env_vars: env, ...(pip && { pip }), ...(py_executable && { py_executable }) };
   const files = new Map<string, Uint8Array>();
   for (const [name, bytes] of job.files) files.set(`working_dir/${name}`, bytes);
   files.set("runtime_env.json", encoder.encode(`${JSON.stringify(runtime, null, 2)}\n`));
@@ -33,17 +35,20 @@ export function dryRunText({ job, overrides }: JobPlan): string {
   return `${lines.join("\n")}\n`;
 }
 
-function maskedEnv({ env }: VerlJob): Record<string, string> {
+function maskedEnv({ env }: JobSpec): Record<string, string> {
   return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, SECRET.test(name) ? HIDDEN : value]));
 }
 
-function submitScript({ submission_id, entrypoint, env }: VerlJob): string {
+function submitScript({ submission_id, entrypoint, env, resources = {} }: JobSpec): string {
+  const reserved = Object.entries(resources).map(
+    ([name, amount]) => `--entrypoint-${name.replaceAll("_", "-")} ${amount} `,
+  );
   const secrets = Object.keys(env).filter((name) => SECRET.test(name));
   return [
     "#!/bin/sh",
     `# Submits the run to the Ray cluster at RAY_ADDRESS. Write ${secrets.join(", ")} into runtime_env.json first.`,
     'cd "$(dirname "$0")" || exit 1',
-    `exec ray job submit --submission-id ${quoteWord(submission_id)} --working-dir working_dir --runtime-env-json "$(cat runtime_env.json)" -- ${entrypoint}`,
+    `exec ray job submit --submission-id ${quoteWord(submission_id)} --working-dir working_dir --runtime-env-json "$(cat runtime_env.json)" ${reserved.join("")}-- ${entrypoint}`,
     "",
   ].join("\n");
 }

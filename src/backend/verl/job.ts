@@ -2,21 +2,12 @@
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import type { Task } from "../../data/types.ts";
+import type { JobSpec } from "../ray/contract.ts";
 import { type VerlOverrides, verlOverrides } from "./overrides.ts";
 import type { RunFiles } from "./own_settings.ts";
 import { verlRows } from "./rows.ts";
 import { quoteWord } from "./shell_word.ts";
 import type { VerlVersion } from "./versions.ts";
-
-/** Its fields are those of a job specification of `backend/ray`. */
-export interface VerlJob {
-  readonly submission_id: string;
-  readonly entrypoint: string;
-  readonly files: ReadonlyMap<string, Uint8Array>;
-  readonly env: Readonly<Record<string, string>>;
-  readonly pip?: readonly string[] | undefined;
-  readonly metadata: Readonly<Record<string, string>>;
-}
 
 export interface JobRequest {
   /** Composed with `rllm/backend=verl`. */
@@ -39,7 +30,7 @@ export interface JobRequest {
 }
 
 export interface JobPlan extends VerlOverrides {
-  readonly job: VerlJob;
+  readonly job: JobSpec;
 }
 
 /** verl's trainer, before its overrides. */
@@ -64,7 +55,7 @@ export function verlJob(request: JobRequest): JobPlan {
     agents: request.hasAgent ? "agent.yaml" : undefined,
   };
   const { overrides, problems } = verlOverrides({ ...request, readConfig: request.readPackaged, files: names });
-  const job: VerlJob = {
+  const job: JobSpec = {
     submission_id,
     entrypoint: [MAIN, ...overrides.map(quoteWord)].join(" "),
     files: filesOf(request, names),

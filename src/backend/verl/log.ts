@@ -1,11 +1,6 @@
 /** Reads the log of verl's trainer line by line: metrics, checkpoints, and the failures that it reports and survives. */
+import type { LogLine } from "../ray/contract.ts";
 import { stepOf } from "./checkpoints.ts";
-
-/** A line of the job's log without colours, and the process that wrote it. */
-export interface LogLine {
-  readonly text: string;
-  readonly worker?: { readonly name: string; readonly pid: number; readonly ip?: string | undefined } | undefined;
-}
 
 export type VerlEvent =
   /** Metrics of a step under verl's names; step 0 is the validation before training. */

@@ -4,7 +4,7 @@
  */
 import type { Composed } from "../../config/compose.ts";
 import { BACKEND_FIELDS } from "../../config/fields/backend_fields.ts";
-import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
+import { isOurs } from "../../config/fields/verl.ts";
 import { DEFAULT_ENGINE, verlLeaves } from "../../config/fields/verl_tree.ts";
 import { interpolator } from "../../config/hydra/interpolate.ts";
 import type { Problem } from "../../config/problem.ts";
@@ -96,23 +96,15 @@ function explicitSettings({ config, origins }: Composed): Map<string, Value> {
   const found = new Map<string, Value>();
   for (const [path, value] of leaves(config)) {
     const level = originOf(origins, path)?.level ?? LEVEL.native;
-    if (level === LEVEL.native || path === "model_engine" || isOurs(path)) continue;
+    if (level === LEVEL.native || path === "model_engine" || isOurs(path) || OF_THE_LOOP.test(path)) continue;
     if (level < LEVEL.file && ONLY_UNIFIED.has(path)) continue;
     found.set(path, value);
   }
   return found;
 }
 
-const OUR_ROOTS: ReadonlySet<string> = new Set(
-  [...Object.keys(RLLM_FIELDS), ...Object.keys(BACKEND_FIELDS.verl)]
-    .map((path) => path.split(".")[0]!)
-    .filter((root) => root !== "actor_rollout_ref" && root !== "data"),
-);
-
-/** True of settings that verl's tree does not have: the portable ones, and the unified loop's own sections. */
-function isOurs(path: string): boolean {
-  return OUR_ROOTS.has(path.split(".")[0]!);
-}
+/** Sections of the unified loop, which verl's tree does not have. */
+const OF_THE_LOOP = /^(rollout|async_training)\./;
 
 /**
  * The place in verl's tree that holds a setting: itself, the empty dict around it (itself again, as a new key), or the

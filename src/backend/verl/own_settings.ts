@@ -1,7 +1,7 @@
 /** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
 import type { Composed } from "../../config/compose.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, type Tree, type Value } from "../../config/yaml/tree.ts";
+import { getAt, type Value } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";
 
 /** Names within the job's working directory, which is the current folder of verl's driver and workers. */
@@ -51,29 +51,5 @@ export function ownSettings({ config, origins }: Composed, { version, files }: O
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
   const refill = "trainer.v1.sampler.sync_refill_failed_groups";
   if (version.hasV1 && !isTyped(refill)) own.set(refill, true);
-  for (const [path, value] of completions(config, isTyped)) own.set(path, value);
   return own;
-}
-
-const ACTOR = "actor_rollout_ref.actor";
-const MICRO = [`${ACTOR}.ppo_micro_batch_size_per_gpu`, `${ACTOR}.ppo_micro_batch_size`, `${ACTOR}.use_dynamic_bsz`];
-
-/**
- * Settings that verl demands and that other backends need not be given: one update a batch, unless a mini-batch is set, and
- * passes filled by tokens, unless rows a pass are set.
- */
-function completions(config: Tree, isTyped: (path: string) => boolean): Map<string, Value> {
-  const found = new Map<string, Value>();
-  const number = (path: string) => Number(getAt(config, path));
-  const [batch, mini] = [number("data.train_batch_size"), `${ACTOR}.ppo_mini_batch_size`];
-  if (!isTyped(mini) && batch > 0) found.set(mini, batch);
-  if (MICRO.some(isTyped)) return found;
-  found.set(`${ACTOR}.use_dynamic_bsz`, true);
-  const [most, longest] = [
-    `${ACTOR}.ppo_max_token_len_per_gpu`,
-    number("data.max_prompt_length") + number("data.max_response_length"),
-  ];
-  // A pass must hold the longest row.
-  if (!isTyped(most) && longest > number(most)) found.set(most, longest);
-  return found;
 }

@@ -30,8 +30,6 @@ const OF_THE_LOOP: readonly (readonly [path: string, idle: Value, advice: string
   ["rllm.rejection_sample.filter_uniform_groups", false, "On verl 0.9 set algorithm.filter_groups.enable=true instead"],
   ["rllm.rejection_sample.multiplier", 1, "Set it to 1"],
   ["rllm.compact_filtering.enable", false, "Set it to false"],
-  ["rllm.mask_truncated_samples", false, "Set it to false"],
-  ["rllm.agent.overlong_filter", false, "Set it to false"],
   ["rllm.stepwise_advantage.enable", false, "Set it to false"],
   ["rllm.algorithm.use_precomputed_advantage", false, "Set it to false"],
   ["rllm.algorithm.traj_grouping_hook", null, "Set it to null"],
@@ -44,6 +42,9 @@ const OF_THE_LOOP: readonly (readonly [path: string, idle: Value, advice: string
   ],
 ];
 
+/** They mask the rows of an agent, which are made here; rows that verl samples by itself are its own. */
+const MASKS = ["rllm.mask_truncated_samples", "rllm.agent.overlong_filter"];
+
 /** All problems; those of one setting name the line where it was written. */
 export function findRefusals(request: RefusalRequest): Problem[] {
   const { config, origins } = request.composed;
@@ -53,6 +54,7 @@ export function findRefusals(request: RefusalRequest): Problem[] {
     ...nameFindings(read, request.version),
     ...rewardFindings(request),
     ...folderFindings(read),
+    ...passFindings(read),
     ...rolloutFindings(request, read),
     ...request.hooks.map((hook) => ({
       path: hook,
@@ -138,6 +140,17 @@ function folderFindings(read: Read): Finding[] {
   return found;
 }
 
+function passFindings(read: Read): Finding[] {
+  if (read(`${ACTOR}.use_dynamic_bsz`) !== true) return [];
+  const number = (path: string) => Number(read(path));
+  const path = `${ACTOR}.ppo_max_token_len_per_gpu`;
+  const room = number(path) * number(`${ACTOR}.ulysses_sequence_parallel_size`);
+  const longest = number("data.max_prompt_length") + number("data.max_response_length");
+  if (!(room < longest)) return [];
+  const message = `A pass of ${path}=${number(path)} tokens does not hold the longest row of ${longest} (data.max_prompt_length + data.max_response_length), at which verl stops. Raise it, or lower the lengths.`;
+  return [{ path, message, severity: "warning" }];
+}
+
 const SAMPLING = /^rllm\.rollout\.(train|val)\.(?!(temperature|top_p|top_k|max_tokens)$)/;
 
 function rolloutFindings({ composed: { config }, files }: RefusalRequest, read: Read): Finding[] {
@@ -149,6 +162,10 @@ function rolloutFindings({ composed: { config }, files }: RefusalRequest, read: 
     found.push({ path: "rllm.algorithm.router_replay", message });
   }
   if (files.agents !== undefined) return found;
+  for (const path of MASKS) {
+    if (read(path) !== true) continue;
+    found.push({ path, message: `Cannot set ${path}=true on verl without an agent: ${STEP}. Set it to false.` });
+  }
   for (const [path] of leaves(config)) {
     if (!SAMPLING.test(path)) continue;
     const message = `Cannot set ${path} on verl without an agent: its own rollouts take temperature, top_p and top_k alone. Remove it.`;

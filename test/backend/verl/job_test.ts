@@ -147,7 +147,8 @@ describe("a dry run", () => {
   });
 
   test("writes a folder whose script gives Ray's command the same overrides", () => {
-    const files = texts(dryRunFiles(plan.job));
+    const resources = { num_cpus: 1, memory: 2e9 };
+    const files = texts(dryRunFiles({ ...plan.job, py_executable: "/p/python", resources }));
     expect(Object.keys(files).sort()).toEqual([
       ...[
         "runtime_env.json",
@@ -160,7 +161,9 @@ describe("a dry run", () => {
     expect(JSON.parse(files["runtime_env.json"]!)).toEqual({
       env_vars: { GRPU_URL: "http://10.0.0.1:7000", GRPU_TOKEN: "***" },
       pip: ["verl[verl-core]==0.9.1", "orjson"],
+      py_executable: "/p/python",
     });
+    expect(files["submit.sh"]).toContain(" --entrypoint-num-cpus 1 --entrypoint-memory 2000000000 -- python3 -m verl");
     expect(Object.values(files).join()).not.toContain("s3cret");
     const script = files["submit.sh"]!.replace(/^cd .*$/m, "")
       .replace("exec ray", "printf '%s\\n'")

@@ -8,6 +8,9 @@ export const READY = [
   "actor_rollout_ref.rollout.name=vllm",
   "actor_rollout_ref.model.path=Qwen/Qwen3-0.6B",
   "trainer.default_local_dir=/shared/run",
+  "actor_rollout_ref.actor.use_dynamic_bsz=true",
+  "training.num_minibatches=1",
+  "rllm.data.max_response_length=1024",
 ];
 export const FILES = { train: "train.jsonl", val: "val.jsonl", reward: "verl_reward.py" };
 
