@@ -4,9 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
+import { LocalPolicy } from "../../src/backend/local/engine_policy.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
-import type { EnginePolicy, LossRows, Trainer } from "../../src/contract/engine.ts";
+import type { EnginePolicy, LossRows, PromptScores, Trainer } from "../../src/contract/engine.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
@@ -221,6 +222,22 @@ overDevices("the engine behind the servers", (device: Device) => {
       clear();
     },
   );
+
+  test("the top tokens of a long prompt are as many as were asked for", async () => {
+    // More numbers than a call takes arguments.
+    const [length, topk] = [10_000, 20];
+    const model = {
+      score: async () => ({ logprobs: new Float32Array(length - 1) }),
+      top: async () => ({
+        tokens: Uint32Array.from({ length: length * topk }, (_, i) => i),
+        logprobs: new Float32Array(length * topk).fill(-1),
+      }),
+    } as unknown as LanguageModel;
+    const policy = new LocalPolicy(model, { bytes: 0, weights: () => ({}) as never, release: () => {} });
+    const [{ top }] = (await policy.scorePrompts([new Array(length).fill(1)], { topk })) as [PromptScores];
+    expect([top!.tokens.length, top!.tokens[topk], top!.tokens.at(-1)]).toEqual([200_000, 0, 199_979]);
+    expect([top!.logprobs.length, top!.logprobs[topk - 1], top!.logprobs[topk]]).toEqual([200_000, Number.NaN, -1]);
+  });
 
   test("tokens at places of prompts are scored as if they stood there, alone or beside the prompts' own", async () => {
     const { engine, clear } = await open();

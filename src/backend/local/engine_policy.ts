@@ -88,8 +88,9 @@ function scoresOf(
 function promptTop({ tokens, logprobs }: TopLogprobs, at: { from: number; to: number; topk: number }): TopLogprobs {
   const { from, to, topk } = at;
   const rows = [from * topk, (to - 1) * topk] as const;
-  return {
-    tokens: Uint32Array.of(...new Uint32Array(topk), ...tokens.slice(...rows)),
-    logprobs: Float32Array.of(...new Float32Array(topk).fill(Number.NaN), ...logprobs.slice(...rows)),
-  };
+  const top = { tokens: new Uint32Array((to - from) * topk), logprobs: new Float32Array((to - from) * topk) };
+  top.logprobs.fill(Number.NaN, 0, topk);
+  top.tokens.set(tokens.subarray(...rows), topk);
+  top.logprobs.set(logprobs.subarray(...rows), topk);
+  return top;
 }
