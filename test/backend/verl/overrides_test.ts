@@ -1,7 +1,10 @@
 /** The command line of verl's trainer: only what differs, in Hydra's grammar, and what cannot act there. */
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { verlOverrides } from "../../../src/backend/verl/overrides.ts";
 import { VERL_RUN_VERSIONS, verlVersion } from "../../../src/backend/verl/versions.ts";
+import { composeConfig } from "../../../src/config/compose.ts";
+import { readConfig } from "../../config/disk.ts";
 import { compose, FILES, READY } from "./runs.ts";
 
 const overridesOf = (version: string, more: readonly string[] = [], files = {}) =>
@@ -182,4 +185,16 @@ test("versions go by their name, its beginning, or newest", () => {
     expect(() => verlVersion(name)).toThrow(
       `Cannot make a run for verl ${name}: the known versions are 0.8.0, 0.9.0, 0.9.1.`,
     );
+});
+
+test("the lines of the page make a run for verl of the file of another backend", () => {
+  const page = readFileSync(new URL("../../../docs/verl.md", import.meta.url), "utf8");
+  const lines = /^```yaml\n([\s\S]*?)^```$/m.exec(page)![1]!;
+  const file = `${lines}model: { name: Qwen/Qwen3-0.6B }\nrllm: { data: { max_response_length: 1024 } }\n`;
+  const composed = composeConfig({ readConfig, files: ["run.yaml"], readFile: () => file, env: {} });
+  const version = verlVersion("0.9.1");
+  const { overrides, problems } = verlOverrides({ composed, version, readConfig, files: FILES });
+  expect(problems).toEqual([]);
+  expect(overrides).toContain("actor_rollout_ref.model.path=Qwen/Qwen3-0.6B");
+  expect(overrides).toContain("trainer.default_local_dir=/shared/runs/sums");
 });
