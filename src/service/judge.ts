@@ -91,7 +91,7 @@ export class Judge {
 /** @throws Error for a judgement that was not finished, or that is no finite number */
 function resultOf({ trajectories, is_correct, metrics, termination_reason, task }: Episode): RewardResult {
   const [trajectory] = trajectories;
-  if (!trajectory || termination_reason === "timeout")
+  if (!trajectory)
     throw new Error(
       `Cannot judge the task ${task.id}: the attempt ended with ${termination_reason} before its reward was known. Correct the reward function, or raise rllm.workflow.workflow_args.timeout.`,
     );

@@ -63,11 +63,7 @@ export class OpenRollout {
     return `${this.options.task.id}:${this.options.request.rollout_index}`;
   }
 
-  get isEnded(): boolean {
-    return this.end !== undefined;
-  }
-
-  /** @throws {Refusal} 422 for results that belong to no call */
+  /** Also of a rollout that has ended: its agent may still wait. @throws {Refusal} 422 for results that belong to no call */
   take(results: readonly CallResult[]): void {
     this.draws.answer(results);
   }

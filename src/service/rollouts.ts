@@ -109,7 +109,7 @@ export class Rollouts {
         `Cannot take the request ${seq} of the rollout ${id}: the next one is ${rollout.next}, after the answer to the one before. Send one request at a time.`,
       );
     const results = readResults(body);
-    if (!rollout.isEnded) rollout.take(results);
+    rollout.take(results);
     const { figures } = this.options;
     figures.calls += results.length;
     for (const { token_ids } of results) figures.tokens += token_ids.length;

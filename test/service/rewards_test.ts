@@ -107,7 +107,7 @@ describe("1,000 rollouts of the arithmetic task have the numbers of a local run"
     const service = await open({
       tasks: { train: TASKS, val: [] },
       rollout: singleTurn("arithmetic", unsteady),
-      settings: { workflow: { retry_limit: 1 } },
+      settings: { workflow: { retry_limit: 1, raise_on_error: false } },
     });
     const results = await judgedAgain(episodes, { service, replies });
     expect(results).toEqual(episodes.map(expected));

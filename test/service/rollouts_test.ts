@@ -33,6 +33,9 @@ import {
   testService,
 } from "../fixtures/cluster.ts";
 
+/** Of the test tokenizer. */
+const END = chatTokenizer(CHATML).eosTokenIds[0]!;
+
 const services: Service[] = [];
 afterEach(async () => {
   for (const service of services.splice(0)) await service.close();
@@ -321,6 +324,103 @@ describe("the cluster's requests", () => {
     expect(done).toMatchObject({ action: "done", trajectories: [{ name: "a", reward: 131 }, { name: "b" }] });
   });
 
+  test("calls of agents that are a moment apart come together", async () => {
+    const rollout: Rollout = async (_, policy) => {
+      const later = new Promise((resolve) => setTimeout(resolve, 1)).then(() => policy.agent("b").complete("y"));
+      const replies = await Promise.all([policy.agent("a").complete("x"), later]);
+      return replies.length;
+    };
+    const service = await open({ rollout });
+    const sizes: number[] = [];
+    const onReply = (reply: RolloutReply) => void (reply.action === "generate" && sizes.push(reply.calls.length));
+    await rowsFrom({ url: service.url, draw, onReply });
+    expect(sizes).toEqual([2]);
+  });
+
+  test("one request at a time: the next one before the answer is refused", async () => {
+    let release = () => {};
+    const rollout: Rollout = async (_, policy) => {
+      await new Promise<void>((resolve) => {
+        release = resolve;
+      });
+      return policy.complete("x").then(() => 1);
+    };
+    const service = await open({ rollout });
+    const url = `${service.url}/rollouts`;
+    const first = firstRequest();
+    const pending = post(url, first);
+    await expect.poll(() => service.stats().rollouts.open).toBe(1);
+    const early = await ask(url, { body: { id: first.id, seq: 1 } });
+    expect([early.status, await early.text()]).toEqual([
+      409,
+      expect.stringMatching(/the next one is 1, after the answer/),
+    ]);
+    release();
+    expect(await pending).toMatchObject({ action: "generate" });
+  });
+
+  test("a result for a call that was not handed out yet is refused", async () => {
+    let asked = () => {};
+    const rollout: Rollout = async (_, policy) => {
+      const first = policy.agent("a").complete("x");
+      await new Promise<void>((resolve) => {
+        asked = resolve;
+      });
+      await policy.agent("b").complete("y");
+      return (await first).response_ids.length;
+    };
+    const service = await open({ rollout });
+    const url = `${service.url}/rollouts`;
+    const first = firstRequest();
+    await post(url, first);
+    asked();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const result = (call: number) => ({ call, token_ids: [65], log_probs: [-1], stop_reason: null });
+    const early = await ask(url, { body: { id: first.id, seq: 1, results: [result(0), result(1)] } });
+    expect([early.status, await early.text()]).toEqual([422, expect.stringMatching(/no open call 1/)]);
+    const next = await post(url, { id: first.id, seq: 1, results: [result(0)] });
+    expect(next).toMatchObject({ action: "generate", calls: [{ call: 1 }] });
+    expect(await post(url, { id: first.id, seq: 2, results: [result(1)] })).toMatchObject({ action: "done" });
+  });
+
+  test.each([
+    ["an end token", [65, END], "completed", "stop"],
+    ["the most tokens", [65, 66, 67], "completed", "length"],
+    ["an end token as the last of the most", [65, 66, END], "completed", "stop"],
+    ["fewer, stopped by the cluster's own rule", [65], "completed", "stop"],
+    ["fewer, because the cluster had no room", [65], "length", "length"],
+    ["no reason", [65, 66, 67], null, "length"],
+  ])("why a reply ended: %s", async (_, token_ids, stop_reason, expected) => {
+    let reason = "";
+    const rollout: Rollout = async (_, policy) => {
+      reason = (await policy.complete("x")).finish_reason;
+      return 1;
+    };
+    const service = await open({ rollout, settings: { rollout: { train: { max_tokens: 3 } } } });
+    const log_probs = token_ids.map(() => -1);
+    await rowsFrom({ url: service.url, draw: () => ({ token_ids, log_probs, stop_reason: stop_reason! }) });
+    expect(reason).toBe(expected);
+  });
+
+  test("a reply without a token is no row; without any, there is nothing to train on", async () => {
+    const rollout: Rollout = async (_, policy) => {
+      const [a] = await Promise.all([policy.agent("a").complete("x"), policy.agent("b").complete("y")]);
+      return a.response_ids.length;
+    };
+    const service = await open({ rollout });
+    const drawn = (token_ids: number[]) => ({
+      token_ids,
+      log_probs: token_ids.map(() => -1),
+      stop_reason: "completed",
+    });
+    const y = chatTokenizer(CHATML).encode("y")[0];
+    const some = { url: service.url, draw: ([first]: readonly number[]) => drawn(first === y ? [] : [65]) };
+    expect(await rowsFrom(some)).toMatchObject([{ name: "a", response_ids: [65] }]);
+    const none = await runWorker({ url: service.url, draw: () => drawn([]) });
+    expect(none).toMatchObject({ action: "error", message: expect.stringMatching(/without a token to train on/) });
+    expect(service.stats().rollouts).toMatchObject({ done: 1, empty: 1 });
+  });
+
   test("an agent in another process plays through the run's gateway, unchanged", async () => {
     const gateway = new RunGateway({
       ...{ agents: ["x"], mode: "subprocess", host: "127.0.0.1", port: 0, adminToken: "admin-token-of-a-test" },
@@ -457,7 +557,7 @@ describe("rollouts that end badly", () => {
     const rollout: Rollout = async (_, policy) => {
       tries++;
       policy.signal.addEventListener("abort", () => aborted.push(policy.signal.reason.message));
-      await policy.complete("x");
+      await policy.complete("x").catch((error: Error) => aborted.push(`call: ${error.message}`));
       return 1;
     };
     const service = await open({ rollout });
@@ -466,7 +566,8 @@ describe("rollouts that end badly", () => {
     const remove = async () => (await ask(`${service.url}/rollouts/${first.id}`, { method: "DELETE" })).json();
     expect(await remove()).toEqual({ given_up: true });
     expect(await remove()).toEqual({ given_up: false });
-    expect(aborted).toEqual(["The rollout was given up: its client ended it."]);
+    const why = "The rollout was given up: its client ended it.";
+    expect(aborted).toEqual([why, `call: ${why}`]);
     expect(tries).toBe(1);
     expect(service.stats().rollouts).toMatchObject({ open: 0, given_up: 1, failed: 0 });
     const late = await ask(`${service.url}/rollouts`, { body: { id: first.id, seq: 1, results: [] } });
