@@ -22,6 +22,12 @@ export interface StopOptions {
 const UPLOAD_MS = 15 * 60_000;
 const STOP_WAIT_MS = 15_000;
 const BETWEEN_LOOKS_MS = 500;
+/**
+ * For about a second after a job's end, Ray's own watch over it enters a deleted job again, as one whose supervisor died, ms.
+ * Clocks of two machines may differ by less than a minute.
+ */
+const LATE_ENTRY_MS = 1_500;
+const RECENT_MS = 60_000;
 
 export class RayJobs {
   private readonly http: RayHttp;
@@ -113,6 +119,10 @@ export class RayJobs {
         `Cannot ${act}: it has not ended (${details.status}). Stop it first: grpu jobs stop ${id}.`,
       );
     await this.ofJob(id, { act, method: "DELETE", signal });
+    if (Date.now() - (details.end_time ?? 0) > RECENT_MS) return;
+    await pause(LATE_ENTRY_MS, signal);
+    // Also where it is not there: that was the purpose.
+    await this.http.call(`/api/jobs/${id}`, { act, method: "DELETE", signal, expects: [404, 500] });
   }
 
   /** The whole log so far. A job of many lines gives a large text. @see follow */
