@@ -296,6 +296,23 @@ describe("batch", () => {
     });
   });
 
+  test.each([
+    ["as truncated", { mask_truncated_samples: true }],
+    ["as too old", { training: { max_off_policy_threshold: 0 } }],
+  ])("a row that is masked %s keeps its lengths, and trains no share of them", (_, settings) => {
+    const groups = [rewardedGroup([1], { reason: "max_response_length_exceeded" })];
+    const backend = { weightVersion: 5 } as Backend;
+    const lengths = { "prompt_length/mean": 1, "response_length/mean": 2, "batch/step_response_length/max": 2 };
+    expect(batch(groups, stageContext({}, { backend })).metrics).toMatchObject({
+      ...lengths,
+      "batch/action_token_ratio/mean": 1,
+    });
+    expect(batch(groups, stageContext(settings, { backend })).metrics).toMatchObject({
+      ...lengths,
+      "batch/action_token_ratio/mean": 0,
+    });
+  });
+
   test("a row without a response counts as a prompt alone; no rows measure shares of 0", () => {
     const { metrics } = batch([rewardedGroup([1], { steps: [tokenStep([])] })], stageContext());
     expect(metrics).toMatchObject({

@@ -20,9 +20,11 @@ export function batch(groups: readonly TrajectoryGroup[], context: StageContext)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
   }
   const rows = packTrajectories(groups);
+  // Before anything is masked: what is not trained on was sampled all the same.
+  const prompts = promptLengths(rows);
   const overlong = maskByReason(rows, reasonsToMask(context.settings));
   const stale = maskStale(rows, context);
-  return { value: rows, metrics: { ...rowMetrics(rows), ...overlong, ...stale } };
+  return { value: rows, metrics: { ...rowMetrics(rows, prompts), ...overlong, ...stale } };
 }
 
 interface Place {
@@ -86,15 +88,22 @@ function maskByReason(rows: PackedRows, reasons: readonly TerminationReason[]): 
   return { "batch/masked_overlong_trajectories": isMasked.filter(Boolean).length };
 }
 
-function rowMetrics(rows: PackedRows): Metrics {
-  const { offsets, mask, trajectories, trajectoryOfRow } = rows;
-  const perRow = Array.from({ length: rowCount(rows) }, (_, row) => {
-    const length = offsets[row + 1]! - offsets[row]!;
+/** Tokens before the first sampled one, by row. */
+function promptLengths(rows: PackedRows): number[] {
+  const { offsets, mask } = rows;
+  return Array.from({ length: rowCount(rows) }, (_, row) => {
     const part = mask.subarray(offsets[row], offsets[row + 1]);
     const first = part.indexOf(1);
+    return first < 0 ? part.length : first;
+  });
+}
+
+function rowMetrics(rows: PackedRows, prompts: readonly number[]): Metrics {
+  const { offsets, mask, trajectories, trajectoryOfRow } = rows;
+  const perRow = prompts.map((prompt, row) => {
+    const part = mask.subarray(offsets[row], offsets[row + 1]);
     const trained = part.reduce((sum, bit) => sum + bit, 0);
-    const prompt = first < 0 ? length : first;
-    return { prompt, response: length - prompt, trained };
+    return { response: part.length - prompt, trained };
   });
   const rowsPer = new Uint32Array(trajectories.length);
   for (const trajectory of trajectoryOfRow) rowsPer[trajectory]!++;
@@ -102,10 +111,7 @@ function rowMetrics(rows: PackedRows): Metrics {
   const responses = perRow.map(({ response }) => response);
   return {
     ...spread("response_length", responses),
-    ...spread(
-      "prompt_length",
-      perRow.map(({ prompt }) => prompt),
-    ),
+    ...spread("prompt_length", prompts),
     ...spread("batch/steps_per_traj", rowsPer),
     ...spread("batch/step_response_length", responses),
     ...spread(
