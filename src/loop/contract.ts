@@ -151,6 +151,8 @@ export interface GenerationState {
    * lost, and none is trained on twice.
    */
   readonly pending: readonly number[];
+  /** What `async/total_syncs`, `buffer_consumed` and `buffer_filtered` count over the whole run. */
+  readonly counts?: { readonly syncs: number; readonly consumed: number; readonly filtered: number };
   /** Of a run on a fixed set of recorded sessions: all of them, in their order. */
   readonly sessions?: readonly string[];
   /** Of a run on the latest recorded sessions: those that it has trained on. */

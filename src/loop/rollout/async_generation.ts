@@ -16,7 +16,7 @@
  */
 import type { Metrics } from "../../contract/backend.ts";
 import type { Episode } from "../../data/types.ts";
-import { UnsupportedError } from "../../errors.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Generation, GenerationState, LoopState, Run, Staged, Stages } from "../contract.ts";
 import { batchSizeOf, taskBatch, totalSteps } from "../state.ts";
 import { bufferMetrics, droppedGroups, idleRatio, stalenessMetrics, windowMetrics } from "./async_metrics.ts";
@@ -39,7 +39,11 @@ export class AsyncGeneration implements Generation {
   private readonly draws: DrawQueue;
   private readonly stopper = new AbortController();
   private readonly signal: AbortSignal;
+  /** Tasks of a step: a batch for each stage `generate` in it. */
+  private readonly perStep: number;
   private dropped = 0;
+  /** Version of the weights that attempts sample from. */
+  private published: number;
 
   /** @throws {UnsupportedError} for a backend that cannot publish weights where sampling overlaps training */
   constructor(run: Run) {
@@ -49,7 +53,9 @@ export class AsyncGeneration implements Generation {
     this.batchSize = batchSizeOf(settings);
     this.window = new SyncWindow({ ...async_training, batchSize: this.batchSize });
     if (this.window.quota > this.batchSize && !backend.publishWeights) throw cannotOverlap(backend.name);
-    this.numbers = new TaskNumbers(totalSteps(tasks.train, settings) * this.batchSize);
+    this.perStep = this.batchSize * Math.max(1, settings.pipeline.stages.filter((name) => GENERATE.test(name)).length);
+    this.published = backend.weightVersion;
+    this.numbers = new TaskNumbers(totalSteps(tasks.train, settings) * this.perStep);
     this.buffer = new GroupBuffer(async_training.episode_offload_dir);
     this.pool = new JobPool(workflow.n_parallel_tasks);
     this.signal = AbortSignal.any([run.signal, this.stopper.signal]);
@@ -71,11 +77,23 @@ export class AsyncGeneration implements Generation {
 
   /** Starts no task before the first step takes a batch. */
   resume({ step, generation }: LoopState): void {
-    this.numbers.resume(generation?.next ?? step * this.batchSize, generation?.pending ?? []);
+    const { next = step * this.perStep, pending = [], counts } = generation ?? {};
+    const trained = step * this.perStep;
+    if (next - pending.length === trained) this.numbers.resume(next, pending);
+    else {
+      // The numbers are those of batches of another size: continued, they would end before the last step.
+      this.numbers.resume(trained, []);
+      this.run.warn(otherBatches({ step, before: next - pending.length, now: trained }));
+    }
+    if (!counts) return;
+    this.window.resume(counts.syncs);
+    this.buffer.consumed = counts.consumed;
+    this.dropped = counts.filtered;
   }
 
   get state(): GenerationState {
-    return this.numbers.state(this.buffer.numbers);
+    const counts = { syncs: this.window.version, consumed: this.buffer.consumed, filtered: this.dropped };
+    return { ...this.numbers.state(this.buffer.numbers), counts };
   }
 
   async stop(): Promise<void> {
@@ -91,6 +109,7 @@ export class AsyncGeneration implements Generation {
     const synchronised = performance.now();
     await this.pool.until(() => this.buffer.finished >= this.batchSize, this.signal);
     const waited = performance.now();
+    if (this.buffer.finished === 0) throw noTask(this.perStep);
     const { groups, episodes } = await this.buffer.take(this.batchSize);
     this.window.consume(groups.length);
     const metrics: Metrics = {
@@ -111,6 +130,7 @@ export class AsyncGeneration implements Generation {
     if (!settings.async_training.partial_rollout)
       await this.pool.until(() => this.buffer.unfinished === 0, this.signal);
     await backend.publishWeights?.();
+    this.published = backend.weightVersion;
     this.window.sync();
     while (this.window.isOpen) {
       const number = this.numbers.take();
@@ -136,10 +156,40 @@ export class AsyncGeneration implements Generation {
   }
 
   private attemptContext(step: number): AttemptContext {
-    const { backend, settings, rollout, evaluate, warn, failures } = this.run;
-    const { signal } = this;
+    const { settings, rollout, evaluate, warn, failures } = this.run;
+    const { signal, sampled: backend } = this;
     return { backend, settings, rollout, evaluate, warn, failures, signal, isValidation: false, step };
   }
+
+  /** The backend as attempts sample from it: training is ahead of it. */
+  private get sampled(): AttemptContext["backend"] {
+    const { name, model, tokenizer, isConstrainable } = this.run.backend;
+    const version = () => this.published;
+    return {
+      ...{ name, model, tokenizer },
+      ...(isConstrainable !== undefined && { isConstrainable }),
+      get weightVersion() {
+        return version();
+      },
+    };
+  }
+}
+
+/** `generate`, also in wrappers: `timed(generate)`. */
+const GENERATE = /(^|\()generate\)*$/;
+
+function otherBatches({ step, before, now }: { step: number; before: number; now: number }): string {
+  return (
+    `The size of a batch has changed: ${step} steps took ${before} tasks and would now take ${now}. ` +
+    `The run continues with task ${now + 1}; tasks that were waiting for a step are dropped.`
+  );
+}
+
+function noTask(perStep: number): ConfigError {
+  return new ConfigError(
+    `Cannot generate: every task of the run was taken. A step takes ${perStep} tasks, as its stages generate in pipeline.stages say. Name each of them there, or call generate once a step.`,
+    { path: "pipeline.stages" },
+  );
 }
 
 function cannotOverlap(backend: string): UnsupportedError {

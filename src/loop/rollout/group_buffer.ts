@@ -17,7 +17,7 @@ export class GroupBuffer {
   private readonly started = new Map<number, EpisodeGroup>();
   /** Of the started ones, in the order in which they finished. */
   private readonly done: EpisodeGroup[] = [];
-  /** Groups taken since the run started. */
+  /** Groups taken in the whole run. */
   consumed = 0;
 
   /** @param dir keeps finished episodes on disk; null: in memory */

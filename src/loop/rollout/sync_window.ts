@@ -39,6 +39,12 @@ export class SyncWindow {
     return this.version < 0 || this.stepsSinceSync >= this.trigger;
   }
 
+  /** Continues the count of a run's earlier part. A synchronisation is due, because nothing is in flight. */
+  resume(version: number): void {
+    this.version = version;
+    this.stepsSinceSync = this.trigger;
+  }
+
   dispatch(): void {
     this.used++;
     this.inFlight++;
