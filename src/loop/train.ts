@@ -6,7 +6,7 @@ import type { LoopState, Run, TrainOptions, TrainOutcome } from "./contract.ts";
 import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_loss.ts";
 import { runFrom } from "./run.ts";
 import { totalSteps } from "./state.ts";
-import { checkUntrained } from "./untrained.ts";
+import { checkHeld, checkUntrained } from "./untrained.ts";
 import { validate } from "./validate.ts";
 import { warmupStep } from "./warmup.ts";
 
@@ -61,7 +61,9 @@ async function trainFrom(run: Run, at: Cursor, total: number): Promise<boolean> 
   }
   if (val_only) return at.state !== begun;
   await save(run, at);
-  return at.state.step >= total;
+  const isWhole = at.state.step >= total;
+  if (isWhole) checkHeld(at.state, run);
+  return isWhole;
 }
 
 async function trainSteps(run: Run, at: Cursor, total: number): Promise<void> {

@@ -37,6 +37,31 @@ export function checkUntrained({ untrained, step }: LoopState, it: { settings: L
   );
 }
 
+/**
+ * Warns at the end of a run of the groups that it held back for a later step. Steps that hold groups do not count as untrained,
+ * so that a run may consist of nothing else.
+ * @throws {ConfigError} for such a run
+ */
+export function checkHeld(
+  { step, held, weightVersion, warmup }: LoopState,
+  { settings, warn }: { settings: LoopSettings; warn: (message: string) => void },
+): void {
+  const { groups, solvePartial } = held;
+  if (groups.length === 0) return;
+  if (weightVersion > warmup || settings.training.max_untrained_steps === 0) {
+    warn(
+      `The run ended with ${groups.length} groups that rejection sampling held for a later step (rllm.rejection_sample): they were not trained on.`,
+    );
+    return;
+  }
+  const { min_partial_solve_tasks: least } = settings.rejection_sample;
+  throw new ConfigError(
+    `Cannot finish training: none of the ${step} steps trained, and ${groups.length} groups are still held for a later one ` +
+      `(${solvePartial} of rllm.rejection_sample.min_partial_solve_tasks=${least} tasks are partly solved). Lower it, or resume with more steps.`,
+    { path: "rllm.rejection_sample.min_partial_solve_tasks", kind: "code" },
+  );
+}
+
 const NO_GROUP = "nothing trained: no group was left";
 const NO_TOKEN = "nothing trained: no optimiser step was taken, because no token was left to train on";
 

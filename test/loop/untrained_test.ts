@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import type { TrainOptions } from "../../src/loop/contract.ts";
+import type { CheckpointContents } from "../../src/log/checkpoint/store.ts";
+import type { LoopState, TrainOptions } from "../../src/loop/contract.ts";
 import { Failures } from "../../src/loop/rollout/failures.ts";
 import { countOverlong } from "../../src/loop/rollout/prompt_lengths.ts";
 import { START } from "../../src/loop/state.ts";
@@ -155,6 +156,43 @@ test("groups that wait for a later step do not count; equal rewards are reported
   const stuck = afterStep(waiting, { step: 2, held, report });
   expect(stuck.untrained).toEqual({ steps: 1, why: "nothing trained: no group was left" });
   expect(afterStep(stuck, { step: 3, held, report: { ...report, groups: [group] } })).not.toHaveProperty("untrained");
+});
+
+describe("a run that holds its groups back", () => {
+  const held = (min_partial_solve_tasks: number, training: object = {}): Partial<TrainOptions> => ({
+    settings: {
+      ...SETTINGS,
+      training: { ...SETTINGS.training, ...training },
+      rejection_sample: { enable: true, min_partial_solve_tasks },
+    },
+  });
+  /** One of the two attempts of each task. */
+  const half = (it: Partial<TrainOptions>): Partial<TrainOptions> => {
+    let calls = 0;
+    return { ...it, rollout: singleTurn("half", () => calls++ % 2) };
+  };
+
+  test("in every step is an error that names the setting", async () => {
+    const { error, notes } = await ended(half(held(1000)));
+    expect(error?.message).toMatch(
+      /none of the 5 steps trained, and 20 groups are still held for a later one \(20 of rllm\.rejection_sample\.min_partial_solve_tasks=1000 tasks are partly solved\)/,
+    );
+    expect(notes).toHaveLength(5);
+    // They are kept for a resumed run.
+    const saved: LoopState[] = [];
+    const save = async (_: string, { state }: CheckpointContents<LoopState>) => void saved.push(state);
+    await ended({ ...half(held(1000)), checkpoints: { find: async () => undefined, save } });
+    expect(saved.at(-1)!.held.groups).toHaveLength(20);
+    expect((await ended(half(held(1000, { max_untrained_steps: 0 })))).error).toBeUndefined();
+  });
+
+  test("in its last steps says how many are left", async () => {
+    // Four tasks a step: steps 2 and 4 train on eight, and step 5 holds four.
+    const { error, said, log } = await ended(half(held(8)));
+    expect(error).toBeUndefined();
+    expect(log.of("train").map(({ metrics }) => metrics["batch/groups_held"])).toEqual([4, 0, 4, 0, 4]);
+    expect(said.join("\n")).toMatch(/The run ended with 4 groups that rejection sampling held for a later step/);
+  });
 });
 
 test("a step with equal rewards is reported, and the run continues", async () => {
