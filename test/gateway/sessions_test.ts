@@ -150,6 +150,16 @@ describe("a session", () => {
     expect(body).toEqual({ input_tokens: expect.any(Number) });
   });
 
+  test("counts the tokens of a call whose metadata or header names its session", async () => {
+    const { url } = await openGateway();
+    const counted = { status: 200, body: { input_tokens: expect.any(Number) } };
+    const path = `${url}/v1/messages/count_tokens`;
+    expect(await call(path, { body: { ...CHAT, metadata: { session_id: "s" } } })).toMatchObject(counted);
+    expect(await call(path, { body: { ...CHAT, rllm_metadata: { session_id: "s" } } })).toMatchObject(counted);
+    const named = { "x-session-id": "s", "x-trajectory": "solver" };
+    expect(await call(path, { body: CHAT, headers: named })).toMatchObject(counted);
+  });
+
   test("with n choices leaves a trace for each", async () => {
     const { url, store } = await openGateway();
     await call(`${url}/sessions/s/v1/chat/completions`, { body: { ...CHAT, n: 3 } });

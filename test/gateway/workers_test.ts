@@ -62,6 +62,17 @@ describe("a call to a worker", () => {
     expect(worker.requests).toHaveLength(1);
   });
 
+  test("names that only sessions know are no models to callers", async () => {
+    const auth = { apiKeys: ["agent-key"], adminToken: "t" };
+    const { url } = await openGateway({ engines: scriptedHost(() => "here<|im_end|>", { models: ["own"] }), auth });
+    const add = (body: object) => call(`${url}/admin/workers`, { body, key: "t" });
+    await add({ url: "http://127.0.0.1:9", model_name: "shown" });
+    await add({ url: "http://127.0.0.2:9", model_name: "run-1", is_listed: false });
+    await add({ url: "http://127.0.0.2:9", weight: 2 });
+    const { body } = await call(`${url}/v1/models`, { key: "agent-key" });
+    expect((body as { data: { id: string }[] }).data.map(({ id }) => id)).toEqual(["own", "shown"]);
+  });
+
   test("keeps what the client asked for; settings switch the extensions off", async () => {
     const { chat } = await setup();
     const asked = (await chat({ logprobs: true, return_token_ids: true })).body;

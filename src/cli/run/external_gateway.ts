@@ -77,7 +77,7 @@ export class ExternalGateway implements SessionHost {
     const { endpoint } = opened;
     try {
       const url = publicUrl({ ...this.settings, host, tunnel: undefined }, endpoint.url);
-      this.registration = { url, api_key: workerKey, model_name: this.name };
+      this.registration = { url, api_key: workerKey, model_name: this.name, is_listed: false };
       await this.register();
       await this.ask("POST", "/admin/reload", { body: {}, isOptional: true });
     } catch (error) {

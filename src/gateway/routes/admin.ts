@@ -11,6 +11,7 @@ const WORKER = z.looseObject({
   api_path: z.string().nullish(),
   model_name: z.string().nullish(),
   weight: z.number().positive().nullish(),
+  is_listed: z.boolean().nullish(),
   api_key: z.string().nullish(),
 });
 

@@ -135,9 +135,9 @@ function isStoredHere(id: string, { named, caller, context }: Call, session: Liv
   return named !== null || service.workers.size === 0 || service.responsesOf(session, caller).has(id);
 }
 
-/** Models of this process, then those that workers have by name. */
+/** Models of this process, then those that workers have by a name that callers may know. */
 function modelsOf({ models, workers }: GatewayService): readonly string[] {
-  const theirs = workers.list().flatMap(({ model_name }) => model_name ?? []);
+  const theirs = workers.list().flatMap(({ model_name, is_listed }) => (is_listed ? (model_name ?? []) : []));
   return [...new Set([...models, ...theirs])];
 }
 

@@ -7,6 +7,8 @@ export interface WorkerInfo {
   readonly api_path: string;
   readonly model_name: string | null;
   readonly weight: number;
+  /** Whether `/v1/models` shows `model_name`. False for a name that only sessions know, such as a run's. */
+  readonly is_listed: boolean;
 }
 
 /** A worker as routes show it. */
@@ -22,6 +24,8 @@ export interface NewWorker {
   readonly api_path?: string | undefined;
   readonly model_name?: string | null | undefined;
   readonly weight?: number | undefined;
+  /** Default true. */
+  readonly is_listed?: boolean | undefined;
   /** Sent as a bearer token; agents' keys are never forwarded. */
   readonly api_key?: string | undefined;
 }
@@ -56,6 +60,7 @@ export interface RoutedWorker {
   release(): void;
 }
 
+const UNNAMED = { model_name: null, weight: 1, is_listed: true };
 const FAILURES_UNTIL_DEAD = 3;
 const HEALTH_TIMEOUT_MS = 5000;
 /** Sessions whose worker is remembered. */
@@ -84,8 +89,8 @@ export class WorkerPool {
   add(given: NewWorker): WorkerInfo {
     const { url, api_path } = splitUrl(given.url, given.api_path);
     const known = [...this.workers.values()].find(({ info }) => info.url === url);
-    const { worker_id = crypto.randomUUID(), model_name = null, weight = 1 } = { ...known?.info, ...named(given) };
-    const info = { worker_id: known?.info.worker_id ?? worker_id, url, api_path, model_name, weight };
+    const { worker_id = crypto.randomUUID(), ...about } = { ...UNNAMED, ...known?.info, ...named(given) };
+    const info = { ...about, worker_id: known?.info.worker_id ?? worker_id, url, api_path };
     if (known) Object.assign(known, { info, apiKey: given.api_key ?? known.apiKey });
     else this.workers.set(worker_id, { info, apiKey: given.api_key, active: 0, failures: 0, isDead: false });
     this.sticky.clear();
@@ -197,11 +202,13 @@ function named({
   worker_id,
   model_name,
   weight,
-}: NewWorker): Partial<Pick<WorkerInfo, "worker_id" | "model_name" | "weight">> {
+  is_listed,
+}: NewWorker): Partial<Pick<WorkerInfo, "worker_id" | "model_name" | "weight" | "is_listed">> {
   return {
     ...(worker_id !== undefined && { worker_id }),
     ...(model_name !== undefined && { model_name }),
     ...(weight !== undefined && { weight }),
+    ...(is_listed !== undefined && { is_listed }),
   };
 }
 

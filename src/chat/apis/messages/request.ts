@@ -39,7 +39,8 @@ const PROMPT = {
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
 };
 
-const COUNT = z.strictObject(PROMPT);
+/** `metadata` names a call's session, and has no effect on the count. */
+const COUNT = z.strictObject({ ...PROMPT, metadata: z.record(z.string(), z.unknown()).nullish() });
 
 const MESSAGES = z.strictObject({
   ...PROMPT,
