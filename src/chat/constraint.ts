@@ -3,11 +3,20 @@ import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { RecentCache } from "../recent_cache.ts";
+import { anyTokens, relaxedTo } from "./grammar/relaxed.ts";
 import type { Rule } from "./grammar/rules.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";
 import { toolFormatOf } from "./reply.ts";
-import { type PromptReasoning, reasoningAt } from "./reply_reader.ts";
-import { type Demand, freeReplyRules, isForced, type ReplyRules, replyRules } from "./reply_rule.ts";
+import { type PromptReasoning, reasoningAt, type ToolFormat } from "./reply_reader.ts";
+import {
+  type Demand,
+  freeReplyRules,
+  isForced,
+  isStrict,
+  type ReplyRules,
+  replyRules,
+  strictAlone,
+} from "./reply_rule.ts";
 import { ApiError, type ChatRequest, type ResponseFormat, type SamplingRequest } from "./request.ts";
 
 /** A request's demands, which the sampler and the conversation keep. */
@@ -105,26 +114,36 @@ function makeConstraints(demand: Demand, { tokenizer, isFree }: ConstraintOption
   if (!isFree || !format)
     return byReasoning(replyRules(demand, format), (rule) => new GrammarConstraint(rule, tokenizer));
   try {
-    return byReasoning(
-      freeReplyRules(demand, format),
-      (rule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true }),
-    );
+    return freeConstraints(demand, { tokenizer, format });
   } catch (error) {
-    const isStrict = demand.tools?.some(
-      (tool) => (tool as { function: { strict?: unknown } }).function.strict === true,
-    );
     const isOurs = error instanceof ConfigError || error instanceof UnsupportedError;
-    if (isStrict || !isOurs) throw error;
+    if (isStrict(demand) || !isOurs) throw error;
     // Such as a vocabulary without the bytes of its tokens: calls stay the model's own.
     return () => undefined;
   }
 }
 
+/** A tool that is not strict is no reason to lose a reply: where its grammar fails in one, its calls take any object from there on. */
+function freeConstraints(
+  demand: Demand,
+  { tokenizer, format }: { tokenizer: Tokenizer; format: ToolFormat },
+): Constraints {
+  const made = (rule: Rule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true });
+  const strict = (reasoning: PromptReasoning) =>
+    isStrict(demand) ? made(freeReplyRules(strictAlone(demand), format)(reasoning)) : anyTokens(tokenizer);
+  return byReasoning(freeReplyRules(demand, format), (rule, reasoning) =>
+    relaxedTo(() => strict(reasoning), made(rule)),
+  );
+}
+
 /** Makes the first at once, so that what cannot be kept is refused before a prompt is rendered. */
-function byReasoning(rules: ReplyRules, make: (rule: Rule) => TokenConstraint): Constraints {
-  const made = new Map<PromptReasoning, TokenConstraint>([["none", make(rules("none"))]]);
+function byReasoning(
+  rules: ReplyRules,
+  make: (rule: Rule, reasoning: PromptReasoning) => TokenConstraint,
+): Constraints {
+  const made = new Map<PromptReasoning, TokenConstraint>([["none", make(rules("none"), "none")]]);
   return (reasoning) => {
-    const constraint = made.get(reasoning) ?? make(rules(reasoning));
+    const constraint = made.get(reasoning) ?? make(rules(reasoning), reasoning);
     made.set(reasoning, constraint);
     return constraint;
   };

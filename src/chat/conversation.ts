@@ -179,7 +179,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     sampling.signal?.throwIfAborted();
     const { sequence, text } = this.textOf(drawn, stop);
     this.sampled.add([...prompt_ids, ...sequence.tokens], known.id);
-    const { tokens, logprobs, finish_reason, weight_version, top_logprobs } = sequence;
+    const { tokens, logprobs, finish_reason, weight_version, top_logprobs, constrained } = sequence;
     return {
       ...known,
       response_ids: tokens,
@@ -189,6 +189,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
       finish_reason,
       call,
       ...(top_logprobs && { top_logprobs }),
+      ...(constrained && { constrained }),
     };
   }
 

@@ -62,6 +62,20 @@ function namedTools({ tools = [] }: Demand): NamedTool[] {
   return tools.map((tool) => (tool as { function: NamedTool }).function);
 }
 
+/** Whether a tool's calls must keep its schema. */
+export function isStrict(demand: Demand): boolean {
+  return namedTools(demand).some(({ strict }) => strict === true);
+}
+
+/** The demand with calls of any object for the tools that are not strict. */
+export function strictAlone(demand: Demand): Demand {
+  const tools = namedTools(demand).map((tool) => ({
+    type: "function",
+    function: { ...tool, strict: tool.strict === true },
+  }));
+  return { ...demand, tools };
+}
+
 /** One call or more, in the format of the model's template. */
 function callsRule(demand: Demand, format: ToolFormat): Rule {
   const { toolChoice, parallelToolCalls } = demand;

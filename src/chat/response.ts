@@ -1,5 +1,5 @@
 /** Sampled replies, and what every API reports of them. */
-import type { SamplingParams, TopLogprob } from "../contract/backend.ts";
+import type { Constrained, SamplingParams, TopLogprob } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
 import type { AssistantMessage } from "./reply.ts";
@@ -18,6 +18,8 @@ export interface Drawn {
   readonly sampling_params?: SamplingParams;
   /** With `topLogprobs`: the most likely tokens of each draw, best first. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
+  /** What masks did to it. */
+  readonly constrained?: Constrained;
   /** The stop string that ended it, where the engine says so. */
   readonly stop?: string;
   /** As the engine counted, where its tokens may not be known. */

@@ -64,6 +64,16 @@ export interface ConstraintState {
    * ends this are dropped and drawn again. Default false.
    */
   readonly isFree?: boolean;
+  /** Whether the constraint was given up, in whole or in part, because its grammar failed in this sequence. Default false. */
+  readonly isRelaxed?: boolean;
+}
+
+/** What a constraint did to a sequence. */
+export interface Constrained {
+  /** Tokens that were drawn under a mask. Their log-probs are the model's own, without the mask: they are off-policy. */
+  readonly masked_tokens: number;
+  /** See {@link ConstraintState.isRelaxed}. */
+  readonly is_relaxed?: true;
 }
 
 /** One drawn sequence with the log-probs of its tokens. */
@@ -80,6 +90,8 @@ export interface SampledSequence {
   readonly finish_reason: "stop" | "length";
   /** Optimiser steps that the sampling weights include. */
   readonly weight_version: number;
+  /** Present where a constraint (`allowed`) limited at least one token, or was given up. */
+  readonly constrained?: Constrained;
 }
 
 /** Whole sequences (prompt and response), concatenated. */

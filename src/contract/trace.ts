@@ -2,6 +2,7 @@
  * The record of agents' model calls: traces, the sessions that they belong to, and the store that keeps both. Field names are
  * those of rLLM's model gateway, so that its clients and its databases fit.
  */
+import type { Constrained } from "./backend.ts";
 import type { ChatMessage } from "./text.ts";
 
 /** How the prompt's tokens were made from the messages. */
@@ -48,6 +49,8 @@ export interface TraceRecord {
   readonly parent_trace_id?: string | null;
   /** Tools offered to the model. */
   readonly tools?: readonly unknown[];
+  /** Present where masks limited tokens of the reply, or where the grammar of a tool was given up in it. */
+  readonly constrained?: Constrained;
   /** Waiting for the sampler, and until the first token, ms. */
   readonly timings?: { readonly queue_ms?: number; readonly first_token_ms?: number };
 }

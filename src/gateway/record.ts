@@ -217,6 +217,7 @@ function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
     ...(drawn.prompt_origin && { prompt_origin: drawn.prompt_origin }),
     parent_trace_id: drawn.parent ?? null,
     ...(tools && { tools }),
+    ...(drawn.constrained && { constrained: drawn.constrained }),
     timings: first_token_ms === undefined ? {} : { first_token_ms },
   };
 }

@@ -134,6 +134,52 @@ test("32 sets of tools keep their constraints, whatever reasoning their prompts 
   for (const i of sets) for (const [j, allowed] of both(i).entries()) expect(allowed).toBe(first[i]![j]);
 });
 
+describe("a schema that leads to too many states while a reply is drawn", () => {
+  const values = Array.from({ length: 25_000 }, (_, i) => i);
+  const big = (strict?: boolean) =>
+    tool("big", { type: "object", properties: { a: { enum: values } }, required: ["a"] }, strict);
+  const move = (strict?: boolean) => tool("move", POINT, strict);
+  const BIG = '<tool_call>{"name": "big", "arguments": {"a": ';
+
+  function begun(tools: readonly object[]) {
+    const { tokenizer, allowed } = allowedFor(CHATML, { tools });
+    const state = allowed!.start();
+    const words = new Uint32Array(Math.ceil(tokenizer.vocabSize / 32));
+    const draw = (text: string) => {
+      for (const token of tokenizer.encode(text, { addSpecialTokens: false })) {
+        state.fill(words);
+        expect((words[token >> 5]! >>> (token & 31)) & 1, text).toBe(1);
+        state.advance(token);
+      }
+    };
+    const count = () => words.reduce((sum, word) => sum + word.toString(2).replaceAll("0", "").length, 0);
+    return { state, draw, words, count, tokenizer };
+  }
+
+  test("frees the reply where no tool is strict, and says so", () => {
+    const { state, draw, words, count, tokenizer } = begun([big(), move()]);
+    draw('<tool_call>{"name": "big", "arguments": {');
+    expect([state.isFree, state.isRelaxed]).toEqual([false, false]);
+    draw('"a": what I like');
+    expect([state.isFree, state.isRelaxed]).toEqual([true, true]);
+    state.fill(words);
+    expect(count()).toBe(tokenizer.vocabSize);
+  });
+
+  test("keeps strict tools, and lets the others take any object", () => {
+    const { state, draw } = begun([big(), move(true)]);
+    draw(`${BIG}"any"}}</tool_call>`);
+    expect([state.isFree, state.isRelaxed]).toEqual([true, true]);
+    draw('<tool_call>{"name": "move", "arguments": {"x": 9');
+    expect(() => draw("99")).toThrow();
+  });
+
+  test("fails in a strict tool", () => {
+    const { draw } = begun([big(true), move()]);
+    expect(() => draw(`${BIG}5`)).toThrow(/can be read in too many ways/);
+  });
+});
+
 describe.each([
   ["hermes", CHATML, "I go there <tool_call>"],
   ["hermes, thinking", THINKING, "<think>a <tool_call></think>I go\n<tool_call>"],

@@ -20,6 +20,7 @@ beforeAll(async () => {
   await opened.putTrace(
     makeTrace({
       ...{ ...common, trace_id: "two", timestamp: 1001, prompt_origin: "continued" },
+      constrained: { masked_tokens: 2, is_relaxed: true },
       messages: [question, reply, { role: "user", content: "And 3+3?\x1b[2J" }],
       response_message: {
         ...{ role: "assistant", content: "", reasoning_content: "simple" },
@@ -60,7 +61,7 @@ test("show prints each message once, reasoning and tool calls apart, and the fig
       "  user       What is 2+2?",
       "  assistant  Four.",
       "",
-      "call 2  two, 3 + 2 tokens, log-prob mean -0.375, least -0.500, weights 3, stop, continued, 13 ms",
+      "call 2  two, 3 + 2 tokens, log-prob mean -0.375, least -0.500, weights 3, stop, continued, 2 tokens masked, constraint given up, 13 ms",
       "  ...        2 earlier messages",
       "  user       And 3+3?\x1b[2J",
       "  reasoning  simple",

@@ -237,6 +237,17 @@ test("the metrics are in Prometheus' format and count the work", async () => {
   expect(figures.get("grpu_sampled_tokens_total")).toBeGreaterThan(2);
 });
 
+test("what masks did to a reply stands in its trace, and is counted", async () => {
+  const engine = { constrained: { masked_tokens: 3, is_relaxed: true as const } };
+  const { client, url } = await open({ engine, store: "memory", syncTraces: true });
+  await client("none", "/sessions/s").chat.completions.create(ASK);
+  const traces = await (await fetch(`${url}/sessions/s/traces`)).json();
+  expect(traces).toMatchObject([{ constrained: engine.constrained }]);
+  const text = await (await fetch(`${url}/metrics`)).text();
+  expect(text).toMatch(/^grpu_masked_tokens_total 3$/m);
+  expect(text).toMatch(/^grpu_constraints_relaxed_total 1$/m);
+});
+
 describe.skipIf(!CHROMIUM || "Deno" in globalThis)("pages in headless Chromium", () => {
   test.each([
     [1200, "light"],

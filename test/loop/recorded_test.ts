@@ -336,6 +336,14 @@ describe("tokens of another model", () => {
     expect(facts).toMatchObject({ calls: 1, largestId: { value: 2 } });
   });
 
+  test("that a mask limited are warned of", async () => {
+    const { backend } = letterRun();
+    const masked = await facts({ ...fitting, constrained: { masked_tokens: 1 } });
+    expect(checkRecorded(masked, backend)).toEqual([expect.stringMatching(/^In 1 of 1 calls a mask limited tokens/)]);
+    const relaxed = await facts({ ...fitting, constrained: { masked_tokens: 0, is_relaxed: true } });
+    expect(checkRecorded(relaxed, backend)).toEqual([]);
+  });
+
   test("of other weights is warned of", async () => {
     const { backend } = letterRun();
     expect(checkRecorded(await facts(fitting), backend)).toEqual([]);

@@ -93,8 +93,14 @@ function callFacts(trace: TraceRecord): string[] {
     ...(weight_version === null ? [] : [`weights ${weight_version}`]),
     ...(finish_reason === null ? [] : [finish_reason]),
     ...(trace.prompt_origin === undefined ? [] : [trace.prompt_origin]),
+    ...constrainedFacts(trace),
     `${trace.latency_ms.toFixed(0)} ms`,
   ];
+}
+
+function constrainedFacts({ constrained }: TraceRecord): string[] {
+  if (!constrained) return [];
+  return [`${constrained.masked_tokens} tokens masked`, ...(constrained.is_relaxed ? ["constraint given up"] : [])];
 }
 
 /** Messages at the start of a call that the call before it had, its reply included. */

@@ -34,6 +34,10 @@ export function checkRecorded(facts: ScanFacts, backend: Backend, { sampling }: 
     warnings.push(
       `The traces were sampled by weight versions ${weightVersions.least} to ${weightVersions.greatest}, and this run's weights are at version ${backend.weightVersion}: they are of another run. Correct for it with rllm.algorithm.rollout_correction.`,
     );
+  if (facts.masked > 0)
+    warnings.push(
+      `In ${facts.masked} of ${facts.calls} calls a mask limited tokens (a form of the reply, or a tool's schema): their log-probs are the model's own, without the mask. Correct for it with rllm.algorithm.rollout_correction, or leave those sessions out.`,
+    );
   return [...warnings, ...(sampling ? otherSamplings(facts, sampling) : [])];
 }
 

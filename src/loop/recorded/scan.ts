@@ -34,6 +34,8 @@ export interface ScanFacts {
   readonly calls: number;
   /** Calls whose prompt was rendered from text though earlier replies were known: each starts a row of its own. */
   readonly diverged: number;
+  /** Calls with tokens that a mask limited: their log-probs are not those of what sampled them. */
+  readonly masked: number;
   /** The largest token id, and the session that has it. */
   readonly largestId: Largest;
   /** The longest prompt with its reply. */
@@ -101,6 +103,7 @@ class Facts implements ScanFacts {
   readonly skipped: Partial<Record<SkipReason, number>> = {};
   calls = 0;
   diverged = 0;
+  masked = 0;
   largestId: Largest = { value: -1, session_id: "" };
   longest: Largest = { value: -1, session_id: "" };
   weightVersions: { least: number; greatest: number } | undefined;
@@ -116,6 +119,7 @@ class Facts implements ScanFacts {
     for (const trace of traces) {
       this.calls++;
       if (trace.prompt_origin === "diverged") this.diverged++;
+      if ((trace.constrained?.masked_tokens ?? 0) > 0) this.masked++;
       this.models.add(trace.model);
       const { prompt_token_ids, completion_token_ids, weight_version } = trace;
       for (const ids of [prompt_token_ids, completion_token_ids])

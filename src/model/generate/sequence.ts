@@ -33,6 +33,8 @@ export interface Sequence {
   constraint?: ConstraintState | undefined;
   /** Whether the constraint limits the next token. */
   isMasked: boolean;
+  /** Tokens that were drawn under a mask. */
+  masked: number;
   /** Complete, for any reason. */
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
@@ -52,7 +54,7 @@ export function startSequence(
   { prompt, own }: { prompt: Prompt; own: readonly number[] },
 ): Sequence {
   const pages = [...prompt.pages, ...own];
-  const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, stopped: false, ended: false };
+  const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, masked: 0, stopped: false, ended: false };
   const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
   guarded(sequence, () => {
     sequence.constraint = request.allowed?.start();
@@ -80,6 +82,7 @@ export function guarded(sequence: Sequence, run: () => void): void {
 export function addToken(sequence: Sequence, token: number, logprob: number): void {
   const { request, tokens, logprobs, limit, constraint } = sequence;
   guarded(sequence, () => {
+    if (sequence.isMasked) sequence.masked++;
     constraint?.advance(token);
     noteMask(sequence);
     tokens.push(token);
@@ -102,9 +105,17 @@ export function settle(
   return result;
 }
 
-export function sampled({ request, tokens, logprobs, top, ended }: Sequence, weight_version: number): SampledSequence {
+export function sampled(sequence: Sequence, weight_version: number): SampledSequence {
+  const { request, tokens, logprobs, top, ended } = sequence;
   const alternatives = request.top_logprobs ? { top_logprobs: top } : {};
-  return { tokens, logprobs, ...alternatives, finish_reason: ended ? "stop" : "length", weight_version };
+  const drawn = { tokens, logprobs, ...alternatives, ...constrainedOf(sequence) };
+  return { ...drawn, finish_reason: ended ? "stop" : "length", weight_version };
+}
+
+function constrainedOf({ masked, constraint }: Sequence): Pick<SampledSequence, "constrained"> {
+  const isRelaxed = constraint?.isRelaxed === true;
+  if (masked === 0 && !isRelaxed) return {};
+  return { constrained: { masked_tokens: masked, ...(isRelaxed && { is_relaxed: true }) } };
 }
 
 /** Tells the request's listener of the tokens from `first` on. */

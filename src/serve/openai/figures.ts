@@ -1,10 +1,15 @@
 /** What a served model has done: totals, rates, and how long requests took. */
+import type { Constrained } from "../../contract/backend.ts";
 import { Histogram } from "../../http/prometheus.ts";
 import { Counter } from "../activity.ts";
 
 export class ServingFigures {
   readonly startedAt = Date.now();
   readonly sampledTokens = new Counter();
+  /** Of those, the ones drawn under a mask. */
+  readonly maskedTokens = new Counter();
+  /** Replies whose constraint was given up. */
+  readonly relaxed = new Counter();
   readonly promptTokens = new Counter();
   readonly requests = new Counter();
   readonly batches = new Counter();
@@ -14,6 +19,11 @@ export class ServingFigures {
   /** From the request to its first token, and to its end. */
   readonly firstTokenSeconds = new Histogram();
   readonly requestSeconds = new Histogram();
+
+  noteConstrained({ masked_tokens, is_relaxed }: Constrained): void {
+    this.maskedTokens.add(masked_tokens);
+    if (is_relaxed) this.relaxed.add(1);
+  }
 
   /** Tokens are counted when they are drawn, because a batch that others join may last. */
   batch({ sequences }: { sequences: number }): void {

@@ -137,6 +137,7 @@ export class ServedModel {
         return this.drawOnce(version, { request, call, onTokens: heard.listener() });
       });
       heard.rest(drawn);
+      if (drawn.constrained) this.context.figures.noteConstrained(drawn.constrained);
       return { ...drawn, weight_version: version.source.weightVersion };
     } finally {
       version.users--;

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { ANY_OBJECT } from "../../../src/chat/grammar/json.ts";
 import { schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { GrammarConstraint } from "../../../src/chat/grammar/vocabulary.ts";
-import type { SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
+import type { SampledSequence, SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
 import { byteTokenizer } from "../../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
@@ -27,6 +27,9 @@ const SCHEMA = {
 };
 const shape = new GrammarConstraint(schemaRule(SCHEMA), tokenizer);
 
+/** What was drawn, without how it was. */
+const withoutMasks = ({ constrained: _, ...drawn }: SampledSequence) => drawn;
+
 overDevices("rows with the host", (device) => {
   const model = LanguageModel.create(device, CONFIG, { seed: 5 });
   const sample = (requests: readonly SampleRequest[]) => model.sample(requests, { weightVersion: 0 });
@@ -46,6 +49,34 @@ overDevices("rows with the host", (device) => {
       expect(value.n >= 10 && value.n <= 99).toBe(true);
     }
     expect(new Set(replies.map(({ tokens }) => tokens.join())).size).toBeGreaterThan(6);
+  });
+
+  test("a reply says how many of its tokens a mask limited, and that its constraint was given up", async () => {
+    const countdown = (free: number, more: object = {}): TokenConstraint => ({
+      start() {
+        let drawn = 0;
+        return {
+          fill: (mask) => void mask.fill(0xffffffff),
+          advance: () => void drawn++,
+          get isFree() {
+            return drawn >= free;
+          },
+          ...more,
+        };
+      },
+    });
+    const all = { max_tokens: 6, stop_token_ids: [] };
+    const [masked, partly, relaxed, free, unlimited] = await sample([
+      request(1, { allowed: shape }, { max_tokens: 6 }),
+      request(2, { allowed: countdown(2) }, all),
+      request(3, { allowed: countdown(0, { isRelaxed: true }) }, all),
+      request(4, { allowed: countdown(0) }, all),
+      request(5, {}, all),
+    ]);
+    expect(masked!.constrained).toEqual({ masked_tokens: masked!.tokens.length });
+    expect(partly!.constrained).toEqual({ masked_tokens: 2 });
+    expect(relaxed!.constrained).toEqual({ masked_tokens: 0, is_relaxed: true });
+    for (const each of [free, unlimited]) expect(each).not.toHaveProperty("constrained");
   });
 
   test("what a request's own code throws fails its sequence; the others draw their bits", async () => {
@@ -127,7 +158,9 @@ overDevices("rows with the host", (device) => {
       return drawn;
     };
     const [lazy, masked] = [await replies(true), await replies(false)];
-    expect(lazy).toEqual(masked);
+    expect(lazy.map(withoutMasks)).toEqual(masked.map(withoutMasks));
+    expect(masked.slice(0, 3).map(({ constrained }) => constrained?.masked_tokens)).toEqual([40, 40, 40]);
+    for (const { constrained } of lazy.slice(0, 3)) expect(constrained!.masked_tokens).toBeLessThan(40);
     expect(lazy.slice(3)).toEqual(await sample(free));
     for (const { tokens } of lazy.slice(0, 3)) {
       expect(tokens.length).toBe(40);
@@ -159,7 +192,8 @@ overDevices("rows with the host", (device) => {
     }
     const anything: TokenConstraint = { start: () => ({ fill: (mask) => mask.fill(0xffffffff), advance: () => {} }) };
     const [plain, masked] = await Promise.all([sample(free), sample(free.map((it) => ({ ...it, allowed: anything })))]);
-    expect(masked).toEqual(plain);
+    expect(masked.map(withoutMasks)).toEqual(plain);
+    for (const { tokens, constrained } of masked) expect(constrained).toEqual({ masked_tokens: tokens.length });
   });
 
   test("rows beside them keep their bits, and a mixed batch draws what each draws alone", async () => {
