@@ -9,6 +9,7 @@ export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
 export { servedEngine } from "./serve/openai/engine.ts";
 export type { Serving } from "./serve/openai/serving.ts";
 export {
+  type EpisodePlace,
   type FailureKind,
   openService,
   type RolloutEnd,

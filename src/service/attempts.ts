@@ -3,11 +3,11 @@ import type { Task } from "../data/types.ts";
 import type { FailureLog } from "../loop/contract.ts";
 import type { SampledModel } from "../loop/rollout/agent.ts";
 import type { AttemptContext } from "../loop/rollout/attempt.ts";
-import type { ServedRun } from "./options.ts";
+import type { ServedRun, ServiceOptions } from "./options.ts";
 import type { TaskPlace } from "./protocol.ts";
 
 /** What all attempts of a service share. */
-export interface AttemptParts extends ServedRun {
+export interface AttemptParts extends ServedRun, Pick<ServiceOptions, "onEpisode"> {
   readonly failures: FailureLog;
   readonly warn: (message: string) => void;
 }

@@ -66,7 +66,10 @@ export class Judge {
     try {
       const attempt = { task: found, task_index: task.index, rollout_index: 0 };
       const context = this.contextFor(solution, task);
-      return resultOf(await runAttempt(attempt, { draws: NO_DRAWS, rank: 0, context }));
+      const episode = await runAttempt(attempt, { draws: NO_DRAWS, rank: 0, context });
+      const result = resultOf(episode);
+      parts.onEpisode?.(episode, context);
+      return result;
     } catch (error) {
       return this.failed(found.id, causeOf(error));
     }

@@ -119,6 +119,7 @@ export class OpenRollout {
         maxResponseLength: request.max_response_length ?? Number.POSITIVE_INFINITY,
       });
       if (trajectories.length === 0) return empty(episode);
+      parts.onEpisode?.(episode, { step: request.step, isValidation: request.validate });
       return { how: "done", reply: { action: "done", trajectories }, cutTokens };
     } catch (error) {
       return failed(error);

@@ -1,6 +1,6 @@
-/** What a service is opened with. */
+/** The run that a service serves, its limits and times. */
 import type { Tokenizer } from "../contract/text.ts";
-import type { Task } from "../data/types.ts";
+import type { Episode, Task } from "../data/types.ts";
 import type { SocketLimits } from "../http/listen.ts";
 import type { LoopSettings } from "../loop/settings.ts";
 import type { Evaluate, Rollout } from "../task/rollout.ts";
@@ -59,6 +59,13 @@ export interface ServedRun {
   };
 }
 
+/** Where an episode stands in the cluster's run. */
+export interface EpisodePlace {
+  /** 0 for a reply that the cluster sampled by itself: it does not tell the step. */
+  readonly step: number;
+  readonly isValidation: boolean;
+}
+
 /** A failure that a service counted. */
 export interface ServiceFailure {
   readonly kind: "judgement" | "rollout";
@@ -67,6 +74,7 @@ export interface ServiceFailure {
   readonly message: string;
 }
 
+/** What a service is opened with. */
 export interface ServiceOptions extends ServedRun {
   /** The key that every request must send: at least 16 characters. */
   readonly token: string;
@@ -79,6 +87,8 @@ export interface ServiceOptions extends ServedRun {
   readonly limits?: Partial<ServiceLimits> | undefined;
   readonly timeouts?: Partial<ServiceTimeouts> | undefined;
   readonly socket?: Partial<SocketLimits> | undefined;
+  /** Called with each episode that was judged, for logs of samples. */
+  readonly onEpisode?: ((episode: Episode, at: EpisodePlace) => void) | undefined;
   /** Takes messages for people: the first failure of each kind with its stack. */
   readonly warn?: ((message: string) => void) | undefined;
 }

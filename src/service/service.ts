@@ -13,7 +13,14 @@ import { SERVICE_LIMITS, SERVICE_TIMEOUTS, type ServiceFailure, type ServiceOpti
 import { Rollouts } from "./rollouts.ts";
 
 export type { FailureKind, RolloutEnd, ServiceStats } from "./figures.ts";
-export type { ServedRun, ServiceFailure, ServiceLimits, ServiceOptions, ServiceTimeouts } from "./options.ts";
+export type {
+  EpisodePlace,
+  ServedRun,
+  ServiceFailure,
+  ServiceLimits,
+  ServiceOptions,
+  ServiceTimeouts,
+} from "./options.ts";
 export { PROTOCOL_VERSION } from "./protocol.ts";
 
 /** A service that listens. */

@@ -282,6 +282,19 @@ describe("a request that is sent again", () => {
   });
 });
 
+test("episodes that were judged are passed on, those that failed are not", async () => {
+  const seen: unknown[] = [];
+  const rollout = singleTurn("r", (response) => Number(response));
+  const service = await open({
+    rollout,
+    tasks: { train: [], val: TASKS },
+    onEpisode: ({ id, trajectories: [first] }, { step, isValidation }) =>
+      void seen.push([id, first!.steps[0]!.model_response, first!.reward, step, isValidation]),
+  });
+  await judge(service, [item(3, "0.5", "val"), item(4, "x", "val")]);
+  expect(seen).toEqual([[`${TASKS[3]!.id}:0`, "0.5", 0.5, 0, true]]);
+});
+
 test("no more judgements run at once than workflow.n_parallel_tasks", async () => {
   let [running, most] = [0, 0];
   const slow: Reward = async () => {

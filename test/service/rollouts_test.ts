@@ -282,11 +282,14 @@ describe("the cluster's requests", () => {
       seen.push(policy.isValidation, policy.place, weight_version);
       return 1;
     };
-    const service = await open({ rollout, tasks: { train: [], val: [TASK, TASK] } });
+    const places: object[] = [];
+    const onEpisode: TestService["onEpisode"] = ({ task_index }, at) => void places.push({ task_index, ...at });
+    const service = await open({ rollout, tasks: { train: [], val: [TASK, TASK] }, onEpisode });
     const first = { task: { split: "val", index: 1 }, rollout_index: 3, step: 12, validate: true };
     await rowsFrom({ url: service.url, draw, first });
     const place = { step: 12, task_index: 1, rollout_index: 3, trial: 0, weight_version: 12 };
     expect(seen).toEqual([true, place, 12]);
+    expect(places).toEqual([{ task_index: 1, step: 12, isValidation: true }]);
     await rowsFrom({ url: service.url, draw, first: { ...first, step: -1 } });
     expect(seen.slice(3)).toEqual([true, { ...place, step: 0, weight_version: 0 }, 0]);
   });
