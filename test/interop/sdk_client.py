@@ -432,6 +432,10 @@ def newer():
         for wanted in (last, every)
     ]
     there = [pinned.compute_logprobs(row([*ids[:-1], choice])).result()[-1] for choice in choices]
+    params = types.SamplingParams(max_tokens=6, seed=1, temperature=0.7)
+    plain, topped = [pinned.sample(row(ids), 2, params, topk_sample_logprobs=k).result().sequences for k in (0, 3)]
+    best = [max(map(abs, np.array(it.logprobs)[hit] - np.array(top.logprobs)[hit, 0]), default=0) for it in topped
+            for top in [it.topk_logprobs_np] for hit in [np.array(top.token_ids)[:, 0] == it.tokens]]
     other = failure(lambda: client.optim_step(types.DimuonParams(learning_rate=1e-3)))
     external = client.save_weights_external("out").result().path
     rest = sdk.create_rest_client()
@@ -449,6 +453,8 @@ def newer():
         "choices": [list(chosen.data) == there, chosen.sparse_crow_indices == last.sparse_crow_indices, list(chosen.shape)],
         "own": [list(own.data) == scored(pinned), list(own.shape)],
         "tokens": n + 1,
+        "topk_samples": [[it.tokens for it in plain] == [it.tokens for it in topped], max(best),
+                         [list(it.topk_logprobs_np.token_ids.shape) == [len(it.tokens), 3] for it in topped], plain[0].topk_logprobs],
         "other_optimiser": other,
         "external": {name: len(urllib.request.urlopen(url).read()) for name, url in urls.items()},
         "sessions": [[it.display_name, it.project_id, it.checkpoints_count] for it in found],

@@ -155,6 +155,8 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     expect(of.first_column).toBe(true);
     expect(of.inflight).toEqual([false, true, true]);
     expect(of.choices).toEqual([true, true, [of.tokens - 1, 2]]);
+    expect(of.topk_samples).toEqual([true, expect.any(Number), [true, true], null]);
+    expect(of.topk_samples[1]).toBeLessThan(GAP);
     expect(of.own).toEqual([true, [of.tokens - 1, 1]]);
     expect(of.other_optimiser.text).toContain("trains only with AdamW");
     expect(of.external["adapter_model.safetensors"]).toBeGreaterThan(1000);

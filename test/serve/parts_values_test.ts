@@ -289,6 +289,13 @@ describe("a request to sample", () => {
     [{ topkPromptLogprobs: 100 }, undefined],
     [{ topkPromptLogprobs: 101 }, "topk_prompt_logprobs must lie in [0, 100] (101)"],
     [{ topkPromptLogprobs: -1 }, "topk_prompt_logprobs must lie in [0, 100] (-1)"],
+    [{ topkSampleLogprobs: 100, count: 169 }, undefined],
+    [
+      { topkSampleLogprobs: 100, count: 170 },
+      "topk_sample_logprobs of all samples may report 1048576 tokens, and num_samples and max_tokens make them 1054000; lower one of the three",
+    ],
+    [{ topkSampleLogprobs: 100, count: 1024, maxTokens: 10 }, undefined],
+    [{ topkSampleLogprobs: 101 }, "topk_sample_logprobs must lie in [0, 100] (101)"],
     [{ promptLogprobs: true, promptLogprobsLastN: 1 }, undefined],
     [
       { promptLogprobs: true, promptLogprobsLastN: 2 },

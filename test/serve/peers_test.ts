@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
-import { Writer } from "../../src/protobuf.ts";
+import { bytesOf, fields, Writer } from "../../src/protobuf.ts";
 import { encodeTrainingOutput } from "../../src/serve/protocol/results.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
-import { backward, draw, eventually, openServer, step, type TestServer } from "./tinker_client.ts";
+import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 describe("a numbered request that the server cannot take", () => {
   interface Lacking {
@@ -75,6 +75,27 @@ test("the top tokens of a prompt come with the log-probs of its own", async () =
   const id = (await server.post("create_sampling_session", sampler)).json.sampling_session_id;
   const { bytes } = await server.result("asample", draw(id, 0, { topk_prompt_logprobs: 2 }));
   expect([...decodeSamples(bytes).promptLogprobs!]).toEqual([Number.NaN, -1]);
+});
+
+test("samples come with the most likely tokens at each of theirs", async () => {
+  const server = await openServer({ bodiesBytes: 1_000_000 });
+  const session_id = await server.session();
+  const sampler = { session_id, sampling_session_seq_id: 0, base_model: "toy" };
+  const id = (await server.post("create_sampling_session", sampler)).json.sampling_session_id;
+  const sequenceOf = async (seq: number, more: object) => {
+    const { bytes } = await server.result("asample", draw(id, seq, more));
+    return new Map([...fields([...fields(bytes)][0]!.bytes)].map(({ number, bytes }) => [number, bytes]));
+  };
+  const topk = { token_ids: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -2) };
+  const written = new Writer().bytes(1, bytesOf(topk.token_ids)).bytes(2, bytesOf(topk.logprobs)).varint(3, 2);
+  expect((await sequenceOf(0, { topk_sample_logprobs: 2 })).get(4)).toEqual(written.varint(4, 1).finish());
+  expect((await sequenceOf(1, {})).has(4)).toBe(false);
+  // 4 tokens, 100 top ones, 64 bytes each: they count while the request waits, with the bodies.
+  const open = holdEngine(server);
+  const many = (seq: number) => server.post("asample", draw(id, seq, { topk_sample_logprobs: 100, num_samples: 20 }));
+  expect((await many(2)).status).toBe(200);
+  expect((await many(3)).status).toBe(429);
+  open();
 });
 
 test("a result holds the loss of every target, and data of several targets keep their shape", async () => {

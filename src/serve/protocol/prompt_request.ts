@@ -19,6 +19,8 @@ export interface PromptRequest {
   readonly topP: number;
   readonly promptLogprobs: boolean;
   readonly topkPromptLogprobs: number;
+  /** Most likely tokens at each sampled token. */
+  readonly topkSampleLogprobs: number;
   /** Return log-probs of only the last N prompt tokens. */
   readonly promptLogprobsLastN?: number | undefined;
   /** Further tokens to score at places of the prompt. */
@@ -28,6 +30,10 @@ export interface PromptRequest {
 /** The most samples of one request. */
 export const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
+/** Top tokens of all samples of a request, each as long as it may get. */
+const MOST_SAMPLED_TOP = 2 ** 20;
+/** Memory per top token of a sample. */
+const TOP_BYTES = 64;
 /** Stop texts or stop tokens of one request. Every text is searched for after every token. */
 export const STOP_LIMITS = { count: 256, characters: 16_384 };
 /** Dividing by a lower temperature overflows; 0 means the most likely token. */
@@ -37,14 +43,12 @@ const MOST_TEMPERATURE = 1e4;
 /** The requests to the model. @throws ConfigError for a value outside its limits. */
 export function requestsOf(request: PromptRequest, engine: Engine): SampleRequest[] {
   checkRequest(request, engine);
-  const { contextLength, eosTokenIds } = engine;
-  const room = contextLength - request.prompt.length;
   const params = {
-    max_tokens: Math.min(request.maxTokens ?? room, room),
+    max_tokens: mostTokens(request, engine),
     temperature: request.temperature,
     top_p: request.topP,
     top_k: request.topK,
-    stop_token_ids: request.stopTokens ?? eosTokenIds,
+    stop_token_ids: request.stopTokens ?? engine.eosTokenIds,
   };
   const seed = request.seed ?? crypto.getRandomValues(new Uint32Array(1))[0];
   const ends = endsAt(request.stopTexts, engine);
@@ -53,7 +57,23 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
     params,
     seed: STREAM_SEEDS.servedSample(seed!, i),
     ends,
+    ...(request.topkSampleLogprobs > 0 && { top_logprobs: request.topkSampleLogprobs }),
   }));
+}
+
+/** Most tokens of each sample. */
+function mostTokens({ prompt, maxTokens }: PromptRequest, { contextLength }: Pick<Engine, "contextLength">): number {
+  const room = contextLength - prompt.length;
+  return Math.min(maxTokens ?? room, room);
+}
+
+/** Memory that the top tokens of a request's samples take, bytes; at most that of the most that a request may have. */
+export function sampledTopBytes(request: PromptRequest, engine: Pick<Engine, "contextLength">): number {
+  return TOP_BYTES * Math.max(0, Math.min(sampledTop(request, engine), MOST_SAMPLED_TOP));
+}
+
+function sampledTop(request: PromptRequest, engine: Pick<Engine, "contextLength">): number {
+  return request.count * mostTokens(request, engine) * request.topkSampleLogprobs;
 }
 
 /** Whether the text of the tokens holds a stop text at its end. */
@@ -69,7 +89,8 @@ function endsAt(stops: readonly string[], engine: Engine): SampleRequest["ends"]
   };
 }
 
-function checkRequest(request: PromptRequest, { contextLength, vocabSize }: Engine): void {
+function checkRequest(request: PromptRequest, engine: Engine): void {
+  const { contextLength, vocabSize } = engine;
   const { prompt, count, maxTokens, temperature, topP, topkPromptLogprobs: topk, promptLogprobsLastN: lastN } = request;
   const outside = prompt.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
   const rules: readonly (readonly [boolean, string])[] = [
@@ -102,6 +123,14 @@ function checkRequest(request: PromptRequest, { contextLength, vocabSize }: Engi
     [
       topk >= 0 && topk <= Math.min(MOST_TOPK, vocabSize),
       `topk_prompt_logprobs must lie in [0, ${Math.min(MOST_TOPK, vocabSize)}] (${topk})`,
+    ],
+    [
+      request.topkSampleLogprobs <= Math.min(MOST_TOPK, vocabSize),
+      `topk_sample_logprobs must lie in [0, ${Math.min(MOST_TOPK, vocabSize)}] (${request.topkSampleLogprobs})`,
+    ],
+    [
+      sampledTop(request, engine) <= MOST_SAMPLED_TOP,
+      `topk_sample_logprobs of all samples may report ${MOST_SAMPLED_TOP} tokens, and num_samples and max_tokens make them ${sampledTop(request, engine)}; lower one of the three`,
     ],
     [
       lastN === undefined || (request.promptLogprobs && isCount(lastN) && lastN < prompt.length),

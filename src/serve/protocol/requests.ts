@@ -139,6 +139,7 @@ export const SHAPES = {
     seq_id: bigId.nullish(),
     prompt_logprobs: z.boolean().nullish(),
     topk_prompt_logprobs: count.default(0),
+    topk_sample_logprobs: count.default(0),
     prompt_logprobs_last_n: z.number().int().nullish(),
     target_prompt_logprobs: PROMPT_TARGETS.nullish(),
     record_stability_info: z.boolean().nullish(),
@@ -260,6 +261,7 @@ export function promptRequestOf(request: z.output<typeof SHAPES.sample>): Prompt
     // The top tokens of a prompt come with the log-probs of its own.
     promptLogprobs: (request.prompt_logprobs ?? false) || request.topk_prompt_logprobs > 0,
     topkPromptLogprobs: request.topk_prompt_logprobs,
+    topkSampleLogprobs: request.topk_sample_logprobs,
     promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
     targetPromptLogprobs: request.target_prompt_logprobs ?? undefined,
   };

@@ -65,14 +65,7 @@ export function encodeSamples(
   of: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined },
 ): Uint8Array {
   const response = new Writer();
-  for (const { tokens, logprobs, finish_reason } of of.sequences)
-    response.message(
-      1,
-      new Writer()
-        .varint(1, finish_reason === "stop" ? 0 : 1)
-        .bytes(2, bytesOf(Int32Array.from(tokens)))
-        .bytes(3, bytesOf(Float32Array.from(logprobs))),
-    );
+  for (const sequence of of.sequences) response.message(1, sequenceOf(sequence));
   const { length } = request.prompt;
   const omitted = length - (request.promptLogprobsLastN ?? length);
   if (of.scores && request.promptLogprobs)
@@ -82,16 +75,29 @@ export function encodeSamples(
     const k = request.topkPromptLogprobs;
     // The first token has no prediction.
     const hidden = Math.max(omitted, 1) * k;
-    response.message(
-      3,
-      new Writer()
-        .bytes(1, bytesOf(Int32Array.from(top.tokens).fill(0, 0, hidden)))
-        .bytes(2, bytesOf(top.logprobs.slice().fill(NO_LOGPROB, 0, hidden)))
-        .varint(3, k)
-        .varint(4, length),
-    );
+    const tokens = Int32Array.from(top.tokens).fill(0, 0, hidden);
+    response.message(3, topOf({ tokens, logprobs: top.logprobs.slice().fill(NO_LOGPROB, 0, hidden), k, length }));
   }
   const { targetPromptLogprobs: tensor } = request;
   if (tensor && of.scores?.targets) response.message(5, encodeTargetLogprobs(tensor, of.scores.targets));
   return response.finish();
+}
+
+function sequenceOf({ tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence): Writer {
+  const sequence = new Writer()
+    .varint(1, finish_reason === "stop" ? 0 : 1)
+    .bytes(2, bytesOf(Int32Array.from(tokens)))
+    .bytes(3, bytesOf(Float32Array.from(logprobs)));
+  const all = top?.flat() ?? [];
+  if (all.length === 0) return sequence;
+  const columns = {
+    tokens: Int32Array.from(all, ({ token }) => token),
+    logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+  };
+  return sequence.message(4, topOf({ ...columns, k: all.length / tokens.length, length: tokens.length }));
+}
+
+/** TopkLogprobs: matrices [length, k], best first. */
+function topOf(of: { tokens: Int32Array; logprobs: Float32Array; k: number; length: number }): Writer {
+  return new Writer().bytes(1, bytesOf(of.tokens)).bytes(2, bytesOf(of.logprobs)).varint(3, of.k).varint(4, of.length);
 }

@@ -2,6 +2,7 @@
 
 import { futureBody } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
+import { sampledTopBytes } from "../protocol/prompt_request.ts";
 import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { type Routes, readRequest, waiting } from "./bodies.ts";
@@ -29,7 +30,8 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
       throw new Refusal(422, "Cannot sample: the request needs sampling_session_id. Create a sampling session first.");
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
-    lease.take(8 * prompt.prompt.length + CELL_BYTES * (prompt.targetPromptLogprobs?.data.length ?? 0));
+    const cells = prompt.targetPromptLogprobs?.data.length ?? 0;
+    lease.take(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, engine));
     let sequenceIds: readonly string[] = [];
     const future = waiting(service, {
       lease,
