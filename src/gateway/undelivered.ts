@@ -8,7 +8,8 @@
 
 /** What tells a call from others of its session. */
 export interface RepeatedCall {
-  readonly session: string;
+  /** By reference: a session that is started again under the same id is another one. */
+  readonly session: object;
   /** From `/v1` on. */
   readonly path: string;
   /** The body as it was sent. */

@@ -82,10 +82,16 @@ function isIdle({ metrics }: StepReport, { backend, versionBefore }: Partial<Wei
 /** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */
 export function whyUntrained(report: StepReport, context?: Weights): string | undefined {
   const { metrics, episodes, groups } = report;
-  if (hasTrained(report, context)) return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+  if (hasTrained(report, context)) return whyUnchanged(metrics, groups);
   const causes = [...endings(episodes), ...cut(metrics)];
   if (causes.length > 0) return `nothing trained: ${causes.join(", ")}`;
   return isBatch(report) ? NO_TOKEN : NO_GROUP;
+}
+
+/** Why an update changes no weight. */
+function whyUnchanged(metrics: Metrics, groups: readonly TrajectoryGroup[]): string | undefined {
+  if (metrics["actor/lr"] === 0) return "the learning rate is 0 (actor/lr): the weights do not change";
+  return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
 }
 
 function isFlat(metrics: Metrics): boolean {

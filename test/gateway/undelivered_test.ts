@@ -113,7 +113,8 @@ describe("what is kept", () => {
     request: new Request("http://g/", { signal: AbortSignal.abort(), headers: AGAIN.headers }),
     respond: async () => new Response(text, { status, headers: { "content-type": type } }),
   });
-  const named = (text: string) => ({ session: "s", path: "/v1/chat/completions", text });
+  const session = {};
+  const named = (text: string) => ({ session, path: "/v1/chat/completions", text });
 
   test("is bounded: the oldest goes first", async () => {
     // Two requests of one letter, each with an answer of three.
@@ -123,6 +124,13 @@ describe("what is kept", () => {
     expect(kept.bytes).toBe(most);
     const answers = ["b", "c", "a"].map(async (name) => (await kept.once(named(name), respond("new"))).text());
     expect(await Promise.all(answers)).toEqual(["bbb", "ccc", "new"]);
+  });
+
+  test("is not of a session that was started again", async () => {
+    const kept = new Undelivered(1000);
+    await kept.once(named("a"), respond("old"));
+    const again = await kept.once({ ...named("a"), session: {} }, respond("new"));
+    expect(await again.text()).toBe("new");
   });
 
   test.each([

@@ -361,6 +361,15 @@ describe("why a step trained nothing", () => {
   });
 });
 
+test.each([
+  [{ "actor/lr": 0 }, "the learning rate is 0 (actor/lr): the weights do not change"],
+  [{ "actor/lr": 1e-9 }, undefined],
+  [{}, undefined],
+])("why an update with %j changes nothing: %s", (more, why) => {
+  const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
+  expect(whyUntrained({ metrics: { "time/update": 1, ...more }, episodes: [], groups: [group] })).toBe(why);
+});
+
 describe("checkpoints of the loop", () => {
   const logger = (name: string | undefined, at: number) => {
     const rewound: number[] = [];
