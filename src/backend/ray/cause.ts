@@ -31,8 +31,8 @@ const LOG_LINE =
   /^(\d{4}-\d\d-\d\d|\d\d:\d\d|\[|\(|\w*(INFO|WARNING|ERROR|DEBUG)\b|step:\d|Set the environment variable )/;
 
 const MOST_MESSAGE_LINES = 10;
-const MOST_LINES = 400;
-const MOST_OF_A_LINE = 2_000;
+const MOST_LINES = 200;
+const MOST_OF_A_LINE = 1_000;
 /** Of each end of the job's life. */
 const MOST_BLOCKS = 32;
 

@@ -20,6 +20,8 @@ export interface StopOptions {
 
 /** An archive of half a gigabyte takes minutes over a slow line, ms. */
 const UPLOAD_MS = 15 * 60_000;
+/** A cluster that has just started takes its first job slowly, ms. */
+const SUBMIT_MS = 2 * 60_000;
 const STOP_WAIT_MS = 15_000;
 const BETWEEN_LOOKS_MS = 500;
 /**
@@ -59,7 +61,8 @@ export class RayJobs {
     const act = `submit the job ${checkId(submission_id)}`;
     const packageUri = spec.files.size > 0 ? await this.upload(spec.files, { act, signal }) : undefined;
     const body = submission(spec, packageUri);
-    const response = await this.http.call("/api/jobs/", { act, method: "POST", body, signal, expects: [500] });
+    const call = { act, method: "POST", body, signal, expects: [500], timeoutMs: SUBMIT_MS } as const;
+    const response = await this.http.call("/api/jobs/", call);
     if (response.ok) return { submission_id, isNew: true };
     const text = await response.text();
     if (!text.includes("already exists")) throw this.http.refusal({ act }, response.status, text);

@@ -18,15 +18,15 @@ export interface Call {
   readonly repeats?: boolean;
 }
 
-const TIMEOUT_MS = 60_000;
-/** Pauses between tries. All calls may be repeated: jobs have ids of ours, packages the hash of their content. */
+const TIMEOUT_MS = 30_000;
+/** Pauses between tries; a try that got no answer in time is the last. All calls may be repeated: jobs have ids of ours, packages the hash of their content. */
 const PAUSES_MS = [1_000, 2_000, 4_000];
 /** What a server says that is starting, ending or behind a proxy. */
 const PASSING = [502, 503, 504];
 
-/** The cluster does not answer at all. */
-export class UnreachableError extends RemoteError {
-  override readonly name = "UnreachableError";
+/** The connection stands, but no answer comes. */
+class LateError extends RemoteError {
+  override readonly name = "LateError";
 }
 
 export class RayHttp {
@@ -55,7 +55,7 @@ export class RayHttp {
     for (let tries = 0; ; tries++) {
       const pauseMs = pauses[tries];
       const response = await this.once(path, call).catch((error) => {
-        if (call.signal?.aborted || pauseMs === undefined) throw error;
+        if (call.signal?.aborted || pauseMs === undefined || error instanceof LateError) throw error;
         return undefined;
       });
       if (response && (pauseMs === undefined || !PASSING.includes(response.status))) {
@@ -82,13 +82,14 @@ export class RayHttp {
       });
     } catch (cause) {
       signal?.throwIfAborted();
-      throw this.unreachable(call.act, late.aborted ? `no answer within ${timeoutMs / 1000} s` : reasonOf(cause));
+      if (late.aborted) throw this.unreachable(call.act, `no answer within ${timeoutMs / 1000} s`, LateError);
+      throw this.unreachable(call.act, reasonOf(cause));
     }
   }
 
   /** The error of a cluster that cannot be reached. @param act `submit the job sum-1` */
-  unreachable(act: string, why: string): UnreachableError {
-    return new UnreachableError(
+  unreachable(act: string, why: string, Kind = RemoteError): RemoteError {
+    return new Kind(
       `Cannot ${act}: the Ray cluster at ${this.address} does not answer (${this.masked(why)}). Check the address and that the cluster's head runs; from another machine its dashboard must listen beyond loopback (ray start --dashboard-host).`,
       { retryable: true },
     );

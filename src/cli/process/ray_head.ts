@@ -140,8 +140,11 @@ async function startArguments({ port, numCpus, numGpus }: HeadOptions, root: str
 function environment(
   executable: string,
   { root, token, env }: { root: string; token: string; env: HeadOptions["env"] },
-): Record<string, string> {
+): Record<string, string | undefined> {
   return {
+    // Of another cluster; a Ray that finds one does not start another.
+    RAY_ADDRESS: undefined,
+    RAY_API_SERVER_ADDRESS: undefined,
     // Otherwise Ray listens on the machine's address instead of loopback.
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER: "0",
     RAY_AUTH_MODE: "token",

@@ -6,8 +6,8 @@ import type { TailEnd, TailRequest } from "../../backend/ray/contract.ts";
 const CONNECT_MS = 30_000;
 /** A connection over which nothing came for this long is asked for a sign of life; after twice this long it is given up, ms. */
 const SILENT_MS = 30_000;
-/** A log's lines may be long; the server sends each in one message. */
-const LARGEST_MESSAGE = 256 * 2 ** 20;
+/** The server sends a line in one message, and has a limit of 4 MiB of its own. */
+const LARGEST_MESSAGE = 16 * 2 ** 20;
 const OPTIONS = {
   handshakeTimeout: CONNECT_MS,
   maxPayload: LARGEST_MESSAGE,
@@ -15,7 +15,12 @@ const OPTIONS = {
   perMessageDeflate: false,
 } as const;
 
-export function readWebSocket(url: string, { headers, onText, signal }: TailRequest): Promise<TailEnd> {
+/** @param options.silentMs other than {@link SILENT_MS} */
+export function readWebSocket(
+  url: string,
+  { headers, onText, signal }: TailRequest,
+  { silentMs = SILENT_MS }: { silentMs?: number } = {},
+): Promise<TailEnd> {
   if (signal.aborted) return Promise.resolve({ code: 1000, reason: "aborted" });
   return new Promise((resolve) => {
     const socket = new WebSocket(url, { ...OPTIONS, headers });
@@ -26,11 +31,11 @@ export function readWebSocket(url: string, { headers, onText, signal }: TailRequ
       latest = Date.now();
     };
     const beat = setInterval(() => {
-      if (Date.now() - latest < SILENT_MS) return;
-      if (Date.now() - latest < 2 * SILENT_MS) return socket.ping();
-      reason = `nothing was heard for ${(2 * SILENT_MS) / 1000} s`;
+      if (Date.now() - latest < silentMs) return;
+      if (Date.now() - latest < 2 * silentMs) return socket.ping();
+      reason = `nothing was heard for ${(2 * silentMs) / 1000} s`;
       socket.terminate();
-    }, SILENT_MS / 2);
+    }, silentMs / 2);
     const stop = () => socket.terminate();
     signal.addEventListener("abort", stop, { once: true });
     socket.on("pong", heard);
