@@ -40,6 +40,20 @@ export class Lease {
     return this.held;
   }
 
+  /**
+   * Takes what a request stands for beyond its body.
+   * @throws Refusal 413 for more than the budget ever holds, which no retry would change, else as {@link take}.
+   */
+  takeMore(bytes: number): void {
+    const all = this.held + bytes;
+    if (all > this.budget.bytes)
+      throw new Refusal(
+        413,
+        `Cannot accept the request: its work takes ${all} bytes of memory, and all requests together may hold ${this.budget.bytes}. Send it in smaller parts.`,
+      );
+    this.take(bytes);
+  }
+
   /** @throws Refusal 429 when there is no room; clients retry. */
   take(bytes: number): void {
     this.budget.check(bytes);

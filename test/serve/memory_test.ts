@@ -110,6 +110,11 @@ describe("sparse tensors that stand for far more than their bytes", () => {
     // 12 MiB of targets and weights.
     expect((await send(1, 1.5 * MEBI)).status).toBe(200);
     expect((await send(2, 1.5 * MEBI)).status).toBe(429);
+    // Trying again would not help one that is larger than all may be.
+    expect(await send(3, 3 * MEBI)).toMatchObject({
+      status: 413,
+      json: { detail: expect.stringMatching(/its work takes 25\d+ bytes .* may hold 20971520\. Send it in smaller/) },
+    });
     open();
     await eventually(async () => expect((await send(2, 1.5 * MEBI)).status).toBe(200));
   });

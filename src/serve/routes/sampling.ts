@@ -31,7 +31,7 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
     const cells = prompt.targetPromptLogprobs?.data.length ?? 0;
-    lease.take(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, engine));
+    lease.takeMore(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, engine));
     let sequenceIds: readonly string[] = [];
     const future = waiting(service, {
       lease,
