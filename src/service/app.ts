@@ -30,14 +30,20 @@ export interface ServiceParts {
   readonly warn: (message: string) => void;
 }
 
+/** A request with its share of the memory for bodies. */
+interface HeldRequest extends NumberedRequest {
+  /** Gives it back before the answer. */
+  release(): void;
+}
+
 export function createServiceApp(parts: ServiceParts): App {
   const app = new Hono();
   const budget = new Budget(parts.limits.allBodyBytes);
-  const answering = (answer: (request: NumberedRequest) => Promise<string>) => async (c: Context) => {
+  const answering = (answer: (request: HeldRequest) => Promise<string>) => async (c: Context) => {
     if (parts.isClosing()) throw new Refusal(503, "Cannot take the request: the service is closing.");
     const { body, print, lease } = await readJson(c.req.raw, { budget, bytes: parts.limits.bodyBytes });
     try {
-      return json(await answer({ body, print }));
+      return json(await answer({ body, print, release: () => lease.release() }));
     } finally {
       lease.release();
     }
@@ -54,7 +60,12 @@ export function createServiceApp(parts: ServiceParts): App {
   );
   app.post(
     "/rollouts",
-    answering((request) => parts.rollouts.answer(request)),
+    answering((request) => {
+      const reply = parts.rollouts.answer(request);
+      // The rollout has taken what it needs, and its next call may be long in coming.
+      request.release();
+      return reply;
+    }),
   );
   app.delete("/rollouts/:id", (c) => c.json({ given_up: parts.rollouts.giveUp(c.req.param("id")) }));
   return { fetch: guarded((request) => app.fetch(request), guardOf(parts)) };

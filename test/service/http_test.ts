@@ -192,6 +192,20 @@ describe("requests that are refused", () => {
   });
 });
 
+test("rollouts that wait for their agents hold no memory for bodies", async () => {
+  const rollout: Rollout = async (_, policy) => {
+    await new Promise((resolve) => policy.signal.addEventListener("abort", resolve));
+    return 1;
+  };
+  const service = await open({ rollout, limits: { bodyBytes: 5000, allBodyBytes: 6000 }, timeouts: { hold: 3 } });
+  const held: Promise<unknown>[] = [];
+  for (const i of [1, 2, 3, 4]) {
+    held.push(post(`${service.url}/rollouts`, firstRequest()));
+    await expect.poll(() => service.stats().rollouts.open, { timeout: 10_000 }).toBe(i);
+  }
+  expect(await Promise.all(held)).toEqual(held.map(() => ({ action: "wait" })));
+});
+
 describe("above the limits: 503 with Retry-After, and it works later", () => {
   test("of rollouts", async () => {
     const service = await open({ limits: { rollouts: 1 } });
@@ -213,7 +227,7 @@ describe("above the limits: 503 with Retry-After, and it works later", () => {
     const service = await open({ rollout, isSingleTurn: true, limits: { judgements: 2 } });
     const url = `${service.url}/rewards`;
     const large = post<{ results: object[] }>(url, { id: "a", items: [item, item, item] });
-    await expect.poll(() => service.stats().judgements.waiting).toBe(3);
+    await expect.poll(() => service.stats().judgements.waiting, { timeout: 10_000 }).toBe(3);
     const busy = await ask(url, { body: { id: "b", items: [item] } });
     expect([busy.status, busy.headers.get("retry-after")]).toEqual([503, "2"]);
     release();
@@ -246,7 +260,7 @@ describe("closing", () => {
     };
     const service = await open({ rollout, tasks: { train: [TASK], val: [] } });
     const held = post<{ action: string; message: string }>(`${service.url}/rollouts`, firstRequest());
-    await expect.poll(() => service.stats().rollouts.open).toBe(1);
+    await expect.poll(() => service.stats().rollouts.open, { timeout: 10_000 }).toBe(1);
     await service.close();
     expect(await held).toMatchObject({ action: "error", message: expect.stringMatching(/the service is closing/) });
     expect(service.stats().rollouts).toMatchObject({ open: 0, given_up: 1 });
@@ -258,14 +272,14 @@ describe("closing", () => {
     const patient = await open({ rollout: slow(100), isSingleTurn: true });
     const request = { id: "a", items: [item] };
     const finished = post(`${patient.url}/rewards`, request);
-    await expect.poll(() => patient.stats().judgements.waiting).toBe(1);
+    await expect.poll(() => patient.stats().judgements.waiting, { timeout: 10_000 }).toBe(1);
     const closed = patient.close({ graceMs: 5000 });
     expect((await ask(`${patient.url}/rewards`, { body: { id: "b", items: [item] } })).status).toBe(503);
     await closed;
     expect(await finished).toMatchObject({ results: [{ score: 1 }] });
     const hasty = await open({ rollout: slow(60_000), isSingleTurn: true });
     const ended = post(`${hasty.url}/rewards`, request);
-    await expect.poll(() => hasty.stats().judgements.waiting).toBe(1);
+    await expect.poll(() => hasty.stats().judgements.waiting, { timeout: 10_000 }).toBe(1);
     await hasty.close({ graceMs: 50 });
     expect(await ended).toMatchObject({ results: [{ error: expect.stringMatching(/the service is closing/) }] });
   });

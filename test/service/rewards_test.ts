@@ -276,7 +276,7 @@ describe("a request that is sent again", () => {
     expect(small.stats().answer_bytes).toBeLessThan(500);
     const brief = await open({ rollout: counted, timeouts: { answers: 0.1 } });
     await judge(brief, [item(0, "x")], "a");
-    await expect.poll(() => brief.stats().answer_bytes, { timeout: 5000 }).toBe(0);
+    await expect.poll(() => brief.stats().answer_bytes, { timeout: 10_000 }).toBe(0);
     await judge(brief, [item(0, "x")], "a");
     expect(calls).toBe(5);
   });

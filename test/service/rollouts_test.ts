@@ -352,7 +352,7 @@ describe("the cluster's requests", () => {
     const url = `${service.url}/rollouts`;
     const first = firstRequest();
     const pending = post(url, first);
-    await expect.poll(() => service.stats().rollouts.open).toBe(1);
+    await expect.poll(() => service.stats().rollouts.open, { timeout: 10_000 }).toBe(1);
     const early = await ask(url, { body: { id: first.id, seq: 1 } });
     expect([early.status, await early.text()]).toEqual([
       409,
@@ -536,7 +536,7 @@ describe("rollouts that end badly", () => {
     await post(url, first);
     const result = (call: number) => [{ call, token_ids: [65], log_probs: [-1], stop_reason: null }];
     await post(url, { id: first.id, seq: 1, results: result(0) });
-    await expect.poll(() => service.stats().rollouts.done, { timeout: 5000 }).toBe(1);
+    await expect.poll(() => service.stats().rollouts.done, { timeout: 10_000 }).toBe(1);
     const done = await post(url, { id: first.id, seq: 2, results: result(1) });
     expect(done).toMatchObject({ action: "done", trajectories: [{ reward: 0.5, response_ids: [65], num_turns: 1 }] });
     expect(service.stats().rollouts.open).toBe(0);
@@ -605,7 +605,7 @@ describe("rollouts that end badly", () => {
     const rollout: Rollout = async (_, policy) => policy.complete("x").then(() => 1);
     const service = await open({ rollout, timeouts: { silence: 0.1, hold: 3 } });
     await post(`${service.url}/rollouts`, firstRequest());
-    await expect.poll(() => service.stats().rollouts.silent, { timeout: 8000 }).toBe(1);
+    await expect.poll(() => service.stats().rollouts.silent, { timeout: 10_000 }).toBe(1);
     expect(service.stats()).toMatchObject({ rollouts: { open: 0 }, failures: [{ count: 1 }] });
     expect(service.stats().failures[0]!.first.message).toMatch(/no request came for 0\.1 s/);
   });
