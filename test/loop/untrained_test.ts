@@ -3,6 +3,7 @@ import type { CheckpointContents } from "../../src/log/checkpoint/store.ts";
 import type { LoopState, TrainOptions } from "../../src/loop/contract.ts";
 import { Failures } from "../../src/loop/rollout/failures.ts";
 import { countOverlong } from "../../src/loop/rollout/prompt_lengths.ts";
+import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
 import { START } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { afterStep } from "../../src/loop/untrained.ts";
@@ -102,6 +103,15 @@ describe("a run that trains no group ends with the reason", () => {
     [
       "every reply is masked as too old, as steps by name",
       { rollout: aged, settings: { ...MASKED_SETTINGS, pipeline: { stages: BY_NAME } } },
+      STALE,
+    ],
+    [
+      "every reply is masked, for an estimator that averages over trained tokens",
+      {
+        rollout: aged,
+        estimate: estimateAdvantages,
+        settings: { ...MASKED_SETTINGS, algorithm: { adv_estimator: "reinforce_plus_plus" } },
+      },
       STALE,
     ],
     [

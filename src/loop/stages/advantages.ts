@@ -42,7 +42,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   const kept = spread.keepGiven(members.filter(isGiven));
   const isPerStep = stepwise.enable && stepwise.mode === "per_step";
   const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
-  const estimates = await estimateUnits(units, role, batch);
+  const estimates = isMasked(units, spread) ? zeros(units) : await estimateUnits(units, role, batch);
   spread.put(units, estimates, stepwise);
   const rewards = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
   return {
@@ -50,6 +50,15 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
     ...advantageMetrics(role, [...estimates.values, ...kept]),
     ...difficulty(role, units),
   };
+}
+
+/** True where no token of a role is trained. Estimators that weight tokens have nothing to average then, and refuse. */
+function isMasked(units: readonly Unit[], spread: AdvantageSpread): boolean {
+  return units.length > 0 && units.every((unit) => spread.trainedTokens(unit) === 0);
+}
+
+function zeros({ length }: readonly Unit[]): Advantages {
+  return { level: "row", values: new Float32Array(length) };
 }
 
 async function estimateUnits(units: readonly Unit[], role: string, { spread, context }: Batch): Promise<Advantages> {
