@@ -99,9 +99,12 @@ export class ConsoleLogger implements Logger {
     this.accuracy = first.map(([, value]) => fixed(value)).join(" ");
     const rewards = Object.entries(metrics).filter(
       ([name, value]) =>
-        /^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value)),
+        (/^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value))) ||
+        name.startsWith("val-core/"),
     );
-    const parts = [...rates, ...rewards].map(([name, value]) => `${name.slice(4)} ${this.paint(fixed(value), "bold")}`);
+    const parts = [...rates, ...rewards].map(
+      ([name, value]) => `${name.replace(/^val(-core)?\//, "")} ${this.paint(fixed(value), "bold")}`,
+    );
     const head = `${this.paint("validation", "green")} at step ${step}`;
     const lost = failed(metrics["val/rollouts_failed"], episodes?.length);
     for (const text of folded([head, ...parts, lost].filter(Boolean), this.screen)) this.line(text);
