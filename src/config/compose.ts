@@ -6,7 +6,7 @@
 import { checkResolved } from "./check_resolved.ts";
 import type { ComposeOptions } from "./compose_options.ts";
 import { BACKENDS, type BackendName } from "./fields/backend_fields.ts";
-import { otherVerlTree } from "./fields/verl_tree.ts";
+import { DEFAULT_VERL, otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { type Choice, layPackaged, refuseTreeChoices } from "./hydra/groups.ts";
 import { type Env, interpolator } from "./hydra/interpolate.ts";
@@ -26,6 +26,8 @@ export interface Composed {
   readonly origins: Origins;
   readonly warnings: readonly Problem[];
   readonly backend: BackendName;
+  /** Which of verl's packaged trees the verl backend stands on: `0.9.1`. */
+  readonly verlTree: string;
   readonly schema: Schema;
 }
 
@@ -61,9 +63,10 @@ export function tryCompose(options: ComposeOptions): Attempt {
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
   if (backend !== "verl") problems.push(...refuseTreeChoices(choices, backend));
   const schema = schemaOf(backend, native);
+  const verlTree = choices.get("verl")?.choice ?? DEFAULT_VERL;
   if (problems.some(({ path }) => path === "rllm/backend")) {
     // Without its backend a configuration cannot be checked: every setting would look unknown.
-    return { config: tree, origins, warnings: [], backend, schema, problems };
+    return { config: tree, origins, warnings: [], backend, verlTree, schema, problems };
   }
   const otherTree = otherVerlTree(options.readConfig, choices.get("verl")?.choice);
   const intake: Intake = { schema, registered: options.registered ?? {}, problems, otherTree };
@@ -81,7 +84,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   checkResolved(config, { schema, origins, options, raw: tree, problems });
   const errors = problems.filter(({ severity }) => severity === "error");
   const warnings = problems.filter(({ severity }) => severity === "warning");
-  return { config, origins, warnings, backend, schema, problems: errors };
+  return { config, origins, warnings, backend, verlTree, schema, problems: errors };
 }
 
 interface Chosen {

@@ -19,6 +19,15 @@ export const trainCommand: Command = {
       flag: "--latest",
       describe: "each step takes the newest complete groups of the database, which a gateway keeps filling",
     },
+    {
+      flag: "--dry-run",
+      describe: "with rllm/backend=verl: print the job and write its folder instead of submitting it",
+    },
+    { flag: "--job-folder", value: "DIR", describe: "where --dry-run writes; default: job in the run's folder" },
+    {
+      flag: "--attach",
+      describe: "follow the job of the run in training.default_local_dir, and serve its workers again",
+    },
     { flag: "--json", describe: "print the outcome as JSON on standard output" },
   ],
   examples: [
@@ -27,6 +36,7 @@ export const trainCommand: Command = {
     "grpu train examples/stories/run.yaml model.name=./stories260k --import examples/stories/reward.ts",
     "grpu train my.yaml training.resume_mode=auto",
     "grpu train my.yaml --from-traces ~/.rllm/traces.db",
+    "grpu train my.yaml rllm/backend=verl ray.address=http://head:8265 --dry-run",
   ],
   notes:
     "Ctrl-C finishes the current step, saves a checkpoint and exits; training.resume_mode=auto continues from it.\n" +

@@ -7,17 +7,8 @@ import type { RunData } from "../../log/page/page_data.ts";
 import type { TrainOutcome } from "../../loop/contract.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";
+import { commandName, quoted } from "../run/command_line.ts";
 import type { Session } from "../run/session.ts";
-
-/** For a shell: as it is, or in single quotes. */
-export function quoted(word: string): string {
-  return /^[\w./=:@,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
-
-/** How this program is called here: from a checkout it is an npm script. */
-export function commandName({ env }: Io): string {
-  return env.npm_package_name === "grpu" ? "npm run -s grpu --" : "grpu";
-}
 
 export interface Ending {
   readonly outcome: TrainOutcome;

@@ -1,23 +1,10 @@
 /** `grpu train`: opens the parts, trains, writes the report, prints what to do next. */
-import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { MemoryUse } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
 import { setting } from "../../config/schema.ts";
-import { maskTree } from "../../config/secret.ts";
-import type { Tree } from "../../config/yaml/tree.ts";
-import { UnsupportedError } from "../../errors.ts";
+import { ConfigError } from "../../errors.ts";
 import { labelled, shortNumber } from "../../log/format.ts";
-import type { Logger } from "../../log/logger.ts";
-import { ConsoleLogger } from "../../log/loggers/console.ts";
-import { EpisodeFiles } from "../../log/loggers/episode_files.ts";
-import { jsonlFiles } from "../../log/loggers/jsonl.ts";
-import { loggers } from "../../log/loggers/loggers.ts";
-import { EVENTS_FILE, TensorBoardFile } from "../../log/loggers/tensorboard.ts";
-import { checkWandb, openWandb, type WandbOptions } from "../../log/loggers/wandb.ts";
-import type { RunData } from "../../log/page/page_data.ts";
-import { renderPage } from "../../log/page/render.ts";
-import { REPORT_FILE } from "../../log/run_files.ts";
 import type { LoopSettings } from "../../loop/settings.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { estimateAdvantagesOn } from "../../loop/stages/estimate.ts";
@@ -27,26 +14,35 @@ import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
 import { openBackend } from "../run/backend.ts";
+import { commandName, quoted } from "../run/command_line.ts";
 import { gatewaySettings } from "../run/gateway_settings.ts";
+import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
 import { checkPrompts } from "../run/prompts.ts";
 import { openRecording, type Recording } from "../run/recorded_rollout.ts";
 import { RunPlace } from "../run/run_place.ts";
-import { openRuns } from "../run/runs.ts";
-import { openSession, type Session } from "../run/session.ts";
+import { composeRun, openTask, type Session } from "../run/session.ts";
 import { checkTraceOptions, type RecordedSession, withTraces } from "../run/train_traces.ts";
-import { commandName, farewell, quoted, summary } from "./train_end.ts";
+import { readRun, writeReport } from "../run/write_report.ts";
+import { farewell, summary } from "./train_end.ts";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
-  const session = await openSession(
+  const isRecorded = input.options.fromTraces !== undefined;
+  const composition = await composeRun(
     {
       args: input.args,
       imports: importsOf(input),
       overrides: deviceOverride(input),
       allowUnsupported: input.options.allowUnsupported === true,
-      isRecorded: input.options.fromTraces !== undefined,
+      isRecorded,
     },
     io,
   );
+  if (setting(composition.config, "rllm.backend") === "verl") {
+    const { trainOnCluster } = await import("../cluster/train_on_cluster.ts");
+    return trainOnCluster(composition, input, io);
+  }
+  checkNoCluster(input);
+  const session = await openTask(composition, { isRecorded });
   const { config } = session;
   const settings = settingsFromConfig(config);
   checkLoggers(config, io);
@@ -60,6 +56,15 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   } finally {
     await place.close();
   }
+}
+
+/** @throws {ConfigError} for an option that acts on clusters alone */
+function checkNoCluster({ options }: Input): void {
+  const flag = options.dryRun === true ? "--dry-run" : options.attach === undefined ? undefined : "--attach";
+  if (flag === undefined) return;
+  throw new ConfigError(`Cannot use ${flag}: the run trains here, not on a cluster. Choose rllm/backend=verl.`, {
+    kind: "usage",
+  });
 }
 
 interface Begun {
@@ -123,53 +128,6 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   }
 }
 
-const LOGGERS = ["console", "jsonl", "report", "tensorboard", "wandb"];
-
-/** Called before a folder is touched or a device opened. */
-function checkLoggers(config: Tree, io: Io): void {
-  const names = setting(config, "rllm.trainer.logger");
-  if (names.includes("wandb") && !loggers.has("wandb")) checkWandb(io.env);
-  const other = names.find((name) => !LOGGERS.includes(name) && !loggers.has(name));
-  if (!other) return;
-  throw new UnsupportedError(
-    `Cannot log to ${other}: there is no such logger. Use ${LOGGERS.join(", ")}, or register one in a module of --import.`,
-    { part: "log", capability: other },
-  );
-}
-
-function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: Io }): Logger[] {
-  const names = setting(config, "rllm.trainer.logger");
-  const own = names.flatMap((name) => loggers.get(name) ?? []);
-  const hasFiles = names.includes("jsonl") || names.includes("report");
-  return [
-    names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
-    ...(hasFiles ? jsonlFiles(dir) : []),
-    ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
-    ...(names.includes("wandb") && !loggers.has("wandb") ? openWandb(wandbRun({ config, dir, io })) : []),
-    ...own.map((open) => open({ dir })),
-    ...(setting(config, "rllm.episode_logging.log_episodes")
-      ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
-      : []),
-  ];
-}
-
-function wandbRun({ config, dir, io }: { config: Tree; dir: string; io: Io }): WandbOptions {
-  return {
-    dir,
-    env: io.env,
-    tell: (message) => io.err(`${message}\n`),
-    project: setting(config, "rllm.trainer.project_name"),
-    name: setting(config, "rllm.trainer.experiment_name"),
-    config: maskTree(config),
-    warmupSteps: setting(config, "warmup.steps") ?? 0,
-  };
-}
-
-/** Warnings are for people even where the progress is not. */
-function warningsOnly(io: Io): Logger {
-  return { name: "console", log() {}, warn: (message) => io.err(`warning: ${message}\n`) };
-}
-
 interface Announcement {
   readonly session: Session;
   readonly recorded: RecordedSession | undefined;
@@ -209,18 +167,4 @@ function announce({ session, recorded, gateway, device, memory, parameters, dir,
 function describeRun({ environment, config }: Session, device: string): string {
   const model = setting(config, "model.name") ?? "a new model";
   return `${environment.describe}; ${model}; ${device}`;
-}
-
-/** The run's files, read in bounded memory whatever their length. */
-function readRun(dir: string): RunData {
-  const [run] = openRuns([dir]);
-  run!.poll();
-  return run!.data();
-}
-
-function writeReport(config: Tree, { dir, run }: { dir: string; run: RunData }): string | undefined {
-  if (!setting(config, "rllm.trainer.logger").includes("report")) return undefined;
-  const file = join(dir, REPORT_FILE);
-  writeFileSync(file, renderPage([run]));
-  return file;
 }

@@ -11,14 +11,23 @@ import { ConfigError } from "../../errors.ts";
 import { datasets } from "../../task/registered.ts";
 import { locate, readBytes, readText } from "../files.ts";
 
+interface TaskSource {
+  readonly split: Split;
+  readonly shipped?: string | undefined;
+  /** Whether the user names the setting, as opposed to a default. */
+  readonly isGiven?: ((path: string) => boolean) | undefined;
+}
+
 /**
  * The tasks of a split, in the order of the names given.
  * @param it.shipped the environment's own file, where the configuration names none
  * @throws {ConfigError} naming the file, folder or row that cannot be used.
  */
-export async function readTasks(config: Tree, it: { split: Split; shipped?: string | undefined }): Promise<Task[]> {
-  const { split, shipped = [] } = it;
-  const given = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
+export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
+  const { split, shipped = [], isGiven = () => true } = it;
+  const named = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
+  // verl's tree has paths of its own authors' as defaults.
+  const given = isGiven(`data.${split}_files`) ? named : null;
   const prompt = {
     promptKey: setting(config, "data.prompt_key") ?? undefined,
     promptType: setting(config, "data.prompt_type"),

@@ -26,7 +26,7 @@ export async function servedRun(session: Session, options: ServedRunOptions = {}
   const needsTokens = !isSingleTurn || evaluate !== undefined || tasks.train.some(({ messages }) => messages);
   if (!tokenizer && needsTokens)
     throw new ConfigError(
-      "Cannot serve the run: its agents, its evaluator or its conversations need the model's tokenizer, and there is none. Give the folder of its tokenizer.json with --tokenizer, or set model.name to it.",
+      "Cannot serve the run: its agents, its evaluator or its conversations need the model's tokenizer, and there is none. Give the folder of its tokenizer.json: with rllm/backend=verl as model.tokenizer, for a service of its own with --tokenizer, else as model.name.",
       { path: "model.name" },
     );
   const longest = setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
@@ -36,7 +36,7 @@ export async function servedRun(session: Session, options: ServedRunOptions = {}
 }
 
 async function tokenizerOf(config: Tree, { tokenizer: given }: ServedRunOptions): Promise<Tokenizer | undefined> {
-  const folder = given ?? setting(config, "model.name");
+  const folder = given ?? setting(config, "model.name") ?? null;
   if (folder === null || (given === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
   const found = await openTokenizer(folder);
   if (found) return withTemplate(found, templateOf(config));

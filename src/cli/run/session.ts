@@ -1,7 +1,7 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
 import { backends } from "../../backend/backends.ts";
 import type { FetchFunction } from "../../chat/endpoint.ts";
-import { composeConfig } from "../../config/compose.ts";
+import { type Composed, composeConfig } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
 import { PROCESSING_KEYS } from "../../config/rules/services.ts";
@@ -61,6 +61,7 @@ export interface SessionOptions {
 /** A composed configuration, checked. */
 export interface Composition extends Pick<Session, "config" | "isGiven" | "added"> {
   readonly imports: readonly string[];
+  readonly composed: Composed;
 }
 
 /**
@@ -77,7 +78,7 @@ export async function composeRun(
   const { estimatorNames } = await import("../../algorithm/advantage/estimators.ts");
   await import("../../algorithm/advantage/host.ts");
   const { lossNames } = await import("../../algorithm/loss/losses.ts");
-  const { config, origins, warnings, schema } = composeConfig({
+  const composed = composeConfig({
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
@@ -95,6 +96,7 @@ export async function composeRun(
       "rllm.trainer.logger": loggers.names(),
     },
   });
+  const { config, origins, warnings, schema } = composed;
   const isRead = ({ path }: Problem) => isRecorded && PROCESSING_KEYS.some((key) => key === path);
   warn(
     warnings.filter((each) => !isRead(each)),
@@ -102,7 +104,7 @@ export async function composeRun(
   );
   const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
   const added = [...leaves(config)].map(([path]) => path).filter((path) => !fieldAt(schema, path));
-  return { config, isGiven, added, imports };
+  return { config, isGiven, added, imports, composed };
 }
 
 /**
@@ -115,10 +117,10 @@ export async function openSession(options: SessionOptions, io: Io): Promise<Sess
 
 /** Loads the tasks of a composed configuration. @throws {ConfigError} as {@link openSession} */
 export function openTask(
-  { imports, ...composed }: Composition,
+  { imports, config, isGiven, added }: Omit<Composition, "composed">,
   { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
 ): Promise<Session> {
-  return describeTask(composed.config, { ...composed, isRecorded, judges: openJudges(composed.config, imports) });
+  return describeTask(config, { isGiven, added, isRecorded, judges: openJudges(config, imports) });
 }
 
 function requireFile(path: string): void {
@@ -150,7 +152,8 @@ async function describeTask(
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
-  const train = await readTasks(config, { split: "train", shipped: environment.train_files });
+  const { isGiven } = given;
+  const train = await readTasks(config, { split: "train", shipped: environment.train_files, isGiven });
   if (train.length === 0 && !isRecorded && !setting(config, "rllm.trainer.val_only")) {
     throw new ConfigError(
       "Cannot train: there are no tasks. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
@@ -167,7 +170,7 @@ async function describeTask(
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,
     evaluate: readEvaluator(config, judges),
-    tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files }) },
+    tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files, isGiven }) },
     examples: train.flatMap(chosen.examples),
   };
 }

@@ -1,0 +1,116 @@
+/** Turns the lines of a job's log into metrics for the run's loggers, and keeps the whole log. */
+
+import { once } from "node:events";
+import { createWriteStream, type WriteStream } from "node:fs";
+import { type Cause, CauseFinder } from "../../backend/ray/cause.ts";
+import type { LogLine } from "../../backend/ray/contract.ts";
+import { type VerlEvent, VerlLog } from "../../backend/verl/log.ts";
+import type { Logger, LogRecord } from "../../log/logger.ts";
+
+export interface FollowerOptions {
+  readonly loggers: readonly Logger[];
+  /** The file that keeps the log. */
+  readonly file: string;
+  /** Takes what is worth a line for people. */
+  readonly tell: (text: string) => void;
+  /** Takes the number of steps that the run will have made, once the trainer says so. */
+  readonly onTotal: (steps: number) => void;
+}
+
+/** Failures of rollouts and rewards that are printed; all are counted. */
+const PRINTED_FAILURES = 5;
+
+export class JobFollower {
+  /** Steps that the run will have made, once the trainer has said so. */
+  totalSteps = 0;
+  step = 0;
+  failures = 0;
+  private readonly log = new VerlLog();
+  private readonly causes = new CauseFinder();
+  private readonly options: FollowerOptions;
+  private readonly kept: WriteStream;
+  /** Records are logged one after the other. */
+  private logging: Promise<void> = Promise.resolve();
+  private error: unknown;
+
+  constructor(options: FollowerOptions) {
+    this.options = options;
+    this.kept = createWriteStream(options.file);
+    this.kept.on("error", (error) => {
+      this.error ??= error;
+    });
+  }
+
+  /** The newest complete checkpoint: its step and its folder on the cluster. */
+  get lastSaved(): VerlLog["lastSaved"] {
+    return this.log.lastSaved;
+  }
+
+  /** The error that ended the run, as far as the log has one. */
+  cause(): Cause | undefined {
+    return this.causes.cause();
+  }
+
+  line(line: LogLine): void {
+    const { worker, text } = line;
+    this.kept.write(worker ? `(${worker.name} pid=${worker.pid}) ${text}\n` : `${text}\n`);
+    this.causes.take(line);
+    for (const event of this.log.read(line)) this.take(event);
+  }
+
+  /** Waits for the loggers and the file. @throws what they threw */
+  async finish(): Promise<void> {
+    await this.logging;
+    for (const logger of this.options.loggers) await logger.finish?.();
+    this.kept.end();
+    await once(this.kept, "close");
+    if (this.error !== undefined) throw this.error;
+  }
+
+  private take(event: VerlEvent): void {
+    const { tell } = this.options;
+    if (event.kind === "metrics") this.metrics(event);
+    else if (event.kind === "total") {
+      this.totalSteps = event.steps;
+      this.options.onTotal(event.steps);
+    } else if (event.kind === "resumed") tell(`continuing from step ${event.step} (${event.folder})`);
+    else if (event.kind === "saved") tell(`saved step ${event.step} in ${event.folder}`);
+    else if (event.kind === "rows" && event.kept < event.all)
+      tell(`${event.all - event.kept} of ${event.all} tasks are left out: their prompts are too long`);
+    else if (event.kind === "failure") this.failed(event.message);
+  }
+
+  private failed(message: string): void {
+    this.failures++;
+    if (this.failures <= PRINTED_FAILURES) this.options.tell(`a rollout failed: ${message}`);
+    if (this.failures === PRINTED_FAILURES) this.options.tell(`further failures are in ${this.options.file}`);
+  }
+
+  /** verl logs the validation of a step with its training metrics. */
+  private metrics({ step, metrics }: Extract<VerlEvent, { kind: "metrics" }>): void {
+    const entries: [string, number][] = Object.entries(metrics);
+    const isValidation = ([name]: [string, number]) => name.startsWith("val-");
+    const train = entries.filter((entry) => !isValidation(entry));
+    const val = entries.filter(isValidation);
+    this.step = step;
+    // Step 0 is the validation before training.
+    if (step > 0 && train.length > 0) this.record({ phase: "train", metrics: train });
+    if (val.length > 0) this.record({ phase: "val", metrics: val });
+  }
+
+  private record({ phase, metrics }: { phase: "train" | "val"; metrics: [string, number][] }): void {
+    const record: LogRecord = {
+      phase,
+      step: this.step,
+      totalSteps: this.totalSteps,
+      metrics: Object.fromEntries(metrics),
+    };
+    this.logging = this.logging
+      .then(async () => {
+        for (const logger of this.options.loggers) await logger.log(record);
+      })
+      .catch((error) => {
+        this.error ??= error;
+      });
+  }
+}

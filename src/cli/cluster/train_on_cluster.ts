@@ -1,0 +1,181 @@
+/**
+ * `grpu train` with a trainer on a Ray cluster: this process judges and plays, a job there samples and trains, and its metrics
+ * come back into the run's folder.
+ */
+import { join } from "node:path";
+import { RayJobs } from "../../backend/ray/jobs.ts";
+import { checkReachable } from "../../backend/ray/probe.ts";
+import { dryRunText } from "../../backend/verl/dry_run.ts";
+import { verlVersion } from "../../backend/verl/versions.ts";
+import { setting } from "../../config/schema.ts";
+import { getAt } from "../../config/yaml/tree.ts";
+import { ConfigError } from "../../errors.ts";
+import { openService, type Service } from "../../service/service.ts";
+import type { Input, Io } from "../command.ts";
+import { packagedText } from "../files.ts";
+import { httpFetch } from "../process/http.ts";
+import { readWebSocket } from "../process/websocket.ts";
+import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
+import { servedRun } from "../run/served_run.ts";
+import { type Composition, openTask, runFolder, type Session } from "../run/session.ts";
+import { ClusterFolder } from "./cluster_folder.ts";
+import { announce, endOfRun } from "./cluster_text.ts";
+import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
+import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
+import { type ClusterSettings, clusterSettings } from "./settings.ts";
+import { watchJob } from "./watch_job.ts";
+
+/** @throws {ConfigError} for what verl or the cluster would refuse; RemoteError for a cluster that cannot be reached */
+export async function trainOnCluster(composition: Composition, input: Input, io: Io): Promise<number> {
+  const { options } = input;
+  checkFlags(input);
+  checkLoggers(composition.config, io);
+  const settings = clusterSettings(composition.config, io);
+  const session = await openTask(composition);
+  if (options.dryRun === true) return dryRun({ composition, session, settings, input, io });
+  const folder = await ClusterFolder.open(composition, io);
+  try {
+    const attached = options.attach === true ? readRecord(folder.dir, undefined) : undefined;
+    return await runIn(folder, { composition, session, settings, attached, input, io });
+  } finally {
+    await folder.close();
+  }
+}
+
+interface Begun {
+  readonly composition: Composition;
+  readonly session: Session;
+  readonly settings: ClusterSettings;
+  readonly input: Input;
+  readonly io: Io;
+}
+
+function checkFlags({ options }: Input): void {
+  const wrong = ["fromTraces", "latest"].find((name) => options[name] !== undefined && options[name] !== false);
+  if (wrong !== undefined)
+    throw new ConfigError(
+      "Cannot train on traces with rllm/backend=verl: its trainer samples by itself. Choose rllm/backend=local.",
+      { kind: "usage" },
+    );
+  if (options.dryRun === true && options.attach === true)
+    throw new ConfigError("Cannot use --dry-run with --attach: that job runs already. Leave out one of the two.", {
+      kind: "usage",
+    });
+}
+
+async function dryRun({ composition, session, settings, input, io }: Begun): Promise<number> {
+  const { url = `http://${settings.service.host}:${settings.service.port || "PORT"}` } = settings.service;
+  const id = submissionId(setting(session.config, "rllm.trainer.experiment_name"));
+  const plan = planJob({ composition, session, settings, id, service: { url, token: "" }, io });
+  const given = input.options.jobFolder;
+  const dir = typeof given === "string" ? given : join(runFolder(composition.config), "job");
+  writeJobFolder(plan, dir);
+  io.out(dryRunText(plan));
+  io.err(`Wrote the job to ${dir}. Nothing was submitted.\n`);
+  return 0;
+}
+
+interface Run extends Begun {
+  /** With `--attach`. */
+  readonly attached: JobRecord | undefined;
+}
+
+async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
+  const { session, settings, attached, io } = run;
+  const tell = (text: string) => io.err(`${text}\n`);
+  const jobs = new RayJobs({
+    address: attached?.address ?? settings.address,
+    token: settings.token,
+    headers: settings.headers,
+    request: httpFetch,
+    tail: readWebSocket,
+    notify: (message) => tell(`ray: ${message}`),
+  });
+  const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
+  let service: Service | undefined;
+  try {
+    const token = attached?.service.token ?? newToken();
+    const id = attached?.submission_id ?? submissionId(setting(session.config, "rllm.trainer.experiment_name"));
+    service = await openRunService(run, { token, id });
+    const record = attached ?? (await submit({ ...run, folder, jobs, service, token, id }));
+    announce({ ...run, record, gateway, service: service.url, dir: folder.dir });
+    const loggers = openLoggers({ config: run.composition.config, dir: folder.dir, io });
+    // The log of the job is read from its start.
+    if (attached) for (const logger of loggers) await logger.rewind?.(0);
+    await folder.describe(factsOf(run, record));
+    const end = await watchJob({ jobs, service, record, loggers, folder, settings, io });
+    await folder.end({ complete: end.kind === "succeeded" });
+    return endOfRun(end, { ...run, record, dir: folder.dir });
+  } finally {
+    await service?.close();
+    await session.gateway?.close();
+  }
+}
+
+/** 256 bits. */
+function newToken(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(32));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** On the address and port of a job that is attached to: its workers look there. */
+async function openRunService(
+  { session, settings, attached, io }: Run,
+  { token, id }: { readonly token: string; readonly id: string },
+): Promise<Service> {
+  const { host, port } = attached?.service ?? settings.service;
+  const tokenizer = getAt(session.config, "model.tokenizer");
+  const served = await servedRun(session, { tokenizer: typeof tokenizer === "string" ? tokenizer : undefined });
+  const warn = (message: string) => io.err(`warning: ${message}\n`);
+  return openService({ ...served, token, run: id, host, port, warn });
+}
+
+interface Submission extends Run {
+  readonly folder: ClusterFolder;
+  readonly jobs: RayJobs;
+  readonly service: Service;
+  readonly token: string;
+  readonly id: string;
+}
+
+async function submit({ folder, jobs, service, token, id, ...run }: Submission): Promise<JobRecord> {
+  const { composition, settings, io } = run;
+  const url = settings.service.url ?? service.url;
+  const plan = planJob({ ...run, id, service: { url, token } });
+  const script = packagedText("ray/grpu_probe.py") ?? "";
+  await checkReachable(jobs, { url, token, run: plan.job.submission_id, script, signal: io.signal });
+  await folder.begin(composition);
+  const { host } = settings.service;
+  const record: JobRecord = {
+    submission_id: plan.job.submission_id,
+    address: jobs.address,
+    system: "verl",
+    version: verlVersion(composition.composed.verlTree).name,
+    service: { host, port: Number(new URL(service.url).port), url, token },
+    checkpoints: String(getAt(composition.config, "trainer.default_local_dir")),
+    submitted: new Date().toISOString(),
+  };
+  // Before the job: a process that ends right after the submission can be replaced.
+  writeRecord(folder.dir, record);
+  try {
+    await jobs.submit(plan.job, io.signal);
+  } catch (error) {
+    // The cluster may have taken it all the same.
+    if (io.signal.aborted) {
+      io.err(`stopping the job ${id}\n`);
+      await jobs.stop(id).catch(() => {});
+    }
+    throw error;
+  }
+  return record;
+}
+
+function factsOf({ composition: { config }, session }: Run, record: JobRecord) {
+  const model = getAt(config, "actor_rollout_ref.model.path");
+  return {
+    title: setting(config, "rllm.trainer.experiment_name"),
+    subtitle: `${session.environment.describe}; ${model}; verl ${record.version} at ${record.address}`,
+    total_steps: 0,
+    started: record.submitted,
+  };
+}
