@@ -269,11 +269,11 @@ describe("closing", () => {
 
   test("lets judgements finish within the grace, and ends them after it", async () => {
     const slow = (ms: number) => singleTurn("r", () => new Promise<number>((resolve) => setTimeout(resolve, ms, 1)));
-    const patient = await open({ rollout: slow(100), isSingleTurn: true });
+    const patient = await open({ rollout: slow(1500), isSingleTurn: true });
     const request = { id: "a", items: [item] };
     const finished = post(`${patient.url}/rewards`, request);
     await expect.poll(() => patient.stats().judgements.waiting, { timeout: 10_000 }).toBe(1);
-    const closed = patient.close({ graceMs: 5000 });
+    const closed = patient.close({ graceMs: 20_000 });
     expect((await ask(`${patient.url}/rewards`, { body: { id: "b", items: [item] } })).status).toBe(503);
     await closed;
     expect(await finished).toMatchObject({ results: [{ score: 1 }] });

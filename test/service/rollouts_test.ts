@@ -530,7 +530,7 @@ describe("rollouts that end badly", () => {
       await policy.complete("y");
       return 1;
     };
-    const service = await open({ rollout, settings: { workflow: { workflow_args: { timeout: 0.3 } } } });
+    const service = await open({ rollout, settings: { workflow: { workflow_args: { timeout: 2 } } } });
     const url = `${service.url}/rollouts`;
     const first = firstRequest();
     await post(url, first);
