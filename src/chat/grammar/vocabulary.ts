@@ -14,7 +14,8 @@ interface Vocabulary {
   readonly first: Uint8Array;
   /** Bytes that each token shares with the one before it. */
   readonly shared: Uint32Array;
-  readonly byId: ReadonlyMap<number, Uint8Array>;
+  /** By id; undefined for tokens that are no text. */
+  readonly byId: readonly (Uint8Array | undefined)[];
   /** Tokens that are no text, the ends of a reply included. */
   readonly silent: readonly number[];
 }
@@ -31,36 +32,68 @@ function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
       part: "tokenizer",
       capability: "constraints",
     });
-  const tokens: [id: number, bytes: Uint8Array][] = [];
-  const silent: number[] = [];
-  for (let id = 0; id < tokenizer.vocabSize; id++) {
+  const byId = Array.from({ length: tokenizer.vocabSize }, (_, id) => {
     const bytes = tokenizer.eosTokenIds.includes(id) ? undefined : tokenBytes(id);
-    if (bytes && bytes.length > 0) tokens.push([id, bytes]);
-    else silent.push(id);
-  }
-  checkCharacters(tokens);
-  tokens.sort(([, a], [, b]) => compare(a, b));
-  const bytes = tokens.map(([, each]) => each);
-  const vocabulary = {
-    ids: Uint32Array.from(tokens, ([id]) => id),
-    bytes,
-    first: Uint8Array.from(bytes, ([byte]) => byte!),
-    shared: Uint32Array.from(bytes, (each, i) => (i === 0 ? 0 : sharedLength(bytes[i - 1]!, each))),
-    byId: new Map(tokens),
-    silent,
-  };
+    return bytes && bytes.length > 0 ? bytes : undefined;
+  });
+  checkCharacters(byId);
+  const vocabulary = inByteOrder(byId);
   vocabularies.set(tokenizer, vocabulary);
   return vocabulary;
 }
 
+/** Plain loops: there are 100,000 tokens and more, and the first constrained request waits for them. */
+function inByteOrder(byId: Vocabulary["byId"]): Vocabulary {
+  const silent: number[] = [];
+  for (let id = 0; id < byId.length; id++) if (!byId[id]) silent.push(id);
+  const ids = idsInOrder(byId, byId.length - silent.length);
+  const bytes: Uint8Array[] = [];
+  const first = new Uint8Array(ids.length);
+  const shared = new Uint32Array(ids.length);
+  for (let i = 0; i < ids.length; i++) {
+    const own = byId[ids[i]!]!;
+    bytes.push(own);
+    first[i] = own[0]!;
+    if (i > 0) shared[i] = sharedLength(bytes[i - 1]!, own);
+  }
+  return { ids, bytes, first, shared, byId, silent };
+}
+
 /** A grammar must not lead to where no token goes on: every printable ASCII character needs a token. */
-function checkCharacters(tokens: readonly (readonly [number, Uint8Array])[]): void {
-  const single = new Set(tokens.flatMap(([, bytes]) => (bytes.length === 1 ? [bytes[0]!] : [])));
+function checkCharacters(byId: Vocabulary["byId"]): void {
+  const single = new Set<number>();
+  for (const bytes of byId) if (bytes?.length === 1) single.add(bytes[0]!);
   for (let byte = 0x20; byte < 0x7f; byte++)
     if (!single.has(byte))
       throw new ConfigError(
         `Cannot constrain the reply: the vocabulary has no token for a character (${JSON.stringify(String.fromCharCode(byte))}).`,
       );
+}
+
+/**
+ * Sorts numbers that hold the first four bytes of a token and its id, which takes a fraction of the time of comparing tokens:
+ * those are compared where the first four bytes are equal. Equal tokens keep their order.
+ */
+function idsInOrder(byId: Vocabulary["byId"], count: number): Uint32Array {
+  const keys = new Float64Array(count);
+  let filled = 0;
+  for (let id = 0; id < byId.length; id++) if (byId[id]) keys[filled++] = firstFour(byId[id]!) * byId.length + id;
+  keys.sort();
+  const ids = new Uint32Array(count);
+  for (let i = 0; i < count; i++) ids[i] = keys[i]! % byId.length;
+  const four = (at: number) => Math.floor(keys[at]! / byId.length);
+  for (let from = 0, to = 1; from < count; from = to++) {
+    while (to < count && four(to) === four(from)) to++;
+    if (to - from > 1) ids.subarray(from, to).sort((a, b) => compare(byId[a]!, byId[b]!) || a - b);
+  }
+  return ids;
+}
+
+/** As one number, below 2^32: with an id below 2^21 it is exact in a double. Bytes behind the end are 0. */
+function firstFour(bytes: Uint8Array): number {
+  const { length } = bytes;
+  const byte = (at: number) => (at < length ? bytes[at]! : 0);
+  return ((byte(0) * 256 + byte(1)) * 256 + byte(2)) * 256 + byte(3);
 }
 
 function compare(a: Uint8Array, b: Uint8Array): number {
@@ -138,7 +171,7 @@ export class GrammarConstraint implements TokenConstraint {
   /** @throws {Error} for a token that was not allowed: the sampler did not apply the mask */
   private after(state: State, token: number): State {
     if (this.ends.includes(token)) return state;
-    const bytes = this.vocabulary.byId.get(token);
+    const bytes = this.vocabulary.byId[token];
     if (!bytes && this.allowsSilent && state.isComplete) return state;
     let next: State | null = bytes ? state : null;
     for (const byte of bytes ?? []) next &&= this.automaton.step(next, byte);

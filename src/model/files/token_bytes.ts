@@ -40,9 +40,24 @@ function stepsOf({ type, decoders }: Decoder): string[] {
 
 /** GPT-2's: a printable character for each byte. */
 function byteLevel(): (text: string) => Uint8Array {
-  const byteOf = new Map(BYTE_CHARACTERS.map((character, byte) => [character, byte]));
-  // Other characters stand for themselves, as in the decoder.
-  return (text) => Uint8Array.from([...text].flatMap((it) => byteOf.get(it) ?? [...new TextEncoder().encode(it)]));
+  const byteOf = new Map(BYTE_CHARACTERS.map((character, byte) => [character.codePointAt(0)!, byte]));
+  // A vocabulary has 100,000 tokens and more, which are all asked for before the first constrained reply.
+  return (text) => {
+    const bytes = new Uint8Array(text.length);
+    for (let i = 0; i < text.length; i++) {
+      const byte = byteOf.get(text.charCodeAt(i));
+      if (byte === undefined) return mixed(text, byteOf);
+      bytes[i] = byte;
+    }
+    return bytes;
+  };
+}
+
+/** Characters that stand for no byte stand for themselves, as in the decoder. */
+function mixed(text: string, byteOf: ReadonlyMap<number, number>): Uint8Array {
+  return Uint8Array.from(
+    [...text].flatMap((it) => byteOf.get(it.codePointAt(0)!) ?? [...new TextEncoder().encode(it)]),
+  );
 }
 
 /** `▁` for a space, `<0x0A>` for a byte that no character has. */

@@ -2,7 +2,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { Automaton, type State } from "../../../src/chat/grammar/automaton.ts";
 import { ANY_OBJECT } from "../../../src/chat/grammar/json.ts";
-import { bytes, choice, literal, Rule, textUntil } from "../../../src/chat/grammar/rules.ts";
+import { bytes as bytesOf, choice, literal, Rule, repeat, textUntil } from "../../../src/chat/grammar/rules.ts";
 import { type Schema, schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { GrammarConstraint } from "../../../src/chat/grammar/vocabulary.ts";
 import { byteTokenizer, characterTokenizer } from "../../../src/model/files/tokenizer.ts";
@@ -494,6 +494,39 @@ describe("GrammarConstraint", () => {
     );
   });
 
+  test("allows what each token alone would lead to, however tokens begin alike, whatever their order", () => {
+    const roll = dice(5);
+    const random = Array.from({ length: 600 }, () =>
+      Array.from({ length: 1 + roll(9) }, () => "ab\0é"[roll(4)]!).join(""),
+    );
+    const single = Array.from({ length: 95 }, (_, i) => String.fromCharCode(32 + i));
+    const texts = [...random, ...single, "aaaa", "aaaa\0", "aaaab", "aaa", "aaa\0"];
+    const bytes = texts.map((text) => new TextEncoder().encode(text));
+    const [vocabSize, end] = [texts.length + 1, texts.length];
+    const tokenizer = { ...byteTokenizer(), vocabSize, eosTokenIds: [end], tokenBytes: (id: number) => bytes[id] };
+    const rule = choice(...random.slice(0, 60).map((text) => literal(`${text}aab`)));
+    const [automaton, state] = [new Automaton(rule), new GrammarConstraint(rule, tokenizer).start()];
+    const mask = new Uint32Array(Math.ceil(vocabSize / 32));
+    let at: State = automaton.start;
+    for (let drawn = 0; drawn < 6 && !at.isComplete; drawn++) {
+      state.fill(mask);
+      const after = bytes.map((own) => own.reduce((to: State | null, byte) => to && automaton.step(to, byte), at));
+      const allowed = texts.map((_, id) => ((mask[id >> 5]! >>> (id & 31)) & 1) === 1);
+      expect(allowed).toEqual(after.map((to) => to !== null));
+      const next = after.flatMap((to, id) => (to ? [id] : []));
+      const token = next[roll(next.length)]!;
+      state.advance(token);
+      at = after[token]!;
+    }
+    expect(at).not.toBe(automaton.start);
+    // Each place that tokens lead to is visited once, because those that begin alike stand together.
+    const prefixes = new Set(bytes.flatMap((own) => Array.from(own, (_, i) => own.slice(0, i + 1).join())));
+    const steps = vi.spyOn(Automaton.prototype, "step");
+    new GrammarConstraint(repeat(bytesOf([0, 255])), tokenizer).start().fill(mask);
+    expect(steps).toHaveBeenCalledTimes(prefixes.size);
+    steps.mockRestore();
+  });
+
   test("a mask that is asked for again and again is computed once, whatever states come between", () => {
     const tokenizer = byteTokenizer();
     const constraint = new GrammarConstraint(choice(literal("a".repeat(200))), tokenizer);
@@ -524,7 +557,7 @@ describe("GrammarConstraint", () => {
     expect(() => new GrammarConstraint(choice(), byteTokenizer())).toThrow(/no text is valid/);
     const state = new GrammarConstraint(choice([...literal("a"), choice()]), byteTokenizer()).start();
     expect(() => state.advance(97)).toThrow(/forbids/);
-    const dead = new GrammarConstraint(choice([...literal("a"), bytes()]), byteTokenizer()).start();
+    const dead = new GrammarConstraint(choice([...literal("a"), bytesOf()]), byteTokenizer()).start();
     dead.advance(97);
     expect(() => dead.fill(new Uint32Array(9))).toThrow(/no text that is valid/);
   });
