@@ -1,7 +1,9 @@
 /** Small parts of the Tinker client by themselves: its clock, its parallel calls, its record of a checkpoint, model names. */
+import { getEventListeners } from "node:events";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test, vi } from "vitest";
+import { attempt } from "../../src/backend/tinker/attempt.ts";
 import { readRecord, writeRecord } from "../../src/backend/tinker/checkpoint_record.ts";
 import { SYSTEM_CLOCK } from "../../src/backend/tinker/clock.ts";
 import { createModel, type WantedModel } from "../../src/backend/tinker/create_model.ts";
@@ -83,6 +85,27 @@ describe("parallel calls", () => {
     stop.abort("shutdown");
     await expect(stopped).rejects.toBe("shutdown");
   });
+});
+
+test("calls and requests leave nothing in a signal that lives as long as the run", async () => {
+  const run = new AbortController();
+  const { signal } = run;
+  const fetch = async () => Response.json({});
+  const to = { url: "http://service/", apiKey: "tml-k", idempotencyKey: "i", fetch };
+  await inParallel([1, 2, 3], { most: 2, signal, map: (_, own) => attempt({ signal: own }, to) });
+  await attempt({ signal }, to);
+  expect(getEventListeners(signal, "abort")).toHaveLength(0);
+  // What AbortSignal.any leaves behind in Node.
+  const kept = Object.getOwnPropertySymbols(signal).find((it) => it.description === "kDependantSignals");
+  expect(kept && Reflect.get(signal, kept)?.size).toBeOneOf([undefined, 0]);
+  const waits = (_: number, own: AbortSignal) =>
+    new Promise((_resolve, reject) => own.addEventListener("abort", () => reject(own.reason)));
+  const ended = inParallel([1, 2], { most: 1, signal, map: waits });
+  run.abort(new Error("the run ended"));
+  await expect(ended).rejects.toThrow("the run ended");
+  await expect(inParallel([1], { most: 1, signal, map: (_, own) => attempt({ signal: own }, to) })).rejects.toThrow(
+    "the run ended",
+  );
 });
 
 describe("the record of a checkpoint", () => {

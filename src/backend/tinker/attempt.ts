@@ -46,10 +46,13 @@ export async function attempt(call: Call, to: Destination): Promise<Reply | Fail
   // AbortSignal.timeout does not keep Node alive.
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(), call.timeoutMs ?? TIMEOUT_MS);
+  // Not AbortSignal.any, which leaves an entry of each attempt in a signal that lives longer.
+  const end = () => deadline.abort(signal?.reason);
+  signal?.addEventListener("abort", end);
   try {
     const response = await (to.fetch ?? fetch)(to.url, {
       ...requestOf(call, to),
-      signal: signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal,
+      signal: deadline.signal,
     });
     const bytes = new Uint8Array(await response.arrayBuffer());
     if (response.ok || answers.includes(response.status)) return replyOf(response, bytes);
@@ -60,6 +63,7 @@ export async function attempt(call: Call, to: Destination): Promise<Reply | Fail
     return { message, retryable: true };
   } finally {
     clearTimeout(timer);
+    signal?.removeEventListener("abort", end);
   }
 }
 

@@ -3,22 +3,50 @@ export async function inParallel<T, R>(
   items: readonly T[],
   of: { most: number; signal?: AbortSignal | undefined; map: (item: T, signal: AbortSignal) => Promise<R> },
 ): Promise<R[]> {
-  const own = new AbortController();
-  const signal = of.signal ? AbortSignal.any([of.signal, own.signal]) : own.signal;
+  const calls = new Calls();
+  const end = () => calls.end(of.signal?.reason);
+  if (of.signal?.aborted) end();
+  of.signal?.addEventListener("abort", end);
   const results: R[] = [];
   let next = 0;
   const worker = async () => {
     while (next < items.length) {
       const i = next++;
-      // One signal per call: Node warns of a leak when hundreds of listeners share one.
-      results[i] = await of.map(items[i]!, AbortSignal.any([signal]));
+      results[i] = await calls.run((signal) => of.map(items[i]!, signal));
     }
   };
   try {
     await Promise.all(Array.from({ length: Math.min(of.most, items.length) }, worker));
   } catch (error) {
-    own.abort(error);
+    calls.end(error);
     throw error;
+  } finally {
+    of.signal?.removeEventListener("abort", end);
   }
   return results;
+}
+
+/**
+ * Calls that end together. Each has a signal of its own, because Node warns of a leak when hundreds of listeners share one,
+ * and `AbortSignal.any` leaves an entry of each call in a signal that lives as long as the run.
+ */
+class Calls {
+  private readonly running = new Set<AbortController>();
+  private ended: { readonly reason: unknown } | undefined;
+
+  async run<R>(call: (signal: AbortSignal) => Promise<R>): Promise<R> {
+    const own = new AbortController();
+    if (this.ended) own.abort(this.ended.reason);
+    this.running.add(own);
+    try {
+      return await call(own.signal);
+    } finally {
+      this.running.delete(own);
+    }
+  }
+
+  end(reason: unknown): void {
+    this.ended ??= { reason };
+    for (const call of this.running) call.abort(reason);
+  }
 }
