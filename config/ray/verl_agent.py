@@ -1,6 +1,7 @@
 """The agents of a grpu run as an agent loop of verl 0.8 and 0.9: `actor_rollout_ref.rollout.agent`."""
 
 import asyncio
+import contextlib
 import time
 import uuid
 
@@ -38,7 +39,8 @@ class GrpuAgentLoop:
             try:
                 body, seq = {"results": await asyncio.gather(*calls)}, seq + 1
             except BaseException:
-                await call("DELETE", f"/rollouts/{key}")
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    await call("DELETE", f"/rollouts/{key}")
                 raise
 
     async def generate(self, key, usual, wanted):
@@ -53,10 +55,9 @@ class GrpuAgentLoop:
     def outputs(self, trajectories, takes_several):
         rewards = {trajectory["reward"] for trajectory in trajectories}
         if not trajectories or len(rewards) > 1 or (len(trajectories) > 1 and not takes_several):
-            raise RuntimeError(
-                f"verl cannot train on {len(trajectories)} trajectories of one rollout with the rewards {sorted(rewards)}: "
-                + ("it gives all of them one reward." if takes_several else "this version takes one.")
-            )
+            why = "it gives all of them one reward" if takes_several else "this version takes one"
+            told = f"{len(trajectories)} trajectories of one rollout with the rewards {sorted(rewards)}"
+            raise RuntimeError(f"verl cannot train on {told}: {why}.")
         outputs = [self.output(trajectory) for trajectory in trajectories]
         return outputs if takes_several and len(outputs) > 1 else outputs[0]
 
@@ -67,7 +68,7 @@ class GrpuAgentLoop:
         names = ("response_ids", "response_mask", "response_logprobs")
         ids, mask, logprobs = (None if trajectory[name] is None else trajectory[name][:most] for name in names)
         if not ids:  # verl breaks on an empty response: one token that is not trained on stands for it
-            ids, mask, logprobs = [self.tokenizer.eos_token_id], [0], [0.0] if self.limits.calculate_log_probs else None
+            ids, mask, logprobs = [self.tokenizer.eos_token_id or 0], [0], [0.0] if self.limits.calculate_log_probs else None
         extra = {"score": float(trajectory["reward"]), "acc": float(bool(trajectory["is_correct"]))}
         fields = {"reward_extra_info": extra, "turn_scores": [], "tool_rewards": []}
         if self.steps:

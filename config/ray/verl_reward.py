@@ -7,6 +7,7 @@ from grpu_service import call
 
 GATHER_SECONDS, MOST_ITEMS = 0.005, 256
 waiting = {}  # by event loop: the judgements that the next request takes
+running = set()  # requests; a loop alone does not keep its tasks
 
 
 async def judge(batch):
@@ -19,6 +20,14 @@ async def judge(batch):
         future.cancelled() or future.set_result(result)
 
 
+def send(queue):
+    batch, queue[:] = list(queue), []
+    for start in range(0, len(batch), MOST_ITEMS):
+        task = asyncio.ensure_future(judge(batch[start : start + MOST_ITEMS]))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+
 async def compute_score(data_source, solution_str, ground_truth, extra_info, **_):
     """The reward of one response. verl asks for each by itself; those of a few milliseconds travel in one request."""
     loop = asyncio.get_running_loop()
@@ -27,9 +36,7 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info, **_
     queue, future = waiting.setdefault(loop, []), loop.create_future()
     queue.append((item, future))
     if len(queue) == 1:
-        await asyncio.sleep(GATHER_SECONDS)
-        batch, queue[:] = list(queue), []
-        await asyncio.gather(*(judge(batch[i : i + MOST_ITEMS]) for i in range(0, len(batch), MOST_ITEMS)))
+        loop.call_later(GATHER_SECONDS, send, queue)
     result = await future
     if "error" in result:
         raise RuntimeError(f"The reward of {info['split']} task {info['grpu_task']} failed: {result['error']}")

@@ -12,90 +12,21 @@ import { composeConfig } from "../../src/config/compose.ts";
 import { isOurs } from "../../src/config/fields/verl.ts";
 import { LEVEL, originOf } from "../../src/config/yaml/layer.ts";
 import { equalValues, getAt, leaves, type Tree } from "../../src/config/yaml/tree.ts";
-import type { Task } from "../../src/data/types.ts";
 import type { ClusterTrajectory, RewardResult } from "../../src/service/protocol.ts";
 import type { Service } from "../../src/service/service.ts";
-import "../../src/task/environments.ts";
-import { environments } from "../../src/task/registered.ts";
-import { type Reward, singleTurn } from "../../src/task/rollout.ts";
-import { multiTurn } from "../../src/task/workflows.ts";
+import { singleTurn } from "../../src/task/rollout.ts";
 import { readConfig } from "../config/disk.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
-import { type Draw, post, rowsFrom, TOKEN, testService } from "../fixtures/cluster.ts";
+import { post, rowsFrom, TOKEN, testService } from "../fixtures/cluster.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { type FlakyProxy, flakyProxy } from "./flaky_proxy.ts";
 import { installVerl, runChecks, type VerlPython } from "./verl.ts";
+import { CHAT, type Checked, draw, GAMES, game, REPLIES, reward, TASKS } from "./verl_run.ts";
 
 const VERSIONS = ["0.8.0", "0.9.1"];
 const found = hasShared ? await installVerl([...VERSIONS, "0.9.0"]) : "there is no tokenizer to read rows with";
 if (typeof found === "string") console.warn(`SKIPPED: verl's own code: ${found}`);
 const verl = found as VerlPython;
-
-const CHAT =
-  "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}";
-const TASKS: Task[] = Array.from({ length: 20 }, (_, i) => ({
-  id: `task-${i}`,
-  instruction: i === 7 ? "word ".repeat(200) : `Tell a story of ${i} cats`,
-  metadata: { answer: String(i), data_source: "stories", deep: { of: [i] } },
-}));
-
-/** Depends on task and reply; throws for one reply in eight. */
-const reward: Reward = (response, { metadata }) => {
-  if (response.length % 8 === 5) throw new RangeError(`no ${response.length}`);
-  const value = response.length / 64 + Number(metadata.answer);
-  return { reward: value, is_correct: value > 6, metrics: { length: response.length } };
-};
-const WORDS = ["once", "upon", "a", "time", "there", "was", "little", "girl", "named", "Lily"];
-const REPLIES = Array.from({ length: 1000 }, (_, i) => ({
-  text: Array.from({ length: 1 + ((i * 7919) % 13) }, (_, k) => WORDS[(i * 31 + k * k) % 10]).join(" "),
-  split: i % 5 === 0 ? "val" : "train",
-  task: i % (i % 5 === 0 ? 4 : 20),
-}));
-
-const PLAY = environments.find("guess_digit").play!;
-const game = multiTurn({ name: "guesser", game: (task) => PLAY(task, {}), maxSteps: 3 });
-const GAMES: Task[] = [..."05f"].map((answer) => ({ id: answer, instruction: "?", metadata: { answer } }));
-
-/** The tokens of `FakeServers` in verl_checks.py. */
-const draw: Draw = (prompt_ids, max_tokens) => {
-  const count = Math.min(5, max_tokens);
-  const sum = prompt_ids.reduce((a, b) => a + b, 0) * 31;
-  return {
-    token_ids: Array.from({ length: count }, (_, i) => 3 + ((sum + i) % 90)),
-    log_probs: Array.from({ length: count }, (_, i) => -0.5 - i / 8),
-    stop_reason: count === 5 ? "completed" : "length",
-  };
-};
-
-interface Checked {
-  readonly configs: readonly { readonly config: Tree; readonly refusal: string | null }[];
-  readonly estimators: readonly string[];
-  readonly losses: readonly string[];
-  readonly data: { readonly rows: readonly unknown[]; readonly first: Record<string, unknown> };
-  readonly rewards: readonly (
-    | { readonly reward_score: number; readonly reward_extra_info: object }
-    | { readonly error: string }
-  )[];
-  readonly agent: {
-    readonly tensors: Readonly<Record<string, readonly (readonly number[])[]>>;
-    readonly columns: Readonly<Record<string, readonly string[]>>;
-    readonly asked: readonly { readonly sampling_params: object }[];
-    readonly keys: readonly string[];
-  };
-  readonly v1?: { readonly stored: readonly V1Row[]; readonly states: Readonly<Record<string, string>> };
-  readonly refusals: readonly string[];
-}
-
-interface V1Row {
-  readonly key: string;
-  readonly tag: Readonly<Record<string, unknown>>;
-  readonly extra: { readonly reward_extra_info: object };
-  readonly prompts: readonly number[];
-  readonly responses: readonly number[];
-  readonly response_mask: readonly number[];
-  readonly rollout_log_probs: readonly number[];
-  readonly rm_scores: readonly number[];
-}
 
 let root: string;
 let model: string;
