@@ -3,11 +3,10 @@ import type { CLUSTER_FIELDS } from "../../config/fields/cluster.ts";
 import type { ValueOf } from "../../config/fields/field.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Io } from "../command.ts";
 
 export interface ClusterSettings {
-  readonly address: string;
-  readonly token: string | undefined;
+  /** Absent: as the environment says. */
+  readonly address: string | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly pip: readonly string[];
   readonly env: Readonly<Record<string, string>>;
@@ -17,9 +16,6 @@ export interface ClusterSettings {
   readonly service: { readonly host: string; readonly port: number; readonly url: string | undefined };
 }
 
-/** Where `ray start --head` puts its dashboard. */
-const USUAL_ADDRESS = "http://127.0.0.1:8265";
-
 type Key = keyof typeof CLUSTER_FIELDS & string;
 
 function at<K extends Key>(config: Tree, path: K): ValueOf<typeof CLUSTER_FIELDS, K> {
@@ -27,15 +23,14 @@ function at<K extends Key>(config: Tree, path: K): ValueOf<typeof CLUSTER_FIELDS
 }
 
 /** @throws {ConfigError} for a header or a variable that is no text */
-export function clusterSettings(config: Tree, { env }: Pick<Io, "env">): ClusterSettings {
+export function clusterSettings(config: Tree): ClusterSettings {
   const [num_cpus, num_gpus, memory] = [
     at(config, "ray.entrypoint_num_cpus"),
     at(config, "ray.entrypoint_num_gpus"),
     at(config, "ray.entrypoint_memory"),
   ];
   return {
-    address: at(config, "ray.address") ?? (env.RAY_ADDRESS || USUAL_ADDRESS),
-    token: env.RAY_AUTH_TOKEN || undefined,
+    address: at(config, "ray.address") ?? undefined,
     headers: texts(config, "ray.headers"),
     pip: at(config, "ray.pip"),
     env: texts(config, "ray.env_vars"),

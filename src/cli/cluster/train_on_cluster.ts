@@ -3,7 +3,7 @@
  * come back into the run's folder.
  */
 import { join } from "node:path";
-import { RayJobs } from "../../backend/ray/jobs.ts";
+import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { checkReachable } from "../../backend/ray/probe.ts";
 import { dryRunText } from "../../backend/verl/dry_run.ts";
 import { verlVersion } from "../../backend/verl/versions.ts";
@@ -13,9 +13,8 @@ import { ConfigError } from "../../errors.ts";
 import { openService, type Service } from "../../service/service.ts";
 import type { Input, Io } from "../command.ts";
 import { packagedText } from "../files.ts";
-import { httpFetch } from "../process/http.ts";
-import { readWebSocket } from "../process/websocket.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
+import { openRay } from "../run/ray_cluster.ts";
 import { servedRun } from "../run/served_run.ts";
 import { type Composition, openTask, runFolder, type Session } from "../run/session.ts";
 import { ClusterFolder } from "./cluster_folder.ts";
@@ -30,7 +29,7 @@ export async function trainOnCluster(composition: Composition, input: Input, io:
   const { options } = input;
   checkFlags(input);
   checkLoggers(composition.config, io);
-  const settings = clusterSettings(composition.config, io);
+  const settings = clusterSettings(composition.config);
   const session = await openTask(composition);
   if (options.dryRun === true) return dryRun({ composition, session, settings, input, io });
   const folder = await ClusterFolder.open(composition, io);
@@ -83,14 +82,7 @@ interface Run extends Begun {
 async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
   const { session, settings, attached, io } = run;
   const tell = (text: string) => io.err(`${text}\n`);
-  const jobs = new RayJobs({
-    address: attached?.address ?? settings.address,
-    token: settings.token,
-    headers: settings.headers,
-    request: httpFetch,
-    tail: readWebSocket,
-    notify: (message) => tell(`ray: ${message}`),
-  });
+  const jobs = openRay(io, { address: attached?.address ?? settings.address, headers: settings.headers });
   const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
   let service: Service | undefined;
   try {
