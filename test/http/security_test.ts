@@ -6,7 +6,9 @@ import { SOCKET_LIMITS } from "../../src/http/listen.ts";
 import { ZSTD_LIMITS } from "../../src/http/zstd.ts";
 import { METADATA_LIMITS } from "../../src/serve/checkpoint/record.ts";
 import { MOST_DATA } from "../../src/serve/protocol/forward_backward.ts";
-import { STOP_LIMITS } from "../../src/serve/protocol/prompt_request.ts";
+import { MOST_VALUES } from "../../src/serve/protocol/loss_rows.ts";
+import { MOST_SAMPLED_TOP, STOP_LIMITS } from "../../src/serve/protocol/prompt_request.ts";
+import { MOST_PROMPT_CELLS } from "../../src/serve/protocol/prompt_targets.ts";
 import { BODY_SETTINGS, JSON_LIMITS } from "../../src/serve/routes/bodies.ts";
 import { ALWAYS_QUEUED } from "../../src/serve/sample/samplers.ts";
 import { DEFAULT_LIMITS } from "../../src/serve/service.ts";
@@ -21,10 +23,11 @@ test.each<[string, number, string]>([
   ["connections", SOCKET_LIMITS.connections, ""],
   ["a batch to train on, plain and decompressed", BODY_SETTINGS.bodyBytes, "MiB"],
   ["all bodies that arrive or wait", BODY_SETTINGS.bodiesBytes, "MiB"],
-  ["JSON, without the tokens of a prompt", JSON_LIMITS.bytes, "MiB"],
+  ["JSON, without the tokens of a prompt and its targets", JSON_LIMITS.bytes, "MiB"],
   ["JSON: levels", JSON_LIMITS.depth, ""],
-  ["JSON: values, without the tokens of a prompt", JSON_LIMITS.values, ""],
+  ["JSON: values, without the tokens of a prompt and its targets", JSON_LIMITS.values, ""],
   ["data in a batch", MOST_DATA, ""],
+  ["values of a batch's targets and inputs, where its body has fewer bytes (sparse tensors)", MOST_VALUES, ""],
   ["zstd: window", ZSTD_LIMITS.windowBytes, "MiB"],
   ["zstd: frames", ZSTD_LIMITS.frames, ""],
   ["sessions", DEFAULT_LIMITS.sessions, ""],
@@ -35,6 +38,8 @@ test.each<[string, number, string]>([
   ["sampling requests that wait, of one session", DEFAULT_LIMITS.queuedBySession, ""],
   ["sampling requests that a session may have waiting where all are taken", ALWAYS_QUEUED, ""],
   ["stop texts or tokens of a request", STOP_LIMITS.count, ""],
+  ["cells of `target_prompt_logprobs`", MOST_PROMPT_CELLS, ""],
+  ["top tokens of all samples of a request", MOST_SAMPLED_TOP, ""],
   ["stop texts: characters", STOP_LIMITS.characters, ""],
   ["`user_metadata`: characters as JSON", METADATA_LIMITS.characters, ""],
   ["`user_metadata`: levels", METADATA_LIMITS.levels, ""],

@@ -7,7 +7,7 @@ import { Refusal } from "./outcome.ts";
 /** Targets of one request: its sparse tensors may name more than its body has bytes for. */
 export const MOST_TARGETS = 2 ** 22;
 /** Values of all targets and inputs, where the body has fewer bytes. */
-const MOST_VALUES = 2 * MOST_TARGETS;
+export const MOST_VALUES = 2 * MOST_TARGETS;
 const VALUE_BYTES = 4;
 /** What the weights of a datum without them are, where others have them. */
 const DEFAULT_WEIGHT = 1;

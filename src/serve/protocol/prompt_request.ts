@@ -31,7 +31,7 @@ export interface PromptRequest {
 export const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
 /** Top tokens of all samples of a request, each as long as it may get. */
-const MOST_SAMPLED_TOP = 2 ** 20;
+export const MOST_SAMPLED_TOP = 2 ** 20;
 /** Memory per top token of a sample. */
 const TOP_BYTES = 64;
 /** Stop texts or stop tokens of one request. Every text is searched for after every token. */
