@@ -115,6 +115,15 @@ describe("among several tracebacks", () => {
     expect(cause.lines.filter((line) => line.startsWith("During"))).toHaveLength(1);
   });
 
+  test("one of many frames keeps its start and its end", () => {
+    const frames = Array.from({ length: 1_000 }, (_, i) => `  File "a.py", line ${i}, in f\n`).join("");
+    const { lines } = causeOf(`Traceback (most recent call last):\n${frames}RecursionError: too deep\n`)!;
+    expect(lines).toHaveLength(200);
+    expect(lines[1]).toContain("line 0,");
+    expect(lines.at(-2)).toContain("line 999,");
+    expect(lines.at(-1)).toBe("RecursionError: too deep");
+  });
+
   test("a thousand of them take bounded memory, and the last still counts", () => {
     const finder = new CauseFinder();
     for (let i = 0; i < 10_000; i++)

@@ -113,6 +113,12 @@ describe("submit()", () => {
     expect(ray.requests).toEqual([]);
   });
 
+  test("of a job without files uploads nothing", async () => {
+    await client().submit({ ...SPEC, files: new Map() });
+    expect(ray.requests.map(({ method, path }) => `${method} ${path}`)).toEqual(["POST /api/jobs/"]);
+    expect(JSON.parse(String(ray.requests[0]!.body)).runtime_env).toEqual({ env_vars: SPEC.env });
+  });
+
   test("shows the last line of a traceback", async () => {
     ray.answer = ({ method }) =>
       method === "POST"
@@ -135,6 +141,21 @@ describe("submit()", () => {
   });
 });
 
+test("a failure of the server may pass, a refusal does not; an empty answer is named", async () => {
+  ray.answer = ({ method }) => (method === "POST" ? [500, "Traceback\nRuntimeError: no agent"] : undefined);
+  await expect(client().submit(SPEC)).rejects.toMatchObject({
+    status: 500,
+    retryable: true,
+    message: expect.stringContaining("it answered 500: RuntimeError: no agent ("),
+  });
+  ray.answer = () => [418, " \n"];
+  await expect(client().list()).rejects.toMatchObject({
+    status: 418,
+    retryable: false,
+    message: expect.stringMatching(/it answered 418: nothing \(.*Check that this is the dashboard of a Ray cluster/),
+  });
+});
+
 describe("the token", () => {
   test("is sent with every request; 401 and 403 say what to do and never show it", async () => {
     ray.token = TOKEN;
@@ -151,10 +172,11 @@ describe("the token", () => {
     ray.answer = ({ headers }) => [400, `bad header ${headers.authorization}`];
     expect(await messageOf(client({ token: TOKEN }).list())).toContain("bad header Bearer ***");
     ray.answer = () => undefined;
-    const env_vars = { API_TOKEN: "per-run-secret", STEPS: "30000000" };
-    ray.addJob("sum-1", { message: "no {'API_TOKEN': 'per-run-secret'} after 30000000", runtime_env: { env_vars } });
+    const env_vars = { API_TOKEN: "per-run-secret", STEPS: "30000000", KEY: "12345678", MONKEY: "a" };
+    const message = "no {'API_TOKEN': 'per-run-secret'} after 30000000, 12345678";
+    ray.addJob("sum-1", { message, runtime_env: { env_vars } });
     const details = await client().details("sum-1");
-    expect(details.message).toBe("no {'API_TOKEN': '***'} after 30000000");
+    expect(details.message).toBe("no {'API_TOKEN': '***'} after 30000000, ***");
     expect(JSON.stringify(details)).not.toContain("per-run-secret");
   });
 });
