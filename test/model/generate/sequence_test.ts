@@ -7,7 +7,7 @@ describe("a sequence that is drawn", () => {
   const sequence = (request: object = {}, more: Partial<Sequence> = {}): Sequence =>
     ({
       ...{ index: 4, request: { prompt_ids: [1], params: PARAMS, seed: 0, ...request }, limit: 3 },
-      ...{ tokens: [], logprobs: [], top: [], stopped: false, ended: false, ...more },
+      ...{ tokens: [], logprobs: [], top: [], isMasked: false, masked: 0, stopped: false, ended: false, ...more },
     }) as never;
   const drawn = (tokens: number[], request: object = {}) => {
     const it = sequence(request);
