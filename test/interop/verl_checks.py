@@ -148,6 +148,31 @@ async def v1_check(config):
     return {"stored": stored, "states": states}
 
 
+async def odd_check(config, cases):
+    """Trajectories at the edges, and generation servers that fail."""
+    from verl_agent import GrpuAgentLoop
+
+    limits, tokenizer = config.actor_rollout_ref.rollout, SimpleNamespace(eos_token_id=2)
+    wrapped, said = SimpleNamespace(config=config), []
+    for case in cases:
+        try:
+            made = GrpuAgentLoop(wrapped, None, tokenizer).outputs(case["trajectories"], case["takes_several"])
+            made = made if isinstance(made, list) else [made]
+            said.append([each.model_dump() for each in made])
+        except RuntimeError as error:
+            said.append(str(error))
+
+    async def fail(**_):
+        raise ValueError("the engine has gone")
+
+    row = {"extra_info": {"split": "train", "index": 0, "grpu_task": 0}}
+    try:
+        await GrpuAgentLoop(wrapped, SimpleNamespace(generate=fail), tokenizer).run({"temperature": 1.0}, **row)
+    except ValueError as error:
+        said.append(f"{error}, at most {limits.response_length} tokens")
+    return said
+
+
 async def refusals_check():
     """What a worker says of a service that refuses it, or is not there."""
     said, usual = [], dict(os.environ)
@@ -177,6 +202,7 @@ def main(request):
     result["agent"] = asyncio.run(agent_check(agent))
     if "v1" in agent.trainer:
         result["v1"] = asyncio.run(v1_check(agent))
+    result["odd"] = asyncio.run(odd_check(agent, request["odd"]))
     result["refusals"] = asyncio.run(refusals_check())
     return result
 

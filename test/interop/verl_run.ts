@@ -59,6 +59,8 @@ export interface Checked {
     readonly keys: readonly string[];
   };
   readonly v1?: { readonly stored: readonly V1Row[]; readonly states: Readonly<Record<string, string>> };
+  /** Of `ODD`, then of generation servers that fail. */
+  readonly odd: readonly (string | readonly Readonly<Record<string, unknown>>[])[];
   readonly refusals: readonly string[];
 }
 
@@ -72,3 +74,25 @@ export interface V1Row {
   readonly rollout_log_probs: readonly number[];
   readonly rm_scores: readonly number[];
 }
+
+/** A trajectory as the service sends it. */
+const trajectory = (more: object = {}) => ({
+  ...{ name: "a", prompt_ids: [1, 2], response_ids: [3, 4], response_mask: [1, 0], response_logprobs: [-1, 0] },
+  ...{ reward: 0.5, num_turns: 1, is_correct: true, metrics: {}, ...more },
+});
+
+const EMPTY = { response_ids: [], response_mask: [], response_logprobs: null };
+
+/** Ends of rollouts at the edges of what verl takes. */
+export const ODD = [
+  { takes_several: true, trajectories: [trajectory(), trajectory({ prompt_ids: [9] })] },
+  { takes_several: false, trajectories: [trajectory(), trajectory()] },
+  { takes_several: true, trajectories: [trajectory(), trajectory({ reward: 1 })] },
+  { takes_several: true, trajectories: [] },
+  { takes_several: false, trajectories: [trajectory(EMPTY)] },
+  { takes_several: false, trajectories: [trajectory({ prompt_ids: Array(65).fill(1) })] },
+  {
+    takes_several: false,
+    trajectories: [trajectory({ response_ids: Array(50).fill(3), response_mask: Array(50).fill(1) })],
+  },
+];

@@ -21,7 +21,7 @@ import { post, rowsFrom, TOKEN, testService } from "../fixtures/cluster.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
 import { type FlakyProxy, flakyProxy } from "./flaky_proxy.ts";
 import { installVerl, runChecks, type VerlPython } from "./verl.ts";
-import { CHAT, type Checked, draw, GAMES, game, REPLIES, reward, TASKS } from "./verl_run.ts";
+import { CHAT, type Checked, draw, GAMES, game, ODD, REPLIES, reward, TASKS } from "./verl_run.ts";
 
 const VERSIONS = ["0.8.0", "0.9.1"];
 const found = hasShared ? await installVerl([...VERSIONS, "0.9.0"]) : "there is no tokenizer to read rows with";
@@ -133,6 +133,7 @@ describe.skipIf(typeof found === "string").each(VERSIONS)("verl %s", (version) =
         run: overridesOf(requestOf(version, [])),
         agent: [...agent.overrides, "data.train_files=games.jsonl"],
         rewards: REPLIES,
+        odd: ODD,
         urls: { rewards: proxy.url, agents: agents.url },
         seconds: 2,
       },
@@ -254,6 +255,20 @@ describe.skipIf(typeof found === "string").each(VERSIONS)("verl %s", (version) =
       expect(each.extra.reward_extra_info).toEqual({ score: row.reward, acc: Number(row.is_correct) });
       expect(each.tag).toMatchObject({ status: "success", min_global_steps: 6, max_global_steps: 7, global_steps: 5 });
     }
+  });
+
+  test("gets no row that it would break on, and a rollout whose generation fails is given up", () => {
+    const [several, two, unequal, none, empty, overlong, cut, failed] = checked.odd;
+    expect(several).toMatchObject([{ prompt_ids: [1, 2] }, { prompt_ids: [9], reward_score: 0.5 }]);
+    expect(two).toContain("2 trajectories of one rollout with the rewards [0.5]: this version takes one.");
+    expect(unequal).toContain("with the rewards [0.5, 1]: it gives all of them one reward.");
+    expect(none).toContain("0 trajectories of one rollout");
+    expect(empty).toMatchObject([{ response_ids: [2], response_mask: [0], response_logprobs: [0], reward_score: 0.5 }]);
+    expect(overlong).toBe("A prompt has 65 tokens, and data.max_prompt_length is 64.");
+    expect(cut).toMatchObject([{ response_ids: Array(48).fill(3), response_mask: Array(48).fill(1) }]);
+    expect(failed).toBe("the engine has gone, at most 48 tokens");
+    expect(agents.stats().rollouts.given_up).toBeGreaterThan(0);
+    expect(agents.stats().rollouts.open).toBe(0);
   });
 
   test("is told why a service does not answer", () => {
