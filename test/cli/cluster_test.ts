@@ -37,7 +37,9 @@ interface JobEnv {
 const envOf = (job: FakeJob) => job.runtime_env.env_vars as JobEnv;
 
 /** What the trainer on the cluster does. */
-let trainer: (job: FakeJob, ask: (solution: string) => Promise<unknown>) => Promise<void>;
+let trainer: (job: FakeJob, ask: Ask) => Promise<void>;
+/** Asks for the reward of a solution of the first task. */
+type Ask = (solution: string, split?: string) => Promise<unknown>;
 const submitted: FakeJob[] = [];
 
 beforeEach(() => {
@@ -45,7 +47,9 @@ beforeEach(() => {
   cluster.onSubmit = (job) => {
     submitted.push(job);
     job.status = "RUNNING";
-    void (job.entrypoint.includes("grpu_probe") ? answerProbe(job) : trainer(job, (solution) => judged(job, solution)));
+    void (job.entrypoint.includes("grpu_probe")
+      ? answerProbe(job)
+      : trainer(job, (solution, split) => judged(job, solution, split)));
   };
 });
 
@@ -58,14 +62,14 @@ async function answerProbe(job: FakeJob): Promise<void> {
 }
 
 let calls = 0;
-/** The score that the run's service gives to a solution of the first training task. */
-async function judged(job: FakeJob, solution: string): Promise<number | { error: string }> {
+/** The score that the run's service gives to a solution of the first task. */
+async function judged(job: FakeJob, solution: string, split = "train"): Promise<number | { error: string }> {
   const { GRPU_URL: url, GRPU_TOKEN: token } = envOf(job);
   const item = {
     data_source: "arithmetic",
     solution,
     ground_truth: "",
-    extra_info: { split: "train", index: 0, grpu_task: 0 },
+    extra_info: { split, index: 0, grpu_task: 0 },
   };
   const reply = await fetch(`${url}/rewards`, {
     method: "POST",
@@ -80,8 +84,9 @@ const train = (args: readonly string[] = [], signal?: AbortSignal) =>
   grpu(["train", FILE, `ray.address=${cluster.address}`, ...args], signal ? { signal } : {});
 
 /** Judges a right and a wrong solution in each of two steps, and prints as verl does. */
-async function twoSteps(job: FakeJob, ask: (solution: string) => Promise<unknown>): Promise<void> {
+async function twoSteps(job: FakeJob, ask: Ask): Promise<void> {
   expect(cluster.packages.size).toBeGreaterThan(0);
+  await ask("42", "val");
   job.log +=
     "Total training steps: 2\n(TaskRunner pid=7) step:0 - val-core/arithmetic/reward/mean@1:np.float64(0.25)\n";
   for (const step of [1, 2]) {
@@ -126,6 +131,8 @@ test("a run judges here, trains there, and leaves metrics, a report and a record
   expect(JSON.parse(out)).toMatchObject({ outcome: "succeeded", complete: true, step: 2, total_steps: 2, dir: run });
   expect(JSON.parse(readFileSync(join(run, "run.json"), "utf8"))).toMatchObject({ total_steps: 2, complete: true });
   expect(readFileSync(join(run, "report.html"), "utf8")).toContain("critic/rewards/mean");
+  const [sample] = readFileSync(join(run, "samples.jsonl"), "utf8").split("\n");
+  expect(JSON.parse(sample!)).toMatchObject({ step: 0, response: "42", is_correct: false });
   expect(readFileSync(join(run, "job.log"), "utf8")).toContain("(TaskRunner pid=7) step:1 - critic/rewards/mean");
   const record = JSON.parse(readFileSync(join(run, "job.json"), "utf8"));
   expect(statSync(join(run, "job.json")).mode & 0o777).toBe(0o600);

@@ -13,6 +13,8 @@ export interface FollowerOptions {
   readonly file: string;
   /** Takes what is worth a line for people. */
   readonly tell: (text: string) => void;
+  /** The validation attempts since the last call. */
+  readonly takeSamples: () => LogRecord["episodes"];
   /** Takes the number of steps that the run will have made, once the trainer says so. */
   readonly onTotal: (steps: number) => void;
 }
@@ -104,6 +106,7 @@ export class JobFollower {
       step: this.step,
       totalSteps: this.totalSteps,
       metrics: Object.fromEntries(metrics),
+      ...(phase === "val" && { episodes: this.options.takeSamples() }),
     };
     this.logging = this.logging
       .then(async () => {

@@ -10,7 +10,7 @@ import { verlVersion } from "../../backend/verl/versions.ts";
 import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import { openService, type Service } from "../../service/service.ts";
+import { openService, type Service, type ServiceOptions } from "../../service/service.ts";
 import type { Input, Io } from "../command.ts";
 import { packagedText } from "../files.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
@@ -21,6 +21,7 @@ import { ClusterFolder } from "./cluster_folder.ts";
 import { announce, endOfRun } from "./cluster_text.ts";
 import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
 import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
+import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
 import { watchJob } from "./watch_job.ts";
 
@@ -88,14 +89,15 @@ async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
   try {
     const token = attached?.service.token ?? newToken();
     const id = attached?.submission_id ?? submissionId(setting(session.config, "rllm.trainer.experiment_name"));
-    service = await openRunService(run, { token, id });
+    const samples = new SampledEpisodes();
+    service = await openRunService(run, { token, id, samples });
     const record = attached ?? (await submit({ ...run, folder, jobs, service, token, id }));
     announce({ ...run, record, gateway, service: service.url, dir: folder.dir });
     const loggers = openLoggers({ config: run.composition.config, dir: folder.dir, io });
     // The log of the job is read from its start.
     if (attached) for (const logger of loggers) await logger.rewind?.(0);
     await folder.describe(factsOf(run, record));
-    const end = await watchJob({ jobs, service, record, loggers, folder, settings, io });
+    const end = await watchJob({ jobs, service, record, loggers, samples, folder, settings, io });
     await folder.end({ complete: end.kind === "succeeded" });
     return endOfRun(end, { ...run, record, dir: folder.dir });
   } finally {
@@ -113,13 +115,14 @@ function newToken(): string {
 /** On the address and port of a job that is attached to: its workers look there. */
 async function openRunService(
   { session, settings, attached, io }: Run,
-  { token, id }: { readonly token: string; readonly id: string },
+  { token, id, samples }: { readonly token: string; readonly id: string; readonly samples: SampledEpisodes },
 ): Promise<Service> {
   const { host, port } = attached?.service ?? settings.service;
   const tokenizer = getAt(session.config, "model.tokenizer");
   const served = await servedRun(session, { tokenizer: typeof tokenizer === "string" ? tokenizer : undefined });
   const warn = (message: string) => io.err(`warning: ${message}\n`);
-  return openService({ ...served, token, run: id, host, port, warn });
+  const onEpisode: ServiceOptions["onEpisode"] = (episode, at) => samples.add(episode, at);
+  return openService({ ...served, token, run: id, host, port, warn, onEpisode });
 }
 
 interface Submission extends Run {

@@ -12,6 +12,7 @@ import { type Counts, FailureWatch } from "./failure_watch.ts";
 import { JobFollower } from "./job_follower.ts";
 import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
 import { leaveOrStop } from "./leave_or_stop.ts";
+import type { SampledEpisodes } from "./sampled_episodes.ts";
 import type { ClusterSettings } from "./settings.ts";
 
 export interface WatchOptions {
@@ -19,6 +20,7 @@ export interface WatchOptions {
   readonly service: Service;
   readonly record: JobRecord;
   readonly loggers: readonly Logger[];
+  readonly samples: SampledEpisodes;
   readonly folder: ClusterFolder;
   readonly settings: ClusterSettings;
   readonly io: Io;
@@ -49,6 +51,7 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
     loggers: options.loggers,
     file: join(folder.dir, JOB_LOG_FILE),
     tell,
+    takeSamples: () => options.samples.take(),
     onTotal,
   });
   let reason: Reason | undefined;
