@@ -74,9 +74,13 @@ function isBatch({ groups, metrics }: StepReport): boolean {
   return groups.length > 0 || "time/update" in metrics;
 }
 
-/** True for updates without an optimiser step: every token is masked. */
+/**
+ * True for updates without an optimiser step: every token is masked. A backend of the user's own may not count its steps, but
+ * an update that takes one measures something.
+ */
 function isIdle({ metrics }: StepReport, { backend, versionBefore }: Partial<Weights> = {}): boolean {
-  return "time/update" in metrics && versionBefore !== undefined && backend?.weightVersion === versionBefore;
+  const isUncounted = versionBefore !== undefined && backend?.weightVersion === versionBefore;
+  return "time/update" in metrics && isUncounted && !Object.keys(metrics).some((name) => name.startsWith("actor/"));
 }
 
 /** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */

@@ -39,7 +39,8 @@ function codeOf(isWanted: (file: string) => boolean): string {
 
 /** Paths in quotes, except those that are only named to be refused (`{ path: "...", off: ... }`). */
 function readPaths(): Set<string> {
-  const code = codeOf((file) => !file.startsWith("config/") && !file.startsWith("cli/commands/config"));
+  // What refuses a setting on verl names it too.
+  const code = codeOf((file) => !/^(config\/|cli\/commands\/config|backend\/verl\/)/.test(file));
   const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]!);
   const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]!);
   const inYaml = Object.values(packagedFiles()).flatMap((text) =>

@@ -216,7 +216,7 @@ function counted(method: string, args: readonly Value[]): readonly Value[] {
   const [least, most] = Object.hasOwn(COUNTS, method) ? COUNTS[method]! : [0, 0];
   if (args.length >= least && args.length <= most) return args;
   throw new Error(
-    `${method}() takes ${least === most ? least : `${least} to ${most}`} arguments here (${args.length})`,
+    `${method}() takes ${least === most ? least : `${least} to ${most}`} argument${most === 1 ? "" : "s"} here (${args.length})`,
   );
 }
 
