@@ -23,6 +23,8 @@ export default defineConfig({
     // A test takes seconds, and a busy machine makes it ten times that; whole training runs are among the slow ones.
     testTimeout: isSlow ? 300_000 : 60_000,
     hookTimeout: 120_000,
+    // On machines that others share, a test's second try tells a defect from a delay; the reporter marks it (retry x1).
+    retry: process.env.CI ? 1 : 0,
     // Of this process alone: what tests start (the command line, servers) does not count.
     coverage: { provider: "v8", include: ["src/**/*.ts"], reporter: ["text-summary"] },
     // A GPU device per file; two files at once fill two cores without starving the driver's threads.
