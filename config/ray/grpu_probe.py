@@ -6,6 +6,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
+from importlib import metadata
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -34,8 +35,20 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+def version_of(package):
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @ray.remote(num_cpus=0, max_retries=0)
 def ask(url, token):
+    versions = {package: version_of(package) for package in os.environ.get("GRPU_PACKAGES", "").split()}
+    return {**health(url, token), "versions": versions}
+
+
+def health(url, token):
     request = urllib.request.Request(url + "/health", headers={"Authorization": f"Bearer {token}"})
     # Without the proxies of the environment, as the workers ask later.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect())

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { versionOnCluster } from "../../src/cli/cluster/verl_on_cluster.ts";
 import { FakeDashboard, type FakeJob } from "../backend/ray/fake_dashboard.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -56,10 +57,13 @@ beforeEach(() => {
 async function answerProbe(job: FakeJob): Promise<void> {
   const { GRPU_SERVICE_URL: url, GRPU_SERVICE_TOKEN: token } = envOf(job);
   const reply = await fetch(`${url}/health`, { headers: { authorization: `Bearer ${token}` } });
-  const answer = { node: "10.0.0.1", status: reply.status, body: await reply.text() };
+  const answer = { node: "10.0.0.1", status: reply.status, body: await reply.text(), versions: { verl: installed } };
   job.log = `GRPU_PROBE ${JSON.stringify([answer])}\n`;
   job.status = "SUCCEEDED";
 }
+
+/** The version of verl on the cluster's nodes. */
+let installed: string | null = "0.8.0";
 
 let calls = 0;
 /** The score that the run's service gives to a solution of the first task. */
@@ -209,6 +213,31 @@ test("a cluster that cannot reach the service starts nothing, and an earlier run
   expect(submitted).toHaveLength(1);
   expect(readFileSync(join(dir, "run", "metrics.jsonl"), "utf8")).toBe(before);
 }, 60_000);
+
+test("a cluster with another version of verl gets nothing but the question", async () => {
+  installed = "0.9.1";
+  const { code, err } = await train([`training.default_local_dir=${dir}/version`]);
+  installed = "0.8.0";
+  expect(err).toContain("it has verl 0.9.1, and the settings are those of 0.8.0. Choose its tree with verl=0.9.1.");
+  expect(code).toBe(3);
+  expect(submitted).toHaveLength(1);
+});
+
+test.each([
+  [["0.9.1", "0.9.1"], "0.9.1", "0.9.1", []],
+  [["0.9.0"], "0.9.1", "0.9.0", []],
+  [[null], "0.8.0", "0.8.0", ["no node of the cluster has verl installed"]],
+  [["0.11.0"], "0.9.1", "0.9.1", ["verl 0.11.0, which is not known here"]],
+  [["0.9.1", null], "0.9.1", "0.9.1", ["different versions of verl (0.9.1, none)"]],
+  [[undefined], "0.9.1", "0.9.1", []],
+] as const)("nodes with verl %j, settings of %s: made for %s", (versions, tree, name, warned) => {
+  const warnings: string[] = [];
+  const answers = versions.map(
+    (verl) => ({ node: "n", kind: "ok", ...(verl !== undefined && { versions: { verl } }) }) as const,
+  );
+  expect(versionOnCluster(answers, { tree, warn: (message) => warnings.push(message) }).name).toBe(name);
+  expect(warnings).toEqual(warned.map((text) => expect.stringContaining(text)));
+});
 
 test("a dry run prints the job and writes its folder; secrets are masked, nothing is submitted", async () => {
   const folder = join(dir, "job");

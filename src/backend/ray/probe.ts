@@ -12,6 +12,10 @@ export interface ProbeOptions {
   readonly run: string;
   /** Text of `config/ray/grpu_probe.py`. */
   readonly script: string;
+  /** Python packages whose versions the nodes are to tell. */
+  readonly packages?: readonly string[] | undefined;
+  /** The interpreter of the job's workers. */
+  readonly py_executable?: string | undefined;
   readonly signal?: AbortSignal | undefined;
   /** How long the whole may take, ms. Default 3 minutes: a busy cluster starts a job slowly. */
   readonly timeoutMs?: number | undefined;
@@ -27,6 +31,8 @@ export interface NodeAnswer {
   readonly status?: number | undefined;
   /** In the words of the node. */
   readonly error?: string | undefined;
+  /** Of the packages that were asked for, by name; null for one that is not installed there. */
+  readonly versions?: Readonly<Record<string, string | null>> | undefined;
 }
 
 const TIMEOUT_MS = 3 * 60_000;
@@ -39,8 +45,10 @@ export async function probe(jobs: RayJobs, options: ProbeOptions): Promise<NodeA
   const { url, token, run, script, signal, timeoutMs = TIMEOUT_MS } = options;
   const submission_id = `grpu-probe-${crypto.randomUUID()}`;
   const files = new Map([["grpu_probe.py", new TextEncoder().encode(script)]]);
-  const env = { GRPU_SERVICE_URL: url, GRPU_SERVICE_TOKEN: token };
-  await jobs.submit({ submission_id, entrypoint: "python grpu_probe.py", files, env, metadata: { run } }, signal);
+  const packages = options.packages?.join(" ") ?? "";
+  const env = { GRPU_SERVICE_URL: url, GRPU_SERVICE_TOKEN: token, ...(packages && { GRPU_PACKAGES: packages }) };
+  const spec = { submission_id, entrypoint: "python grpu_probe.py", files, env, metadata: { run } };
+  await jobs.submit({ ...spec, py_executable: options.py_executable }, signal);
   let isDone = false;
   try {
     const found = await watch(jobs, submission_id, { signal, timeoutMs });
@@ -58,6 +66,7 @@ interface Printed {
   readonly body?: string;
   readonly kind?: NodeAnswer["kind"];
   readonly error?: string;
+  readonly versions?: NodeAnswer["versions"];
 }
 
 /** Follows the job until it prints its line. */
@@ -114,10 +123,11 @@ async function end(jobs: RayJobs, { id, isKept }: { id: string; isKept: boolean 
   }
 }
 
-function nodeAnswer({ node, status, body, kind, error }: Printed, run: string): NodeAnswer {
-  if (status === undefined) return { node, kind: kind ?? "other", error };
-  if (status !== 200) return { node, kind: "status", status };
-  return { node, kind: isOurs(body ?? "", run) ? "ok" : "other_service", status };
+function nodeAnswer({ node, status, body, kind, error, versions }: Printed, run: string): NodeAnswer {
+  const told = versions && { versions };
+  if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
+  if (status !== 200) return { node, kind: "status", status, ...told };
+  return { node, kind: isOurs(body ?? "", run) ? "ok" : "other_service", status, ...told };
 }
 
 function isOurs(body: string, run: string): boolean {
@@ -129,10 +139,15 @@ function isOurs(body: string, run: string): boolean {
   }
 }
 
-/** @throws {RemoteError} unless every node reaches the service; the message says what to change. */
-export async function checkReachable(jobs: RayJobs, options: ProbeOptions): Promise<void> {
-  const message = unreachableMessage(await probe(jobs, options), options.url);
+/**
+ * @returns an answer per node
+ * @throws {RemoteError} unless every node reaches the service; the message says what to change.
+ */
+export async function checkReachable(jobs: RayJobs, options: ProbeOptions): Promise<readonly NodeAnswer[]> {
+  const answers = await probe(jobs, options);
+  const message = unreachableMessage(answers, options.url);
   if (message !== undefined) throw new RemoteError(message, { retryable: false });
+  return answers;
 }
 
 /** Undefined if every node reaches the service. */

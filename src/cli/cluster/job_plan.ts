@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import type { JobSpec } from "../../backend/ray/contract.ts";
 import { dryRunFiles } from "../../backend/verl/dry_run.ts";
 import { type JobPlan, verlJob } from "../../backend/verl/job.ts";
-import { verlVersion } from "../../backend/verl/versions.ts";
+import { type VerlVersion, verlVersion } from "../../backend/verl/versions.ts";
 import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { fileError } from "../../errors.ts";
@@ -20,6 +20,8 @@ export interface PlanRequest {
   /** The job's submission id. */
   readonly id: string;
   readonly service: { readonly url: string; readonly token: string };
+  /** Default: the version of the tree that the configuration stands on. */
+  readonly version?: VerlVersion | undefined;
   readonly io: Io;
 }
 
@@ -28,12 +30,12 @@ export interface ClusterJob extends JobPlan {
 }
 
 /** @throws {ConfigError} with every problem that makes the run impossible; warnings are printed */
-export function planJob({ composition, session, settings, id, service, io }: PlanRequest): ClusterJob {
+export function planJob({ composition, session, settings, id, service, version, io }: PlanRequest): ClusterJob {
   const { config, composed } = composition;
   const name = setting(config, "rllm.trainer.experiment_name");
   const plan = verlJob({
     composed,
-    version: verlVersion(composed.verlTree),
+    version: version ?? verlVersion(composed.verlTree),
     submission_id: id,
     train: session.tasks.train,
     val: session.tasks.val,

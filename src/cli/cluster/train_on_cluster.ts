@@ -6,7 +6,6 @@ import { join } from "node:path";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { checkReachable } from "../../backend/ray/probe.ts";
 import { dryRunText } from "../../backend/verl/dry_run.ts";
-import { verlVersion } from "../../backend/verl/versions.ts";
 import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
@@ -23,6 +22,7 @@ import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
 import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
 import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
+import { versionOnCluster } from "./verl_on_cluster.ts";
 import { watchJob } from "./watch_job.ts";
 
 /** @throws {ConfigError} for what verl or the cluster would refuse; RemoteError for a cluster that cannot be reached */
@@ -136,16 +136,26 @@ interface Submission extends Run {
 async function submit({ folder, jobs, service, token, id, ...run }: Submission): Promise<JobRecord> {
   const { composition, settings, io } = run;
   const url = settings.service.url ?? service.url;
-  const plan = planJob({ ...run, id, service: { url, token } });
+  const request = { ...run, id, service: { url, token } };
+  // Before the cluster is asked, what is wrong with the run itself.
+  const draft = planJob(request);
   const script = packagedText("ray/grpu_probe.py") ?? "";
-  await checkReachable(jobs, { url, token, run: plan.job.submission_id, script, signal: io.signal });
+  const { pip, pyExecutable: py_executable } = settings;
+  const packages = pip.length > 0 ? [] : ["verl"];
+  const asked = { url, token, run: id, script, packages, py_executable, signal: io.signal };
+  const answers = await checkReachable(jobs, asked);
+  const version = versionOnCluster(answers, {
+    tree: composition.composed.verlTree,
+    warn: (message) => io.err(`warning: ${message}\n`),
+  });
+  const plan = version.name === draft.job.metadata.verl ? draft : planJob({ ...request, version });
   await folder.begin(composition);
   const { host } = settings.service;
   const record: JobRecord = {
     submission_id: plan.job.submission_id,
     address: jobs.address,
     system: "verl",
-    version: verlVersion(composition.composed.verlTree).name,
+    version: version.name,
     service: { host, port: Number(new URL(service.url).port), url, token },
     checkpoints: String(getAt(composition.config, "trainer.default_local_dir")),
     submitted: new Date().toISOString(),

@@ -1,6 +1,6 @@
 /** Follows a job to its end, or to where this process stops following it. */
 import { join } from "node:path";
-import type { JobDetails } from "../../backend/ray/contract.ts";
+import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
 import { failureOf } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { explainError } from "../../backend/verl/log.ts";
@@ -37,68 +37,114 @@ export interface JobEnd {
   readonly cause?: string | undefined;
 }
 
-const BETWEEN_LOOKS_MS = 2000;
-
-/** Why this process stopped following. */
-type Reason = "signal" | "failures" | "folder";
-
+/** Follows the job of a run to its end; a signal, a lost folder and too many failures end that earlier. */
 export async function watchJob(options: WatchOptions): Promise<JobEnd> {
-  const { jobs, service, record, folder, settings, io } = options;
-  const following = new AbortController();
-  const tell = (text: string) => io.err(`${text}\n`);
-  const onTotal = (total_steps: number) => void folder.describe({ total_steps }).catch(() => {});
-  const follower = new JobFollower({
-    loggers: options.loggers,
-    file: join(folder.dir, JOB_LOG_FILE),
-    tell,
-    takeSamples: () => options.samples.take(),
-    onTotal,
-  });
-  let reason: Reason | undefined;
-  const quit = (why: Reason) => {
-    reason ??= why;
-    following.abort(new Error("No longer followed"));
-  };
-  const watch = new FailureWatch(settings.maxFailedShare);
-  let tooMany: Counts | undefined;
-  const timer = setInterval(() => {
-    tooMany ??= watch.see(countsOf(service));
-    if (tooMany) quit("failures");
-  }, BETWEEN_LOOKS_MS);
-  const onSignal = () => quit("signal");
-  const onLost = () => quit("folder");
-  io.signal.addEventListener("abort", onSignal, { once: true });
-  folder.signal.addEventListener("abort", onLost, { once: true });
-  if (io.signal.aborted) onSignal();
+  const { jobs, record, folder, io } = options;
+  const follower = openFollower(options);
+  const watch = new Watch(options);
+  watch.start();
   let details: JobDetails | undefined;
   try {
-    details = await jobs.follow(record.submission_id, (line) => follower.line(line), following.signal);
+    details = await jobs.follow(record.submission_id, (line) => watch.line(follower, line), watch.signal);
   } catch (error) {
-    if (reason === undefined) {
+    if (watch.reason === undefined) {
       await follower.finish().catch(() => {});
       throw error;
     }
   } finally {
-    clearInterval(timer);
-    io.signal.removeEventListener("abort", onSignal);
-    folder.signal.removeEventListener("abort", onLost);
+    watch.end();
   }
-  const { step, totalSteps, lastSaved } = follower;
-  const so = { step, totalSteps, lastSaved };
-  if (reason === "folder") {
+  if (watch.reason === "folder") {
     await jobs.stop(record.submission_id);
     throw folder.signal.reason;
   }
   await follower.finish();
+  const { step, totalSteps, lastSaved } = follower;
+  const so = { step, totalSteps, lastSaved };
   if (details) return ended(details, follower, so);
-  if (reason === "failures") {
-    await jobs.stop(record.submission_id);
-    return { kind: "failed", ...so, cause: failureText(service, tooMany!) };
-  }
-  if ((await leaveOrStop(io)) === "leave") return { kind: "left", ...so };
-  tell(`stopping the job ${record.submission_id}`);
+  if (watch.tooMany === undefined && (await leaveOrStop(io)) === "leave") return { kind: "left", ...so };
+  io.err(`stopping the job ${record.submission_id}\n`);
   await jobs.stop(record.submission_id);
-  return { kind: "stopped", ...so };
+  if (watch.tooMany === undefined) return { kind: "stopped", ...so };
+  return { kind: "failed", ...so, cause: failureText(options.service, watch.tooMany) };
+}
+
+function openFollower({ loggers, samples, folder, io }: WatchOptions): JobFollower {
+  return new JobFollower({
+    loggers,
+    file: join(folder.dir, JOB_LOG_FILE),
+    tell: (text) => io.err(`${text}\n`),
+    takeSamples: () => samples.take(),
+    onTotal: (total_steps) => void folder.describe({ total_steps }).catch(() => {}),
+  });
+}
+
+const BETWEEN_LOOKS_MS = 2000;
+/** A job without a line for this long is asked what it waits for. */
+const QUIET_MS = 30_000;
+
+/** Looks whether following the job is to end before the job does. */
+class Watch {
+  /** Why it ended. */
+  reason: "signal" | "failures" | "folder" | undefined;
+  /** The failures that were too many. */
+  tooMany: Counts | undefined;
+  private readonly options: WatchOptions;
+  private readonly following = new AbortController();
+  private readonly failures: FailureWatch;
+  private readonly onSignal = () => this.quit("signal");
+  private readonly onLost = () => this.quit("folder");
+  private timers: ReturnType<typeof setTimeout>[] = [];
+  private hasLine = false;
+
+  constructor(options: WatchOptions) {
+    this.options = options;
+    this.failures = new FailureWatch(options.settings.maxFailedShare);
+  }
+
+  get signal(): AbortSignal {
+    return this.following.signal;
+  }
+
+  start(): void {
+    const { io, folder } = this.options;
+    this.timers = [
+      setInterval(() => this.look(), BETWEEN_LOOKS_MS),
+      setTimeout(() => void this.askWhy().catch(() => {}), QUIET_MS),
+    ];
+    io.signal.addEventListener("abort", this.onSignal, { once: true });
+    folder.signal.addEventListener("abort", this.onLost, { once: true });
+    if (io.signal.aborted) this.onSignal();
+  }
+
+  end(): void {
+    const { io, folder } = this.options;
+    for (const timer of this.timers) clearTimeout(timer);
+    io.signal.removeEventListener("abort", this.onSignal);
+    folder.signal.removeEventListener("abort", this.onLost);
+  }
+
+  line(follower: JobFollower, line: LogLine): void {
+    this.hasLine = true;
+    follower.line(line);
+  }
+
+  private look(): void {
+    this.tooMany ??= this.failures.see(countsOf(this.options.service));
+    if (this.tooMany) this.quit("failures");
+  }
+
+  private async askWhy(): Promise<void> {
+    const { jobs, record, io } = this.options;
+    if (this.hasLine) return;
+    const { status, message } = await jobs.details(record.submission_id, this.signal);
+    if (status === "PENDING") io.err(`the job has not started yet: ${message || "the cluster does not say why"}\n`);
+  }
+
+  private quit(why: NonNullable<Watch["reason"]>): void {
+    this.reason ??= why;
+    this.following.abort(new Error("No longer followed"));
+  }
 }
 
 function ended(details: JobDetails, follower: JobFollower, so: Omit<JobEnd, "kind">): JobEnd {
