@@ -46,6 +46,7 @@ export function trainingCharts(): Chart[] {
     at("Reward", MEAN_REWARD, { metric: "reward/<role>/mean", range }),
     ...(roles.length > 1 ? roles.map((name) => at(`Reward of ${name.split("/")[1]}`, name)) : []),
     ...accuracyCharts(),
+    ...verlValidations(),
     at("KL to the policy before each update", "actor/ppo_kl"),
     at("Entropy", "actor/entropy", { unit: "nats" }),
     at("Clip fraction", "actor/pg_clipfrac"),
@@ -73,6 +74,11 @@ function accuracyCharts(): Chart[] {
       isMarked: true,
     });
   });
+}
+
+/** Of verl's trainer on a cluster, a chart for each of its main validation metrics. */
+function verlValidations(): Chart[] {
+  return metricNames("val", /^val-core\//).map((name) => at("Validation", name, { phase: "val", isMarked: true }));
 }
 
 /** The metrics that asynchronous training adds, under their published names. */

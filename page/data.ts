@@ -49,6 +49,9 @@ export const mean = (it: CurveData | undefined) => (it && it.count > 0 ? it.sum 
 export const steps = (run: RunData) =>
   curve(run, "train", "training/global_step")?.last ?? curve(run, "train", "time/step")?.count ?? 0;
 
-/** Time that the run measured: warm-up, training and validation. */
+/** Time that the run measured: warm-up, training and validation; of a trainer on a cluster, its steps. */
 export const seconds = (run: RunData) =>
-  sum(run, "warmup", "time/step") + sum(run, "train", "time/step") + sum(run, "val", "time/testing");
+  sum(run, "warmup", "time/step") +
+  sum(run, "train", "time/step") +
+  sum(run, "val", "time/testing") +
+  sum(run, "train", "timing_s/step");

@@ -109,7 +109,7 @@ test("what .ci/run installs has a version, and what it runs exists", () => {
       .replace(/.*(pip (install|download)|npx --yes)/, "")
       .split(/ 2>|[;)]/)[0]!
       .split(/\s+/);
-    const named = packages.filter((word) => /^"?[a-z][\w-]*([=@]|$)/.test(word) && !/^\.?cache/.test(word));
+    const named = packages.filter((word) => /^"?[a-z][\w-]*(\[\w+\])?([=@]|$)/.test(word) && !/^\.?cache/.test(word));
     expect(named, line).not.toEqual([]);
     for (const name of named) expect(name, line).toMatch(/==[\d$]|@\d/);
   }

@@ -223,7 +223,7 @@ test.each([
   ["rllm.trainer.logger=[console,wandb]", /WANDB_API_KEY is not set\. Set it, or WANDB_MODE=offline/],
   ["rllm.trainer.logger=[console,mlflow]", /mlflow: there is no such logger/],
   ["rllm/backend=tinker", /tinker/],
-  ["rllm/backend=verl", /Cannot train on verl: this version trains on local and tinker/],
+  ["rllm/backend=verl", /model\.init\.layers: the verl backend has no such setting/],
   ["examples/arithmetic", /no such file \(examples\/arithmetic\)/],
   ["data.train_files=nowhere.parquet", /no such file \(nowhere\.parquet\)/],
   ["data.train_files=nowhere.jsonl", /no such file \(nowhere\.jsonl\)/],
