@@ -4,7 +4,7 @@ import { LOCAL_FIELDS } from "../config/fields/local.ts";
 import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
-import { VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
+import { asVerl, VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
@@ -20,7 +20,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
   const build = new Build(source, options);
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
   putPasses(build);
-  for (const { native, verl } of VERL_OF_BACKENDS) move(build, native, verl);
+  for (const { native, verl } of VERL_OF_BACKENDS) move(build, native, verl, (value) => asVerl(native, value) ?? value);
   move(build, VERL_SCHEDULE_RLLM, VERL_SCHEDULES[0]!);
   putTraining(build);
   const beta = build.peek(KL_BETA);
@@ -92,11 +92,11 @@ function put(build: Build, path: string, value: Value): void {
 }
 
 /** Copies a setting under its other name. A portable value wins over a native one. */
-function move(build: Build, from: string, to: string): void {
+function move(build: Build, from: string, to: string, written = (value: Value) => value): void {
   if (!build.has(from) || build.used.has(from)) return;
   const value = build.take(from) as Value;
   if (build.values.has(to)) return;
-  build.put(to, value, { kind: "renamed", from: [from] });
+  build.put(to, written(value), { kind: "renamed", from: [from] });
   if (build.has(to)) build.take(to);
 }
 

@@ -118,7 +118,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   [`${ACTOR}.optim.lr_scheduler_type`]: { describe: "learning-rate schedule" },
   [`${ACTOR}.optim.weight_decay`]: { describe: "decoupled weight decay" },
   [`${ACTOR}.optim.betas`]: { describe: "decay of the two moments" },
-  [`${ACTOR}.optim.clip_grad`]: { describe: "largest gradient norm, for engines that read it here" },
+  [`${ACTOR}.optim.clip_grad`]: { describe: "largest gradient norm", min: 0 },
   [`${ACTOR}.optim.min_lr_ratio`]: { describe: "smallest learning rate, as a share of lr" },
   [`${ACTOR}.ppo_mini_batch_size`]: {
     describe: "prompts per optimiser step (times rollout.n rows)",
@@ -161,7 +161,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   [`${ACTOR}.kl_loss_coef`]: { describe: "its weight", min: 0 },
   [`${ACTOR}.kl_loss_type`]: { describe: "its estimator", choices: KL },
   [`${ACTOR}.ppo_epochs`]: { describe: "passes over each batch", type: "int", min: 1 },
-  [`${ACTOR}.grad_clip`]: { describe: "largest gradient norm of the actor", min: 0 },
+  [`${ACTOR}.grad_clip`]: { describe: "not read since verl 0.8.0: its engines read optim.clip_grad", min: 0 },
   [`${ACTOR}.ulysses_sequence_parallel_size`]: {
     describe: "GPUs that share one sequence",
     type: "int",
@@ -227,7 +227,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "critic.cliprange_value": { describe: "clip range of the value loss", min: 0 },
   "critic.model.path": { describe: "model of the critic" },
   "critic.ppo_micro_batch_size_per_gpu": { describe: "critic: rows per pass on one GPU" },
-  "critic.grad_clip": { describe: "largest gradient norm of the critic", min: 0 },
+  "critic.grad_clip": { describe: "not read since verl 0.8.0: its engines read optim.clip_grad", min: 0 },
   "algorithm.adv_estimator": { describe: "advantage estimator", choices: ESTIMATORS, open: true },
   "algorithm.gamma": { describe: "discount", min: 0, max: 1 },
   "algorithm.lam": { describe: "trade-off of bias and variance in gae", min: 0, max: 1 },

@@ -18,7 +18,7 @@ export const VERL_OF_BACKENDS: readonly VerlName[] = [
   { native: "model.lora_alpha", verl: `${MODEL}.lora_alpha` },
   { native: "training.learning_rate", verl: `${ACTOR}.optim.lr` },
   { native: "training.weight_decay", verl: `${ACTOR}.optim.weight_decay` },
-  { native: "training.grad_clip_norm", verl: `${ACTOR}.grad_clip` },
+  { native: "training.grad_clip_norm", verl: `${ACTOR}.optim.clip_grad` },
   { native: "training.group_size", verl: `${ROLLOUT}.n` },
   { native: "validation.group_size", verl: `${ROLLOUT}.val_kwargs.n` },
   { native: "training.lr_schedule", verl: `${ACTOR}.optim.lr_scheduler_type` },
@@ -39,9 +39,13 @@ export const NAMES_OF_LOCAL: Fields = Object.fromEntries(
   }),
 );
 
-/** What verl takes for a value of the local backend; undefined where the value leaves the choice to the backend. */
+/**
+ * What verl takes for a value of the local backend; undefined where the value leaves the choice to the backend.
+ * A largest norm of 0 is no clipping here, and would be gradients of 0 in verl's FSDP engine.
+ */
 export function asVerl(native: string, value: Value): Value | undefined {
   if (value === null || (native === "training.gradient_checkpointing" && value === "auto")) return undefined;
   if (native === "training.gradient_checkpointing") return value === "true" || value === true;
+  if (native === "training.grad_clip_norm" && value === 0) return Number.POSITIVE_INFINITY;
   return value;
 }

@@ -25,8 +25,10 @@ export interface Draft {
   isExplicit(path: string): boolean;
   /** Explicit, and not mirrored from another path. */
   isTyped(path: string): boolean;
-  /** Copies a value and records its origin. */
+  /** Copies a value and records its origin; a value that is there already keeps its own. */
   mirror(value: Value, from: string, to: string): void;
+  /** The same, but the origin moves in any case: a default that is typed elsewhere is no default any more. */
+  move(value: Value, from: string, to: string): void;
   warn(message: string, about: string): void;
 }
 
@@ -34,6 +36,13 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
   const warnings: Problem[] = [];
   const { at } = interpolator(tree, env);
   const level = (path: string) => levelAt(tree, origins, path);
+  const move = (value: Value, from: string, to: string) => {
+    const source = originOf(origins, from);
+    forgetOrigins(origins, to, getAt(tree, to));
+    setAt(tree, to, value);
+    const text = source?.from === undefined ? `${from} (${source?.text ?? "default"})` : source.text;
+    origins.set(to, { ...source, level: source?.level ?? LEVEL.base, text, from });
+  };
   return {
     tree,
     origins,
@@ -48,13 +57,9 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
         return undefined;
       }
     },
+    move,
     mirror(value, from, to) {
-      const source = originOf(origins, from);
-      if (from !== to && equalValues(getAt(tree, to), value)) return;
-      forgetOrigins(origins, to, getAt(tree, to));
-      setAt(tree, to, value);
-      const text = source?.from === undefined ? `${from} (${source?.text ?? "default"})` : source.text;
-      origins.set(to, { ...source, level: source?.level ?? LEVEL.base, text, from });
+      if (from === to || !equalValues(getAt(tree, to), value)) move(value, from, to);
     },
     warn(message, about) {
       const origin = originOf(origins, about);
@@ -108,17 +113,19 @@ export function warnNative(draft: Draft, row: SharedKey, options: SyncOptions): 
   const { nativeIsDeprecated = false, asNative = (value) => value } = options;
   const [ours, theirs] = [draft.read(rllm), draft.read(native)];
   const isSame = equalValues(asNative(ours), theirs);
+  // A name of the local backend's that was typed has reached verl's by now.
+  const named = originOf(draft.origins, native)?.from ?? native;
   const isFromFile = (path: string) => draft.level(path) === LEVEL.file;
   // A file with both names, like the output of `config show`, needs no warning.
   if (isFromFile(native) && isFromFile(rllm) && (ours === null || isSame)) return;
   if (draft.isExplicit(rllm) && !isSame) {
     const [winner, value, other] =
-      draft.level(rllm) >= draft.level(native) ? [rllm, ours, theirs] : [native, theirs, ours];
+      draft.level(rllm) >= draft.level(native) ? [rllm, ours, theirs] : [named, theirs, ours];
     draft.warn(
-      `${native} conflicts with ${rllm}; using ${winner}=${showSetting(winner, value)}, not ${showSetting(winner, other)}`,
-      native,
+      `${named} conflicts with ${rllm}; using ${winner}=${showSetting(winner, value)}, not ${showSetting(winner, other)}`,
+      named,
     );
-  } else if (nativeIsDeprecated) {
+  } else if (nativeIsDeprecated && named === native) {
     draft.warn(
       `Verl-native shared config ${native} is deprecated (set to ${showSetting(native, theirs)}); ` +
         `use ${rllm}=${showSetting(native, theirs)} instead`,

@@ -30,14 +30,15 @@ export function syncVerl(draft: Draft): void {
 
 /** What a file for the local backend sets under its own names. verl's name wins where both are set at one level. */
 function followLocalNames(draft: Draft): void {
-  for (const { native, verl } of VERL_OF_BACKENDS) {
+  for (const { native, verl: published } of VERL_OF_BACKENDS) {
+    const verl = VERL_SCHEDULES.includes(published) ? (scheduleOf(draft) ?? published) : published;
     const value = draft.isExplicit(native) ? draft.read(native) : undefined;
     const theirs = value === undefined ? undefined : asVerl(native, value);
     if (theirs === undefined || draft.read(verl) === undefined) continue;
     if (draft.isExplicit(verl) && draft.level(verl) >= draft.level(native)) {
       if (!equalValues(theirs, draft.read(verl)))
         draft.warn(`${native} conflicts with ${verl}; using ${verl}=${draft.read(verl)}, not ${theirs}`, native);
-    } else draft.mirror(theirs, native, verl);
+    } else draft.move(theirs, native, verl);
   }
 }
 
@@ -49,8 +50,13 @@ function splitBatch(draft: Draft): void {
   draft.mirror(Math.ceil(batch / count), native, own);
 }
 
+/** Where the engine's optimiser has its schedule. */
+function scheduleOf({ tree }: Draft): string | undefined {
+  return VERL_SCHEDULES.find((path) => getAt(tree, path) !== undefined);
+}
+
 function syncSchedule(draft: Draft): void {
-  const native = VERL_SCHEDULES.find((path) => getAt(draft.tree, path) !== undefined);
+  const native = scheduleOf(draft);
   if (native) syncRow(draft, { native, rllm: VERL_SCHEDULE_RLLM }, DEPRECATED);
 }
 
