@@ -25,6 +25,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/loop/crash_test.ts",
   "test/loop/device_loss_test.ts",
   "test/loop/load_test.ts",
+  "test/loop/sft/pytorch_test.ts",
   "test/model/batch_invariance_test.ts",
   "test/model/families_test.ts",
   "test/model/generate/cache_pool_test.ts",

@@ -4,58 +4,97 @@
  */
 import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { type TrainOnWhat, turnWeights } from "./turn_weights.ts";
 
 /** A conversation as tokens. */
 export interface MaskedConversation {
   readonly ids: readonly number[];
-  /** 1 = the assistant wrote the token; one per token. */
+  /** 1 = the assistant wrote the token, in a turn that is trained on; one per token. */
   readonly mask: readonly number[];
+  /** What each token counts in the loss. Absent: as the mask says. */
+  readonly weights?: readonly number[];
 }
 
 type Span = readonly [start: number, end: number];
 type Options = Pick<ChatOptions, "tools" | "variables">;
+/** A turn, and what its tokens count in the loss. */
+type Turn = { readonly span: Span; readonly weight: number };
+
+interface EncodeOptions extends Options {
+  readonly tokenizer: Tokenizer;
+  /** The turns that are trained on where no message says so itself. Default: all of the assistant's. */
+  readonly trainOn?: TrainOnWhat | undefined;
+}
 
 /**
  * Renders and encodes a conversation. The assistant's tokens are those of the template's `{% generation %}` blocks, as
  * with transformers' `return_assistant_tokens_mask`. A template without them is rendered up to each turn of the
  * assistant, before and after it: what the turn adds is the assistant's, up to the token that ends it.
- * @throws {ConfigError} for a conversation without a turn of the assistant, and where the template writes a turn
- * differently once others follow it; {UnsupportedError} without a chat template.
+ * A message may weigh its turn: `weight` (a number), `train` or `trainable` (a boolean). Turns of weight 0 are not
+ * trained on, and the template may write them differently once others follow.
+ * @throws {ConfigError} for a conversation without a turn of the assistant that is trained on, and where the template
+ * writes such a turn differently once others follow it; {UnsupportedError} without a chat template.
  */
 export function encodeConversation(
   messages: readonly ChatMessage[],
-  { tokenizer, ...options }: { readonly tokenizer: Tokenizer } & Options,
+  { tokenizer, trainOn = "all_assistant_messages", ...options }: EncodeOptions,
 ): MaskedConversation {
   const { text, generated } = render(messages, tokenizer, { ...options, addGenerationPrompt: false });
   if (!messages.some(({ role }) => role === "assistant")) throw noTurn();
+  const weighed = turnWeights(messages, trainOn);
+  if (weighed.every((weight) => weight === 0)) throw noWeight();
   const hasBlocks = generated.length > 0;
-  const spans = hasBlocks ? generated : turnSpans(messages, { text, tokenizer, options });
+  const turns = hasBlocks
+    ? blockTurns(messages, { weighed, generated })
+    : turnSpans(messages, { weighed, text, tokenizer, options });
   const ids = encode(tokenizer, text);
-  const mask = ids.map(() => 0);
-  for (const span of spans) {
+  const weights = ids.map(() => 0);
+  for (const { span, weight } of turns) {
     const [start, end] = tokensOf(span, { text, ids, tokenizer });
     const stop = ids.findIndex((id, i) => i >= start && i < end && tokenizer.eosTokenIds.includes(id));
     // A block may hold what follows the end token; a turn may not, because sampling never gets there.
-    mask.fill(1, start, hasBlocks || stop < 0 ? end : stop + 1);
+    weights.fill(weight, start, hasBlocks || stop < 0 ? end : stop + 1);
   }
-  if (mask.includes(1)) return { ids, mask };
-  throw noTurn();
+  const mask = weights.map((weight) => Number(weight > 0));
+  if (!mask.includes(1)) throw noTurn();
+  return weights.every((weight, i) => weight === mask[i]) ? { ids, mask } : { ids, mask, weights };
 }
 
 function noTurn(): ConfigError {
   return new ConfigError("Cannot train on the conversation: the assistant writes nothing in it. Add its reply.");
 }
 
-/** What each turn of the assistant adds to the text before it. */
+function noWeight(): ConfigError {
+  return new ConfigError(
+    "Cannot train on the conversation: no turn of the assistant is trained on, because each has weight 0. Give one a weight, or leave the row out.",
+  );
+}
+
+/** The template's blocks. Weights that differ belong to the blocks in order, one block a turn. */
+function blockTurns(
+  messages: readonly ChatMessage[],
+  { weighed, generated }: { weighed: readonly number[]; generated: readonly Span[] },
+): Turn[] {
+  const own = weighed.filter((_, i) => messages[i]!.role === "assistant");
+  if (own.length === generated.length) return generated.map((span, i) => ({ span, weight: own[i]! }));
+  if (own.every((weight) => weight === own[0])) return generated.map((span) => ({ span, weight: own[0]! }));
+  throw new ConfigError(
+    `Cannot weigh the turns of the conversation: the chat template marks ${generated.length} blocks as generated for ${own.length} turns of the assistant. Give all turns one weight, or a template with one {% generation %} block for each (model.chat_template).`,
+  );
+}
+
+/** What each turn of the assistant that is trained on adds to the text before it. */
 function turnSpans(
   messages: readonly ChatMessage[],
-  { text, tokenizer, options }: { text: string; tokenizer: Tokenizer; options: Options },
-): Span[] {
-  return messages.flatMap((message, i): Span[] => {
-    if (message.role !== "assistant") return [];
+  of: { weighed: readonly number[]; text: string; tokenizer: Tokenizer; options: Options },
+): Turn[] {
+  const { weighed, text, tokenizer, options } = of;
+  return messages.flatMap((_, i): Turn[] => {
+    const weight = weighed[i]!;
+    if (weight === 0) return [];
     const before = render(messages.slice(0, i), tokenizer, { ...options, addGenerationPrompt: true }).text;
     const after = render(messages.slice(0, i + 1), tokenizer, { ...options, addGenerationPrompt: false }).text;
-    if (after.startsWith(before) && text.startsWith(after)) return [[before.length, after.length]];
+    if (after.startsWith(before) && text.startsWith(after)) return [{ span: [before.length, after.length], weight }];
     const rule = after.startsWith(before)
       ? "once others follow it (as templates do that drop the reasoning of earlier turns)"
       : "than its prompt announces";

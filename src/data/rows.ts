@@ -1,4 +1,4 @@
-/** Makes tasks of the rows of a data file. */
+/** Reads the rows of a data file, and makes tasks of them. */
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import { readMessages } from "./messages.ts";
@@ -21,46 +21,70 @@ export interface RowOptions extends PromptOptions {
   readonly source?: string | undefined;
 }
 
-type Row = Readonly<Record<string, unknown>>;
+export type Row = Readonly<Record<string, unknown>>;
 
-const OTHER_PROMPT_KEYS = ["instruction", "question"];
+/** Tried after the named one. */
+export const OTHER_PROMPT_KEYS = ["instruction", "question"];
+
+/** A row of a data file, and its place there. */
+export interface PlacedRow {
+  readonly row: Row;
+  readonly file: string;
+  /** From 1; in a Parquet file the number of the row. */
+  readonly line: number;
+}
 
 /**
- * One task per line, each a JSON object; empty lines are skipped.
- * @throws {ConfigError} for a line that is not a JSON object or has no prompt, naming it; for a file without rows
+ * The rows of a JSONL file, each a JSON object on a line of its own; empty lines are skipped.
+ * @throws {ConfigError} for a line that is not a JSON object, naming it; for a file without rows
  */
-export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
-  const tasks: Task[] = [];
-  text.split("\n").forEach((line, i) => {
-    if (line.trim() === "") return;
-    const row = parseRow(line, { file: options.file, line: i + 1 });
-    tasks.push(taskFromRow(row, { ...options, line: i + 1, index: tasks.length }));
+export function rowsOfJsonl(text: string, file: string): PlacedRow[] {
+  const rows = text.split("\n").flatMap((content, i): PlacedRow[] => {
+    if (content.trim() === "") return [];
+    const at = { file, line: i + 1 };
+    return [{ row: parseRow(content, at), ...at }];
   });
-  if (tasks.length > 0) return tasks;
-  throw noRows(options.file);
+  if (rows.length > 0) return rows;
+  throw noRows(file);
+}
+
+/**
+ * The rows of a Parquet file, uncompressed or with Snappy.
+ * @throws {ConfigError} for a file that is not Parquet or has no rows
+ */
+export async function rowsOfParquet(bytes: ArrayBuffer, file: string): Promise<PlacedRow[]> {
+  if (!isParquet(bytes))
+    throw new ConfigError("Cannot read the file as Parquet: it does not begin and end with PAR1.", { file });
+  const { parquetReadObjects } = await import("hyparquet");
+  const rows = await parquetReadObjects({ file: bytes }).catch((cause: Error) => {
+    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}.`, { file });
+  });
+  if (rows.length === 0) throw noRows(file);
+  return rows.map((row, index) => ({ row: plain(row) as Row, file, line: index + 1 }));
 }
 
 function noRows(file: string): ConfigError {
-  return new ConfigError("Cannot use the data file: it has no rows. Add some, or name another file.", {
-    file,
-  });
+  return new ConfigError("Cannot use the data file: it has no rows. Add some, or name another file.", { file });
 }
 
 /**
- * One task per row of a Parquet file, uncompressed or with Snappy.
- * @throws {ConfigError} for a row without a prompt, naming it; for a file that is not Parquet or has no rows
+ * One task per row of a JSONL file.
+ * @throws {ConfigError} as {@link rowsOfJsonl}, and for a row without a prompt, naming it
+ */
+export function tasksFromJsonl(text: string, options: RowOptions): Task[] {
+  return tasksOf(rowsOfJsonl(text, options.file), options);
+}
+
+/**
+ * One task per row of a Parquet file.
+ * @throws {ConfigError} as {@link rowsOfParquet}, and for a row without a prompt, naming it
  */
 export async function tasksFromParquet(file: ArrayBuffer, options: RowOptions): Promise<Task[]> {
-  if (!isParquet(file))
-    throw new ConfigError("Cannot read the file as Parquet: it does not begin and end with PAR1.", {
-      file: options.file,
-    });
-  const { parquetReadObjects } = await import("hyparquet");
-  const rows = await parquetReadObjects({ file }).catch((cause: Error) => {
-    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}.`, { file: options.file });
-  });
-  if (rows.length === 0) throw noRows(options.file);
-  return rows.map((row, index) => taskFromRow(plain(row) as Row, { ...options, line: index + 1, index }));
+  return tasksOf(await rowsOfParquet(file, options.file), options);
+}
+
+function tasksOf(rows: readonly PlacedRow[], options: RowOptions): Task[] {
+  return rows.map(({ row, line }, index) => taskFromRow(row, { ...options, line, index }));
 }
 
 function isParquet(file: ArrayBuffer): boolean {
@@ -122,7 +146,8 @@ function messagesOf(prompt: unknown, options: RowOptions & { line?: number }): C
   return [{ role: "system", content: systemPrompt }, ...messages];
 }
 
-function readAt(prompt: unknown, at: { file: string; line?: number | undefined }): ChatMessage[] {
+/** The messages of a row. @throws {ConfigError} as {@link readMessages}, with the place of the row */
+export function readAt(prompt: unknown, at: { file: string; line?: number | undefined }): ChatMessage[] {
   try {
     return readMessages(prompt);
   } catch (error) {

@@ -35,7 +35,7 @@ export function cursorAt(state: LoopState): Cursor {
 const KEEP_INTERVAL_MS = 1000;
 
 /** Makes `state` the present one. The weights are kept first, so that a loss on the way leaves the state before it. */
-export async function advance({ backend }: Run, at: Cursor, state: LoopState): Promise<void> {
+export async function advance({ backend }: Pick<Run, "backend">, at: Cursor, state: LoopState): Promise<void> {
   if (backend.keep && performance.now() - at.keptAt > KEEP_INTERVAL_MS) {
     await backend.keep();
     at.kept = state;
@@ -50,7 +50,7 @@ const MOST_LOSSES = 3;
  * Counts a loss.
  * @throws the error itself where the backend cannot recover; RemoteError after too many losses without progress
  */
-export function countLoss(error: unknown, { backend, warn }: Run, at: Cursor): void {
+export function countLoss(error: unknown, { backend, warn }: Pick<Run, "backend" | "warn">, at: Cursor): void {
   if (!(error instanceof DeviceLostError) || !backend.recover) throw error;
   const reached = at.state.warmup + at.state.step + at.state.validated;
   const count = reached > at.losses.reached ? 1 : at.losses.count + 1;
@@ -65,7 +65,10 @@ export function countLoss(error: unknown, { backend, warn }: Run, at: Cursor): v
 }
 
 /** Opens the device again and returns the run to the last whole state: the one in memory, else the last checkpoint. */
-export async function comeBack(run: Run, at: Cursor): Promise<void> {
+export async function comeBack(
+  run: Pick<Run, "backend" | "checkpoints" | "loggers" | "tasks" | "warn">,
+  at: Cursor,
+): Promise<void> {
   const { backend, checkpoints, loggers, warn } = run;
   if (await backend.recover!()) {
     await rewind(loggers, at.kept);

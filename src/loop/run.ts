@@ -73,7 +73,8 @@ function withStep(run: Run, { step }: TrainOptions): Run {
   return { ...run, step: step ?? named };
 }
 
-function warnOnce(loggers: readonly Logger[]): (message: string) => void {
+/** Shows each distinct message once, in every logger that can. */
+export function warnOnce(loggers: readonly Logger[]): (message: string) => void {
   const shown = new Set<string>();
   return (message) => {
     if (shown.has(message)) return;

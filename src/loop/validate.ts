@@ -1,8 +1,8 @@
 /** Validation: attempts at held-out tasks, which are scored and never trained on. */
 import type { Metrics } from "../contract/backend.ts";
 import type { Episode, Task } from "../data/types.ts";
-import { ConfigError } from "../errors.ts";
 import { mean } from "../statistics.ts";
+import { bestOf } from "./best.ts";
 import type { LoopState, Run } from "./contract.ts";
 import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
@@ -84,29 +84,6 @@ function scores(
     ...passRates(episodes, settings.rollout.n_val),
     ...(failed > 0 && { "val/rollouts_failed": failed }),
   };
-}
-
-/**
- * This validation, if it is the best so far by `metric_for_best_model`. The model before the first step does not count,
- * neither as the best nor as the value to beat.
- */
-function bestOf(
-  { best, step }: LoopState,
-  { metrics, training }: { metrics: Metrics; training: LoopSettings["training"] },
-): Pick<LoopState, "best"> {
-  const { metric_for_best_model: name, greater_is_better } = training;
-  if (name === null) return {};
-  const value = metrics[name];
-  if (value === undefined) {
-    throw new ConfigError(
-      `Cannot choose the best checkpoint: validation does not measure ${name}. Set training.metric_for_best_model to one of ${Object.keys(metrics).join(", ")}.`,
-      { path: "training.metric_for_best_model" },
-    );
-  }
-  if (step === 0) return {};
-  // The first of equal values wins; NaN never does.
-  const isBetter = best === undefined || (greater_is_better ? value > best.value : value < best.value);
-  return isBetter && Number.isFinite(value) ? { best: { step, value } } : {};
 }
 
 function meanOfEach(measured: readonly Metrics[]): Metrics {

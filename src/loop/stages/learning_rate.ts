@@ -3,7 +3,11 @@ import type { OptimParams } from "../../contract/backend.ts";
 import type { StageContext } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
-export function optimParams({ settings, step, totalSteps }: StageContext): OptimParams {
+export function optimParams({
+  settings,
+  step,
+  totalSteps,
+}: Pick<StageContext, "settings" | "step" | "totalSteps">): OptimParams {
   const { learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm } = settings.training;
   const scale = learningRateScale(step, totalSteps, settings.algorithm);
   return { learning_rate: learning_rate * scale, beta1, beta2, eps, weight_decay, grad_clip_norm };

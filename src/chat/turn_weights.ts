@@ -1,0 +1,45 @@
+/** Which turns of a conversation count in supervised training, and how much. */
+import type { ChatMessage } from "../contract/text.ts";
+import { ConfigError } from "../errors.ts";
+
+/** The turns of the assistant that are trained on where no message says so itself. Names as in Tinker's cookbook. */
+export const TRAIN_ON_WHAT = ["all_assistant_messages", "last_assistant_message"] as const;
+export type TrainOnWhat = (typeof TRAIN_ON_WHAT)[number];
+
+/** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
+const FLAGS = ["weight", "train", "trainable"] as const;
+
+/**
+ * The weight of every message in the loss: 0 for those that the assistant did not write, else what the message says
+ * (`weight`: a number from 0, or `train` or `trainable`: a boolean), else 1, or 0 where `trainOn` leaves the turn out.
+ * @throws {ConfigError} for a flag of another type, flags that contradict each other, and a turn of another role that is
+ * to be trained on
+ */
+export function turnWeights(messages: readonly ChatMessage[], trainOn: TrainOnWhat): number[] {
+  const last = messages.findLastIndex(({ role }) => role === "assistant");
+  return messages.map((message, i) => {
+    const given = flaggedWeight(message, i);
+    if (message.role === "assistant") return given ?? Number(trainOn === "all_assistant_messages" || i === last);
+    if (given === undefined || given === 0) return 0;
+    throw cannot(
+      `message ${i} is to be trained on, and its role is ${message.role}. Only turns of the assistant can be`,
+    );
+  });
+}
+
+function flaggedWeight(message: ChatMessage, i: number): number | undefined {
+  const weights = FLAGS.filter((name) => message[name] !== undefined && message[name] !== null).map((name) => {
+    const value = message[name];
+    if (typeof value === "boolean") return Number(value);
+    if (name === "weight" && typeof value === "number" && Number.isFinite(value) && value >= 0) return value;
+    const form = name === "weight" ? "a number from 0 on" : "true or false";
+    throw cannot(`${name} of message ${i} must be ${form} (${JSON.stringify(value)}). Correct it`);
+  });
+  if (weights.some((weight) => weight !== weights[0]))
+    throw cannot(`${FLAGS.join(", ")} of message ${i} contradict each other. Keep one`);
+  return weights[0];
+}
+
+function cannot(rule: string): ConfigError {
+  return new ConfigError(`Cannot train on the conversation: ${rule}.`);
+}

@@ -1,0 +1,171 @@
+/** Makes examples for supervised training of the rows of data files: chats, prompts with responses, and plain texts. */
+import type { ChatMessage } from "../contract/text.ts";
+import { ConfigError } from "../errors.ts";
+import { OTHER_PROMPT_KEYS, type PlacedRow, type Row, readAt } from "./rows.ts";
+
+/** A conversation; trained on the turns of the assistant. */
+export interface ChatExample {
+  readonly messages: readonly ChatMessage[];
+  readonly tools?: readonly unknown[] | undefined;
+  /** Further variables of the chat template. */
+  readonly variables?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** Trained on the response and the token that ends it. */
+export interface ResponseExample {
+  readonly prompt: string | readonly ChatMessage[];
+  readonly response: string;
+}
+
+/** Trained on the whole text and the token that ends it. */
+export interface TextExample {
+  readonly text: string;
+}
+
+export type SupervisedExample = ChatExample | ResponseExample | TextExample;
+
+/** An example and where it comes from. */
+export interface PlacedExample extends Pick<PlacedRow, "file" | "line"> {
+  readonly example: SupervisedExample;
+}
+
+/** The fields of a row that hold an example, and how a conversation begins. Names as in verl's SFT trainer. */
+export interface SupervisedKeys {
+  readonly messages: string;
+  readonly tools: string;
+  readonly enableThinking: string;
+  /** Then `instruction` and `question` are tried. */
+  readonly prompt: string;
+  /** Then `completion` and `answer` are tried. */
+  readonly response: string;
+  readonly text: string;
+  /** `messages` turns a text prompt into one user message. */
+  readonly promptType: "plaintext" | "messages";
+  /** Inserted before conversations without a system message. */
+  readonly systemPrompt?: string | undefined;
+  /** Variables of the chat template for every conversation. */
+  readonly variables: Readonly<Record<string, unknown>>;
+}
+
+const OTHER_RESPONSE_KEYS = ["completion", "answer"];
+
+type At = Pick<PlacedRow, "file" | "line">;
+
+/**
+ * One example per row: of its messages, else of its prompt and response, else of its text. All rows have the same form.
+ * @throws {ConfigError} for a row without the fields of a form, or with values of another type, naming file and line; for
+ * rows of different forms
+ */
+export function supervisedExamples(rows: readonly PlacedRow[], keys: SupervisedKeys): PlacedExample[] {
+  let first: (At & { readonly form: string }) | undefined;
+  return rows.map(({ row, file, line }) => {
+    const at = { file, line };
+    const { form, example } = exampleOf(row, keys, at);
+    first ??= { form, ...at };
+    if (form !== first.form)
+      throw new ConfigError(
+        `Cannot train on rows of two forms: this one is ${form}, and that on line ${first.line} of ${first.file} is ${first.form}. Give all rows one form.`,
+        at,
+      );
+    return { example, ...at };
+  });
+}
+
+interface Formed {
+  /** For messages. */
+  readonly form: "a conversation" | "a prompt with a response" | "a text";
+  readonly example: SupervisedExample;
+}
+
+function exampleOf(row: Row, keys: SupervisedKeys, at: At): Formed {
+  if (isThere(row[keys.messages])) return { form: "a conversation", example: chatOf(row, keys, at) };
+  const promptKey = [keys.prompt, ...OTHER_PROMPT_KEYS].find((name) => isThere(row[name]));
+  if (promptKey !== undefined)
+    return { form: "a prompt with a response", example: responseOf(row, keys, { ...at, promptKey }) };
+  if (isThere(row[keys.text])) return { form: "a text", example: { text: textAt(row, keys.text, at) } };
+  const fields = Object.keys(row).join(", ");
+  throw new ConfigError(
+    `Cannot make an example of the row: it has neither "${keys.messages}", nor "${keys.prompt}" with "${keys.response}", nor "${keys.text}" (it has ${fields}). Name the fields with data.messages_key, with data.prompt_key and data.response_key, or with data.text_key.`,
+    at,
+  );
+}
+
+/** A column of a Parquet file is null where a row has no value. */
+function isThere(value: unknown): boolean {
+  return value !== undefined && value !== null;
+}
+
+function chatOf(row: Row, keys: SupervisedKeys, at: At): ChatExample {
+  const thinking = row[keys.enableThinking];
+  const variables = { ...keys.variables, ...(isThere(thinking) && { enable_thinking: thinking }) };
+  return {
+    messages: withSystem(readAt(row[keys.messages], at), keys),
+    tools: toolsOf(row[keys.tools], { ...at, key: keys.tools }),
+    ...(Object.keys(variables).length > 0 && { variables }),
+  };
+}
+
+function withSystem(messages: readonly ChatMessage[], { systemPrompt }: SupervisedKeys): readonly ChatMessage[] {
+  if (systemPrompt === undefined || messages[0]!.role === "system") return messages;
+  return [{ role: "system", content: systemPrompt }, ...messages];
+}
+
+/** A list, or the JSON text of one. */
+function toolsOf(value: unknown, { key, ...at }: At & { key: string }): readonly unknown[] | undefined {
+  if (!isThere(value)) return undefined;
+  const tools = typeof value === "string" ? parsed(value) : value;
+  if (Array.isArray(tools)) return tools.length > 0 ? tools : undefined;
+  throw new ConfigError(
+    `Cannot read the tools: "${key}" must be a list of JSON schemas, or the JSON text of one (${JSON.stringify(value).slice(0, 80)}).`,
+    at,
+  );
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Messages as the response make a conversation in which the prompt's turns count nothing. */
+function responseOf(row: Row, keys: SupervisedKeys, { promptKey, ...at }: At & { promptKey: string }) {
+  const key = [keys.response, ...OTHER_RESPONSE_KEYS].find((name) => isThere(row[name]));
+  if (key === undefined) {
+    const fields = Object.keys(row).join(", ");
+    throw new ConfigError(
+      `Cannot make an example of the row: it has a prompt ("${promptKey}") and no response, because there is no field "${keys.response}" (it has ${fields}). Name the field with data.response_key.`,
+      at,
+    );
+  }
+  const prompt = promptOf(row, keys, { ...at, promptKey });
+  if (!Array.isArray(row[key])) return { prompt, response: textAt(row, key, at) };
+  const before = typeof prompt === "string" ? withSystem([{ role: "user", content: prompt }], keys) : prompt;
+  return {
+    messages: [...before.map(untrained), ...readAt(row[key], at)],
+    tools: toolsOf(row[keys.tools], { ...at, key: keys.tools }),
+    variables: keys.variables,
+  };
+}
+
+function untrained({ train: _, trainable: __, ...message }: ChatMessage): ChatMessage {
+  return { ...(message as ChatMessage), weight: 0 };
+}
+
+function promptOf(row: Row, keys: SupervisedKeys, { promptKey, ...at }: At & { promptKey: string }) {
+  if (Array.isArray(row[promptKey])) return withSystem(readAt(row[promptKey], at), keys);
+  const text = textAt(row, promptKey, at);
+  return keys.promptType === "messages" ? withSystem([{ role: "user", content: text }], keys) : text;
+}
+
+function textAt(row: Row, key: string, at: At): string {
+  const value = row[key];
+  if (typeof value === "string") return value;
+  // An answer that is a number is meant as text.
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  throw new ConfigError(
+    `Cannot make an example of the row: "${key}" must be text (${JSON.stringify(value).slice(0, 80)}).`,
+    at,
+  );
+}

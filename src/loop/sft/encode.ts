@@ -1,0 +1,122 @@
+/** Examples as tokens, with what each token counts in the loss, within a length. */
+import { encodeConversation, type MaskedConversation } from "../../chat/assistant_mask.ts";
+import { Transcript } from "../../chat/transcript.ts";
+import type { TrainOnWhat } from "../../chat/turn_weights.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import type { PlacedExample, ResponseExample, SupervisedExample } from "../../data/supervised.ts";
+import { ConfigError } from "../../errors.ts";
+
+export interface EncodeOptions {
+  readonly tokenizer: Tokenizer;
+  /** Ends a response and a text. */
+  readonly eos: number | undefined;
+  readonly trainOn?: TrainOnWhat | undefined;
+}
+
+/**
+ * A conversation as {@link encodeConversation} has it; a prompt and its response, which is trained on with the end token; a
+ * text, all of which is trained on.
+ */
+export function encodeExample(example: SupervisedExample, it: EncodeOptions): MaskedConversation {
+  const { tokenizer, trainOn } = it;
+  if ("messages" in example) {
+    const { messages, tools, variables } = example;
+    return encodeConversation(messages, { tokenizer, tools, variables, trainOn });
+  }
+  const prompt = "text" in example ? [] : encodePrompt(example.prompt, tokenizer);
+  const body =
+    "text" in example
+      ? tokenizer.encode(example.text)
+      : tokenizer.encode(example.response, { addSpecialTokens: false });
+  const ids = ended([...prompt, ...body], it);
+  return { ids, mask: ids.map((_, i) => Number(i >= prompt.length)) };
+}
+
+function ended(ids: readonly number[], { eos }: EncodeOptions): number[] {
+  return eos === undefined ? [...ids] : [...ids, eos];
+}
+
+function encodePrompt(prompt: ResponseExample["prompt"], tokenizer: Tokenizer): number[] {
+  return typeof prompt === "string" ? tokenizer.encode(prompt) : [...new Transcript({ tokenizer }).prompt(prompt).ids];
+}
+
+/** verl's names; `skip` leaves a row out. */
+export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
+
+export interface FitOptions extends EncodeOptions {
+  /** Most tokens of a row. */
+  readonly maxLength: number;
+  /** What happens to a longer row: the run is refused, its first or last tokens are cut off, or it is left out. */
+  readonly truncation: (typeof TRUNCATIONS)[number];
+}
+
+/** Rows that train, and how many were changed or left out. */
+export interface EncodedRows {
+  readonly rows: readonly EncodedRow[];
+  readonly truncated: number;
+  /** Longer than the limit. */
+  readonly skipped: number;
+  /** Rows of which truncation left no token to train on. */
+  readonly emptied: number;
+}
+
+export interface EncodedRow extends MaskedConversation, Pick<PlacedExample, "file" | "line"> {}
+
+/**
+ * Encodes every example within the limit of length.
+ * @throws {ConfigError} naming file and line: for an example that cannot be trained on, and with `error` for one that is
+ * too long
+ */
+export function encodeRows(examples: readonly PlacedExample[], options: FitOptions): EncodedRows {
+  const { maxLength, truncation } = options;
+  const rows: EncodedRow[] = [];
+  const counts = { truncated: 0, skipped: 0, emptied: 0 };
+  for (const { example, file, line } of examples) {
+    const at = { file, line };
+    const whole = placing(at, () => encodeExample(example, options));
+    const isLong = whole.ids.length > maxLength;
+    if (isLong && truncation === "error") throw tooLong(whole.ids.length, maxLength, at);
+    if (isLong && truncation === "skip") {
+      counts.skipped++;
+      continue;
+    }
+    const row = isLong ? cut(whole, { maxLength, side: truncation }) : whole;
+    if (isTrainable(row)) {
+      rows.push({ ...row, ...at });
+      counts.truncated += Number(isLong);
+    } else if (isLong) counts.emptied++;
+    else throw new ConfigError("Cannot train on the row: it has no token to train on. Add a response.", at);
+  }
+  return { rows, ...counts };
+}
+
+/** The first token of a row has no context. */
+function isTrainable({ mask }: MaskedConversation): boolean {
+  return mask.indexOf(1, 1) >= 0;
+}
+
+function tooLong(length: number, maxLength: number, at: { file: string; line: number }): ConfigError {
+  return new ConfigError(
+    `Cannot train on the row: it has more tokens than data.max_length=${maxLength} allows (${length}). Raise the limit, or choose what happens to such rows with data.truncation: right, left or skip.`,
+    at,
+  );
+}
+
+function cut(
+  row: MaskedConversation,
+  { maxLength, side }: { maxLength: number; side: FitOptions["truncation"] },
+): MaskedConversation {
+  const range = side === "left" ? [-maxLength, undefined] : [0, maxLength];
+  const part = (values: readonly number[]) => values.slice(...range);
+  return { ids: part(row.ids), mask: part(row.mask), ...(row.weights && { weights: part(row.weights) }) };
+}
+
+/** Runs `make`; an error of it names the row. */
+function placing<T>(at: { file: string; line: number }, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof ConfigError && error.file === undefined) throw new ConfigError(error.message, at);
+    throw error;
+  }
+}

@@ -1,0 +1,38 @@
+/** One optimiser step on examples: the step of `grpu sft`, and of the warm-up of a training run. */
+import type { Backend, LossSpec, Metrics, OptimParams } from "../../contract/backend.ts";
+import { type SupervisedBatch, totalWeight } from "./batch.ts";
+
+const CROSS_ENTROPY: LossSpec = {
+  name: "cross_entropy",
+  loss_agg_mode: "token-mean",
+  settings: {},
+  entropy_coeff: 0,
+  temperature: 1,
+};
+
+/**
+ * Steps on the weighted mean of the tokens' cross-entropies, sum w * -log p / sum w, over all rows together.
+ * @returns the metrics of the loss and of the optimiser, under their names without the part before the slash: `loss`,
+ * `entropy`, `grad_norm`, `lr`, ...
+ */
+export async function supervisedStep(
+  backend: Backend,
+  batch: SupervisedBatch,
+  { params }: { readonly params: OptimParams },
+): Promise<Metrics> {
+  const loss = await backend.forwardBackward(batch, lossOf(batch));
+  const optim = await backend.optimStep(params);
+  return plainNames({ ...loss, ...optim });
+}
+
+/** Weights of 0 and 1 add up to the trained tokens, by which a loss divides by itself. */
+function lossOf(batch: SupervisedBatch): LossSpec {
+  const isPlain = batch.weights.every((weight, t) => weight === batch.mask[t]);
+  return isPlain ? CROSS_ENTROPY : { ...CROSS_ENTROPY, batch_num_tokens: totalWeight(batch) };
+}
+
+/** `actor/pg_loss` of a supervised step is its cross-entropy. */
+function plainNames(metrics: Metrics): Metrics {
+  const name = (key: string) => key.replace(/^.*\//, "").replace("pg_loss", "loss");
+  return Object.fromEntries(Object.entries(metrics).map(([key, value]) => [name(key), value]));
+}

@@ -1,0 +1,181 @@
+/** Supervised steps: rows that do not see each other, and runs that are stopped and resumed. */
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { LocalBackend } from "../../../src/backend/local/backend.ts";
+import { CpuDevice } from "../../../src/compute/cpu.ts";
+import type { Device } from "../../../src/compute/device.ts";
+import { FolderCheckpoints } from "../../../src/log/checkpoint/folder_checkpoints.ts";
+import { MetricsFile } from "../../../src/log/loggers/jsonl.ts";
+import type { LoopState } from "../../../src/loop/contract.ts";
+import { supervisedBatch } from "../../../src/loop/sft/batch.ts";
+import type { EncodedRow } from "../../../src/loop/sft/encode.ts";
+import { type SftOptions, sft } from "../../../src/loop/sft/sft.ts";
+import { heldOutLoss } from "../../../src/loop/sft/validate.ts";
+import { LanguageModel } from "../../../src/model/language_model.ts";
+import { overDevices } from "../../fixtures/devices.ts";
+import { MemoryLogger } from "../../fixtures/loop.ts";
+import { SMALL_MODEL } from "../../fixtures/small_model.ts";
+
+/** Rows of made-up tokens; about half of each row trains. */
+function madeRows(lengths: readonly number[]): EncodedRow[] {
+  return lengths.map((length, i) => {
+    const ids = Array.from({ length }, (_, t) => 3 + ((5 * t + 7 * i + t * t) % 17));
+    return { ids, mask: ids.map((_, t) => Number(t > length / 2)), file: "made.jsonl", line: i + 1 };
+  });
+}
+
+function smallBackend(device: Device): LocalBackend {
+  return new LocalBackend({ model: LanguageModel.create(device, SMALL_MODEL, { seed: 3 }) });
+}
+
+overDevices("packed rows", (device) => {
+  test("have the losses that they have alone, bit for bit", async () => {
+    const backend = smallBackend(device);
+    const rows = madeRows([9, 2, 17, 5, 32, 3]);
+    const logprobsOf = async (taken: readonly EncodedRow[]) => {
+      const { tokens, offsets, mask } = supervisedBatch(taken);
+      return (await backend.logprobs({ tokens, offsets }, { policy: "current", temperature: 1, mask })).logprobs;
+    };
+    const alone = await mapInOrder(rows, (row) => logprobsOf([row]));
+    expect([...(await logprobsOf(rows))]).toEqual(alone.flatMap((values) => [...values]));
+    expect(alone.flatMap((values) => [...values]).filter((value) => value !== 0)).toHaveLength(trainedIn(rows));
+  });
+
+  test("have a held-out loss that is the mean over all trained tokens", async () => {
+    const backend = smallBackend(device);
+    const rows = madeRows([9, 17, 5]);
+    const signal = new AbortController().signal;
+    const weighed = rows.map((row, i) => ({ ...row, weights: row.mask.map((each) => each * (i + 1)) }));
+    const each = await mapInOrder(rows, (row) => heldOutLoss([row], { backend, signal }));
+    const shares = rows.map((row, i) => (i + 1) * trainedIn([row]));
+    const expected = sumOf(each.map((metrics, i) => metrics["val/loss"]! * shares[i]!)) / sumOf(shares);
+    const { "val/loss": loss, "val/perplexity": perplexity } = await heldOutLoss(weighed, { backend, signal });
+    expect(loss).toBeCloseTo(expected, 12);
+    expect(perplexity).toBe(Math.exp(loss!));
+  });
+});
+
+test("a step's loss is the weighted mean over the tokens of all its rows", async () => {
+  const backend = smallBackend(new CpuDevice());
+  const rows = madeRows([9, 17]).map((row, i) => ({ ...row, weights: row.mask.map((each) => each * (i ? 0.5 : 2)) }));
+  const log = new MemoryLogger();
+  const { "val/loss": expected } = await heldOutLoss(rows, { backend, signal: new AbortController().signal });
+  await sft({
+    backend,
+    rows: { train: rows },
+    loggers: [log],
+    settings: { data: { train_batch_size: 2 }, trainer: { total_batches: 1 } },
+  });
+  expect(log.of("train")[0]!.metrics["train/loss"]).toBeCloseTo(expected!, 5);
+});
+
+describe("a run", () => {
+  let dir: string;
+  beforeEach(async () => {
+    dir = await mkdtemp(join(tmpdir(), "grpu-sft-"));
+  });
+  afterEach(() => rm(dir, { recursive: true, force: true }));
+
+  const SETTINGS = {
+    data: { train_batch_size: 2, seed: 5 },
+    trainer: { total_epochs: 2, save_freq: 2, test_freq: 2 },
+    training: { learning_rate: 0.01, metric_for_best_model: "val/loss", greater_is_better: false },
+  } satisfies SftOptions["settings"];
+
+  function fileRun(name: string, more: Partial<SftOptions> = {}) {
+    const folder = join(dir, name);
+    const backend = smallBackend(new CpuDevice());
+    const options: SftOptions = {
+      backend,
+      rows: { train: madeRows([9, 4, 17, 5, 12, 3, 8]), val: madeRows([6, 11]) },
+      settings: SETTINGS,
+      checkpoints: new FolderCheckpoints<LoopState>(folder),
+      loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
+      ...more,
+    };
+    const outcome = async () => {
+      const lines = await readFile(join(folder, "metrics.jsonl"), "utf8");
+      const values = await backend.languageModel.trainable.read();
+      return { lines: lines.replace(/,"(time|perf)\/[^"]*":[^,}]*/g, ""), values };
+    };
+    return { run: () => sft(options), outcome, folder, backend };
+  }
+
+  test.each([2, 5])("stopped in step %i and resumed equals the uninterrupted one", async (stopAt) => {
+    const whole = fileRun("whole");
+    expect(await whole.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
+    const controller = new AbortController();
+    const stopped = fileRun("stopped", { signal: controller.signal });
+    const update = stopped.backend.forwardBackward.bind(stopped.backend);
+    let updates = 0;
+    stopped.backend.forwardBackward = (...given) => {
+      if (++updates === stopAt) controller.abort();
+      return update(...given);
+    };
+    expect(await stopped.run()).toMatchObject({ isComplete: false });
+    const resumed = fileRun("stopped");
+    expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
+    expect(await resumed.outcome()).toEqual(await whole.outcome());
+  });
+
+  test("keeps the best checkpoint by its held-out loss, and logs under verl's names", async () => {
+    const { run, folder, outcome } = fileRun("best");
+    const { state } = await run();
+    const lines = (await outcome()).lines
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line));
+    const validations = lines.filter(({ phase }) => phase === "val");
+    expect(validations.map(({ step }) => step)).toEqual([0, 2, 4, 6]);
+    const best = validations.slice(1).reduce((a, b) => (b["val/loss"] < a["val/loss"] ? b : a));
+    expect(state.best).toEqual({ step: best.step, value: best["val/loss"] });
+    const pointer = JSON.parse(await readFile(join(folder, "best_checkpoint.json"), "utf8"));
+    expect(pointer).toEqual({ checkpoint: `global_step_${best.step}`, metric: "val/loss", value: best["val/loss"] });
+    const steps = lines.filter(({ phase }) => phase === "train");
+    expect(Object.keys(steps[0])).toEqual(
+      expect.arrayContaining([
+        "train/loss",
+        "train/grad_norm",
+        "train/lr",
+        "train/global_tokens",
+        "train/total_tokens(B)",
+      ]),
+    );
+    expect(steps[2]["train/total_tokens(B)"]).toBeCloseTo(
+      sumOf(steps.slice(0, 3).map((each) => each["train/global_tokens"])) / 1e9,
+      15,
+    );
+    expect(steps.at(-1)["train/loss"]).toBeLessThan(steps[0]["train/loss"]);
+  });
+
+  test("is refused with fewer rows than a batch takes", async () => {
+    const { run } = fileRun("few", { rows: { train: madeRows([5]) } });
+    await expect(run()).rejects.toThrow(/one needs 2 rows, and the training data has 1.*\(data\.train_batch_size\)/);
+  });
+
+  test("with a token budget takes every row once an epoch", async () => {
+    const log = new MemoryLogger();
+    const { run } = fileRun("tokens", { batchTokens: 20, loggers: [log] });
+    await run();
+    const tokens = log.of("train").map(({ metrics }) => metrics["train/global_tokens"]!);
+    expect(Math.max(...tokens)).toBeLessThanOrEqual(20);
+    expect(sumOf(tokens)).toBe(2 * (9 + 4 + 17 + 5 + 12 + 3 + 8));
+  });
+});
+
+function trainedIn(rows: readonly EncodedRow[]): number {
+  return sumOf(rows.flatMap(({ mask }) => mask));
+}
+
+function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+/** One after the other: a device takes one pass at a time. */
+async function mapInOrder<T, R>(items: readonly T[], of: (item: T) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  for (const item of items) results.push(await of(item));
+  return results;
+}
