@@ -51,8 +51,8 @@ export function composeConfig(options: ComposeOptions): Composed {
 /** Like `composeConfig`, but returns the problems. */
 export function tryCompose(options: ComposeOptions): Attempt {
   const problems: Problem[] = [];
-  const layers = readUserLayers(options, problems);
   const overrides = readOverrides(options.overrides ?? [], problems);
+  const layers = readUserLayers(options, overrides, problems);
   const choices = collectChoices(layers, overrides, {
     problems,
     backends: options.registered?.["rllm.backend"],

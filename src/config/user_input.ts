@@ -5,9 +5,22 @@ import type { Problem } from "./problem.ts";
 import { maskOverride } from "./secret.ts";
 import { type Layer, LEVEL, readLayer } from "./yaml/layer.ts";
 
-/** The layers of all files, each with the files that its defaults list names, in the order of precedence. */
-export function readUserLayers({ files = [], readFile }: ComposeOptions, problems: Problem[]): Layer[] {
+/**
+ * The layers of all files, each with the files and presets that its defaults list names, in the order of precedence. Presets of the
+ * command line lie above the files; `preset=NAME` without a plus replaces a file's in its place.
+ */
+export function readUserLayers(options: ComposeOptions, overrides: readonly Override[], problems: Problem[]): Layer[] {
+  const { files = [], readFile, readConfig } = options;
   const layers: Layer[] = [];
+  const typed = overrides.filter(({ kind, key }) => kind === "group" && key === "preset");
+  const instead = typed.findLast(({ text }) => !text.startsWith("+"));
+  let isReplaced = false;
+  const loadPreset = (name: string) => {
+    const file = `preset/${name}.yaml`;
+    const text = readConfig(file);
+    // An unknown name is a problem of the choice.
+    if (text !== undefined) layers.push(readLayer(text, { file: `config/${file}`, level: LEVEL.file }));
+  };
   const load = (file: string, chain: readonly string[]): void => {
     const text = readFile?.(file);
     if (text === undefined || chain.includes(file)) {
@@ -25,11 +38,15 @@ export function readUserLayers({ files = [], readFile }: ComposeOptions, problem
         isPlaced = true;
       } else if (entry.kind === "file" && !PACKAGED_NAMES.test(entry.name)) {
         load(siblingOf(file, entry.name), [...chain, file]);
+      } else if (entry.kind === "group" && entry.group === "preset") {
+        loadPreset(String(instead?.value ?? entry.choice));
+        isReplaced = true;
       }
     }
     if (!isPlaced) layers.push(layer);
   };
   for (const file of files) load(file, []);
+  for (const it of typed) if (it !== instead || !isReplaced) loadPreset(String(it.value));
   return layers;
 }
 

@@ -153,7 +153,8 @@ describe("a table of settings", () => {
 describe("a user's files", () => {
   const layersOf = (texts: Record<string, string>, files: string[]) => {
     const problems: { message: string }[] = [];
-    const layers = readUserLayers({ files, readFile: (path) => texts[path], readConfig: () => "" }, problems as never);
+    const options = { files, readFile: (path: string) => texts[path], readConfig: () => "" };
+    const layers = readUserLayers(options, [], problems as never);
     return { layers: layers.map(({ file }) => file), problems: problems.map(({ message }) => message) };
   };
 

@@ -56,7 +56,7 @@ export async function toSource(files: readonly SourceFile[], system?: System, sh
     import("../../convert/source/read.ts"),
     import("../../convert/inspect/validate.ts"),
   ]);
-  const source = readSource(files, system ?? "verl", shell);
+  const source = readSource(files, system ?? "verl", { ...shell, readConfig: packagedText });
   return { ...source, system: system ?? detectSystem(source.values.keys()) };
 }
 

@@ -7,11 +7,18 @@ import type { Problem } from "../problem.ts";
 import { type Layer, LEVEL, type Level, mergeTree, type Origins, originInFile, readLayer } from "../yaml/layer.ts";
 import type { Tree } from "../yaml/tree.ts";
 
+/** Algorithms by their papers: `config/preset/NAME.yaml`. */
+export const PRESETS: readonly string[] = [
+  ...["grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo"],
+  ...["rloo", "reinforce_plus_plus", "opo", "gpg"],
+];
+
 export const GROUPS: Readonly<Record<string, readonly string[]>> = {
   rllm: ["base"],
   "rllm/backend": BACKENDS,
   verl: VERL_VERSIONS,
   model_engine: MODEL_ENGINES,
+  preset: PRESETS,
 };
 
 /** A choice of the user, with the words that made it. */

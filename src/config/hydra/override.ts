@@ -18,7 +18,7 @@ export interface Override {
 }
 
 /** Groups without a slash in their name, which a setting could have too. */
-const TOP_GROUPS = ["verl", "model_engine"];
+const TOP_GROUPS = ["verl", "model_engine", "preset"];
 
 const NAME = "(?:[A-Za-z_$](?:[\\w$-]|\\\\\\.)*|0|[1-9]\\d*)(?:\\[\\d+\\])*";
 const KEY = new RegExp(`^(?!\\d+$)${NAME}(?:\\.${NAME})*$`);

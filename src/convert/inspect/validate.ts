@@ -49,7 +49,7 @@ export function detectSystem(paths: Iterable<string>): System {
 export function validateFile(file: SourceFile | undefined, options: ValidateOptions): Validated {
   const typed = { name: "overrides.args", text: (options.overrides ?? []).join("\n") };
   const files = [...(file ? [file] : []), ...(typed.text === "" ? [] : [typed])];
-  const read = (as: System) => readSource(files, as, options.shell);
+  const read = (as: System) => readSource(files, as, { ...options.shell, readConfig: options.readConfig });
   const guess = read(options.system ?? "verl");
   const isBackend = options.overrides?.some((text) => text.startsWith("rllm/")) ?? false;
   const system = options.system ?? (isBackend ? "rllm" : detectSystem(guess.values.keys()));

@@ -1,6 +1,6 @@
 /** What a launch script starts: whether the settings belong to the system, and the configuration under its overrides. */
 import type { Problem } from "../../config/problem.ts";
-import type { Value } from "../../config/yaml/tree.ts";
+import { isTree, type Value } from "../../config/yaml/tree.ts";
 import type { Note, System } from "../contract.ts";
 import type { ShellRun } from "../shell/read.ts";
 
@@ -54,4 +54,10 @@ export function defaultsBelow(defaults: Value | undefined, line?: number): Confi
     settings: names.some((name) => MEGATRON.includes(name)) ? [["model_engine", "megatron"]] : [],
     note: others.length > 0 ? { kind: "check", message, line } : undefined,
   };
+}
+
+/** The presets that a defaults list chooses. */
+export function presetsIn(defaults: Value | undefined): string[] {
+  const entries = Array.isArray(defaults) ? (defaults as readonly Value[]) : [];
+  return entries.flatMap((entry) => (isTree(entry) && "preset" in entry ? [String(entry.preset)] : []));
 }

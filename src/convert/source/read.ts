@@ -7,19 +7,25 @@ import { joinPath, leaves } from "../../config/yaml/tree.ts";
 import type { Comment, Note, Source, SourceValue, System } from "../contract.ts";
 import { readShell, type ShellOptions, type ShellWord } from "../shell/read.ts";
 import { deepLeaves, HOME } from "../values.ts";
-import { type ConfigBelow, configBelow, defaultsBelow, programProblem } from "./launched.ts";
+import { type ConfigBelow, configBelow, defaultsBelow, presetsIn, programProblem } from "./launched.ts";
 
 export interface SourceFile {
   readonly name: string;
   readonly text: string;
 }
 
+export interface ReadOptions extends ShellOptions {
+  /** Text of a file that ships with the package, for presets. */
+  readonly readConfig?: ((name: string) => string | undefined) | undefined;
+}
+
 /**
  * Reads the settings of several files, a later one winning. YAML, `key=value` lines and shell scripts may be mixed.
  * Interpolations stay unchanged; `$HOME` in a script becomes `${oc.env:HOME}`.
  */
-export function readSource(files: readonly SourceFile[], system: System, shell: ShellOptions = {}): Source {
-  const into: Into = { values: new Map(), problems: [], notes: [], system };
+export function readSource(files: readonly SourceFile[], system: System, options: ReadOptions = {}): Source {
+  const { readConfig, ...shell } = options;
+  const into: Into = { values: new Map(), problems: [], notes: [], system, readConfig };
   let head: string | undefined;
   const names: string[] = [];
   for (const file of files) {
@@ -39,18 +45,21 @@ function isYaml({ name, text }: SourceFile): boolean {
   return /^[\w-]+:(\s|$)/m.test(text) && !/^\s*[+~]*[\w./@-]+=/m.test(text);
 }
 
-interface Into extends Pick<Source, "values" | "problems" | "system"> {
+interface Into extends Pick<Source, "values" | "problems" | "system">, Pick<ReadOptions, "readConfig"> {
   readonly notes: Note[];
 }
 
-function readYamlSource({ name, text }: SourceFile, { values, problems, notes, system }: Into): string | undefined {
+function readYamlSource({ name, text }: SourceFile, into: Into): string | undefined {
+  const { values, problems, system } = into;
   const read = readYaml(text, name);
   problems.push(...read.problems);
   const { comments, head } = readComments(text);
   // Hydra's own sections.
   const { defaults, hydra: _, ...tree } = read.tree;
   if (system !== "trinity") {
-    putBelow(defaultsBelow(defaults, read.lines.get("defaults")), name, { values, problems, notes, system });
+    const line = read.lines.get("defaults");
+    putBelow(defaultsBelow(defaults, line), name, into);
+    for (const preset of presetsIn(defaults)) putPreset(preset, { file: name, line }, into);
   }
   for (const [path, value] of [...leaves(tree)].flatMap(([path, value]) => [...deepLeaves(path, value)])) {
     values.set(path, { value, file: name, line: read.lines.get(path), comment: comments.get(path) });
@@ -75,7 +84,8 @@ function isArgs(text: string): boolean {
   const lines = text.split("\n").map((line) => line.trim());
   const meant = lines.filter((line) => line !== "" && !line.startsWith("#"));
   const isEach = meant.every((line) => LINE_OF_ARGS.test(line) && !line.endsWith("\\"));
-  return isEach && meant.some((line) => line.includes("."));
+  // Lines of a script could be assignments, which have neither a dot in the name nor a plus.
+  return isEach && meant.some((line) => line.includes(".") || line.startsWith("+"));
 }
 
 /** The overrides of the one run that a shell script starts. */
@@ -104,7 +114,20 @@ function putBelow({ settings, note, problem }: ConfigBelow, file: string, { valu
   if (problem) problems.push({ ...problem, file });
 }
 
-function readOverride(word: ShellWord, file: string, { values, problems, notes, system }: Into): void {
+/** Lays the settings of `config/preset/NAME.yaml`, which are grpu's own, over those so far. */
+function putPreset(name: string, at: { file: string; line?: number | undefined }, into: Into): void {
+  const file = `preset/${name}.yaml`;
+  const text = into.readConfig?.(file);
+  if (text === undefined) {
+    const message = `Cannot read the preset ${name}: there is no such file (config/${file}). Give its settings instead.`;
+    into.problems.push({ severity: "error", message, ...at });
+    return;
+  }
+  for (const [path, value] of leaves(readYaml(text, file).tree)) into.values.set(path, { value, ...at });
+}
+
+function readOverride(word: ShellWord, file: string, into: Into): void {
+  const { values, problems, notes, system } = into;
   const { line, unread } = word;
   const key = /^[+~]*([^=]*)/.exec(word.text)?.[1] ?? "";
   if (unread !== undefined && !key.includes("?")) {
@@ -113,6 +136,10 @@ function readOverride(word: ShellWord, file: string, { values, problems, notes, 
   }
   try {
     const override = parseOverride(word.text);
+    if (override.kind === "group" && override.key === "preset") {
+      putPreset(String(override.value), { file, line }, into);
+      return;
+    }
     if (override.kind === "group") {
       const path = groupSetting(override.key, system);
       if (path) values.set(path, { value: override.value ?? null, file, line });
