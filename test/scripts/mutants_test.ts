@@ -5,7 +5,7 @@ import { requiredFor, sourcesIn, testsFor } from "../../scripts/mutants/folders.
 import { isChosen } from "../../scripts/mutants/sample.ts";
 import { scoreOf } from "../../scripts/mutants/score.ts";
 import { ownTests } from "../../scripts/mutants/shaders.ts";
-import { nearness } from "../../scripts/mutants/test_order.ts";
+import { nearness, worthOf } from "../../scripts/mutants/test_order.ts";
 import { mutantsOf } from "../../scripts/mutants/wgsl.ts";
 
 const changes = (line: string) => mutantsOf(`fn f() {\n  ${line}\n}\n`).map(({ to }) => to);
@@ -128,6 +128,14 @@ test.each([
   ["test/loop/train_test.ts", "src/log/folder/lock.ts", 0],
 ])("%s is near %s: %i", (test, source, expected) => {
   expect(nearness(test, source)).toBe(expected);
+});
+
+test("of tests that are as near the quicker comes first, and a slow one comes after those that are less near", () => {
+  const of = (name: string, seconds: number) =>
+    worthOf(`test/backend/${name}_test.ts`, "src/backend/local/plan/plan.ts", seconds);
+  expect(of("plan", 2)).toBeGreaterThan(of("plan", 3));
+  expect(of("plan", 3)).toBeGreaterThan(of("local", 4));
+  expect(of("plan", 40)).toBeLessThan(of("engine", 1));
 });
 
 test("a sample of changed lines is a part of them all", () => {
