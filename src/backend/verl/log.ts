@@ -23,17 +23,18 @@ const METRIC = new RegExp(`(?:^| - )(.+?):(?:np\\.\\w+\\()?(${NUMBER})\\)?(?= - 
  * The metrics of a console line such as `step:3 - a/b:np.float64(0.5) - c:1.25`; undefined for another line.
  * NaN and infinities stay what they are.
  */
-export function parseMetrics(text: string): { step: number; metrics: Record<string, number> } | undefined {
-  const [, step, rest] = /^step:(\d+)(?: - (.*))?$/.exec(text.trim()) ?? [];
-  if (step === undefined) return undefined;
-  const found = [...(rest ?? "").matchAll(METRIC)].map(([, name, value]) => [name!, numberOf(value!)] as const);
-  return { step: Number(step), metrics: Object.fromEntries(found) };
+export function parseMetrics(line: string): { step: number; metrics: Record<string, number> } | undefined {
+  const found = /^step:(\d+)(?: - (.*))?$/.exec(line);
+  if (!found) return undefined;
+  const [, step, rest = ""] = found;
+  const metrics = [...rest.matchAll(METRIC)].map(([, name, value]) => [name!, numberOf(value!)] as const);
+  return { step: Number(step), metrics: Object.fromEntries(metrics) };
 }
 
 function numberOf(text: string): number {
   if (text === "True" || text === "False") return Number(text === "True");
-  if (text.endsWith("nan")) return Number.NaN;
   if (text.endsWith("inf")) return text.startsWith("-") ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  // `nan` is NaN for Number() too.
   return Number(text);
 }
 
@@ -61,13 +62,13 @@ export class VerlLog {
 
   /** The error that ended the run, with what to do where it is a usual one; undefined when the log has none. */
   cause(): string | undefined {
-    return this.firstError === undefined ? undefined : explainError(this.firstError);
+    return this.firstError && explainError(this.firstError);
   }
 
   private readState(line: string): VerlEvent[] | undefined {
     const total = /(?:^|[:\s])Total training steps: (\d+)$/.exec(line)?.[1];
     if (total !== undefined) return [{ kind: "total", steps: Number(total) }];
-    const save = /(?:^local_global_step_folder: |:Saving checkpoint to )(\S.*)$/.exec(line)?.[1];
+    const save = /(?:^local_global_step_folder: |:Saving checkpoint to )(\S.*)/.exec(line)?.[1];
     if (save !== undefined) return this.startSave(save);
     const resumed = /(?:^|:)Resuming from (\S+global_step_\d+)\/?(?:,.*)?$/.exec(line)?.[1];
     if (resumed !== undefined) return [{ kind: "resumed", step: stepOf(resumed)!, folder: resumed }];
@@ -75,13 +76,12 @@ export class VerlLog {
   }
 
   private readRows(line: string): VerlEvent[] | undefined {
-    const [, filtered, count] = /^(filter )?dataset len: (\d+)$/.exec(line) ?? [];
-    if (count === undefined) return undefined;
-    if (filtered === undefined) {
-      this.rows = Number(count);
-      return [];
-    }
-    return [{ kind: "rows", all: this.rows ?? Number(count), kept: Number(count) }];
+    const found = /^(filter )?dataset len: (\d+)$/.exec(line);
+    if (!found) return undefined;
+    const count = Number(found[2]);
+    if (found[1] !== undefined) return [{ kind: "rows", all: this.rows ?? count, kept: count }];
+    this.rows = count;
+    return [];
   }
 
   private startSave(folder: string): VerlEvent[] {
@@ -102,9 +102,10 @@ export class VerlLog {
   private readError(line: string, pid: number): VerlEvent[] {
     if (/(?:^|:)Error in _run_prompt\b/.test(line)) this.failing.add(pid);
     if (line.startsWith("Traceback (most recent call last)")) this.raising.add(pid);
-    const [, name, rest] = ERROR_LINE.exec(line) ?? [];
-    if (name === undefined || !(this.raising.has(pid) || this.failing.has(pid))) return [];
+    const found = ERROR_LINE.exec(line);
+    if (!found || !(this.raising.has(pid) || this.failing.has(pid))) return [];
     this.raising.delete(pid);
+    const [, name = "", rest] = found;
     const message = rest ? `${name}: ${rest}` : name;
     if (this.failing.delete(pid)) return [{ kind: "failure", message }];
     this.firstError ??= message;

@@ -16,7 +16,7 @@ interface VerlRow {
   readonly ability: string;
   readonly reward_model: { readonly style: "rule"; readonly ground_truth: string };
   readonly extra_info: { readonly split: string; readonly index: number; readonly grpu_task: number };
-  readonly agent_name?: string;
+  readonly agent_name?: string | undefined;
 }
 
 /**
@@ -39,7 +39,7 @@ function rowOf(task: Task, { split, agentName, index }: RowOptions & { index: nu
     ability: typeof ability === "string" ? ability : "",
     reward_model: { style: "rule", ground_truth: "" },
     extra_info: { split, index, grpu_task: index },
-    ...(agentName !== undefined && { agent_name: agentName }),
+    agent_name: agentName,
   };
   if (/\p{Surrogate}/u.test(row.data_source + row.ability + row.prompt.map(({ content }) => content).join("\n")))
     throw refusal(task, {

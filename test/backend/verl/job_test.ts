@@ -14,6 +14,15 @@ const task = (id: string, more: Partial<Task> = {}): Task => ({
   metadata: {},
   ...more,
 });
+/** The message of what is thrown, which must be an error. */
+const messageOf = (act: () => unknown): string => {
+  try {
+    return `nothing is thrown: ${act()}`;
+  } catch (error) {
+    expect(error).toBeInstanceOf(Error);
+    return (error as Error).message;
+  }
+};
 const parse = (text: string) =>
   text
     .trimEnd()
@@ -42,6 +51,17 @@ describe("rows", () => {
     expect(parse(verlRows([task("a")], { split: "train", agentName: "x" }))[0]).toMatchObject({ agent_name: "x" });
   });
 
+  test("take a source and an ability that are texts, and messages whose further fields are empty", () => {
+    const messages = [{ role: "user", content: "go", name: null, tool_calls: undefined } as never];
+    const metadata = { data_source: "", ability: 3 };
+    const [row] = parse(verlRows([task("a", { messages, metadata })], { split: "train" }));
+    expect(row).toMatchObject({ data_source: "grpu", ability: "", prompt: [{ role: "user", content: "go" }] });
+    expect(row).not.toHaveProperty("agent_name");
+    expect(parse(verlRows([task("a", { metadata: { data_source: 3 } })], { split: "train" }))[0].data_source).toBe(
+      "grpu",
+    );
+  });
+
   const calls = [{ role: "assistant", content: "", tool_calls: [{ function: { name: "f", arguments: {} } }] }];
   test.each<[what: string, tasks: Task[], says: string]>([
     ["no task", [], "Cannot send the train tasks to verl: there are none. Add some."],
@@ -52,9 +72,20 @@ describe("rows", () => {
     ],
     ["no text in messages", [task("b", { messages: [{ role: "user", content: "" }] })], "it has no prompt"],
     ["tool calls", [task("c", { messages: [...calls, { role: "user", content: "go" }] })], "a message has tool_calls"],
-    ["half a surrogate pair", [task("d", { instruction: "a\ud800b" })], "half of a surrogate pair"],
+    [
+      "half a surrogate pair",
+      [task("d", { instruction: "a\ud800b" })],
+      "Cannot send train task 0 (d) to verl: its text holds half of a surrogate pair, which is not Unicode. Remove it.",
+    ],
+    ["one in the source", [task("d", { metadata: { data_source: "\udc00" } })], "half of a surrogate pair"],
+    ["one in the ability", [task("d", { metadata: { ability: "\ud800" } })], "half of a surrogate pair"],
+    [
+      "halves of two messages",
+      [task("d", { messages: ["\ud83d", "\ude00"].map((content) => ({ role: "user", content })) })],
+      "half of a surrogate pair",
+    ],
   ])("refuse %s", (_, tasks, says) => {
-    expect(() => verlRows(tasks, { split: "train" })).toThrow(says);
+    expect(messageOf(() => verlRows(tasks, { split: "train" }))).toContain(says);
   });
 
   test("of an agent's tasks may have tool calls, which the row leaves out", () => {
@@ -144,6 +175,18 @@ describe("a dry run", () => {
       "environment:\n  GRPU_URL=http://10.0.0.1:7000\n  GRPU_TOKEN=***\npip:\n  verl[verl-core]==0.9.1\n",
     );
     expect(text).not.toContain("s3cret");
+  });
+
+  test("names the secrets that the file needs, and no packages where the cluster has them", () => {
+    const { job, ...rest } = verlJob(request());
+    expect(dryRunText({ job, ...rest })).not.toContain("pip");
+    const env = { ...job.env, A_KEY: "1", MY_SECRET: "2", PASSWORD: "3" };
+    const files = texts(dryRunFiles({ ...job, env }));
+    expect(files["submit.sh"]).toContain("Write GRPU_TOKEN, A_KEY, MY_SECRET, PASSWORD into runtime_env.json first.");
+    const { GRPU_URL } = job.env;
+    expect(JSON.parse(files["runtime_env.json"]!)).toEqual({
+      env_vars: { GRPU_URL, GRPU_TOKEN: "***", A_KEY: "***", MY_SECRET: "***", PASSWORD: "***" },
+    });
   });
 
   test("writes a folder whose script gives Ray's command the same overrides", () => {

@@ -1,7 +1,7 @@
 /** The log of verl's trainer, line by line, as versions 0.8 and 0.9 write it. */
 import { describe, expect, test } from "vitest";
 import { mergeCommand, resumeOverrides, stepFolder, stepOf } from "../../../src/backend/verl/checkpoints.ts";
-import { explainError, parseMetrics, VerlLog } from "../../../src/backend/verl/log.ts";
+import { explainError, parseMetrics, type VerlEvent, VerlLog } from "../../../src/backend/verl/log.ts";
 
 const runner = { name: "TaskRunnerV1", pid: 7 };
 const worker = { name: "AgentLoopWorkerTQ", pid: 9 };
@@ -22,13 +22,18 @@ describe("metrics", () => {
     ],
     ["step:1 - val-aux/a - b:c/reward/mean@1:0.5 - d:2", 1, { "val-aux/a - b:c/reward/mean@1": 0.5, d: 2 }],
     ["step:4", 4, {}],
+    ["step:4 - tokens:12345 - lr:1.5e-6 - big:2e20 - plus:+7.", 4, { tokens: 12345, lr: 1.5e-6, big: 2e20, plus: 7 }],
+    ["step:4 - a:1.5.2 - b:x - c:1", 4, { "a:1.5.2 - b:x - c": 1 }],
   ])("of %s", (line, step, metrics) => {
     expect(parseMetrics(line)).toEqual({ step, metrics });
   });
 
-  test.each(["", "step: 3 - a:1", "the step:3 - a:1", "step:a - b:1", "{'step': 3}"])("are not in %j", (line) => {
-    expect(parseMetrics(line)).toBeUndefined();
-  });
+  test.each(["", "step: 3 - a:1", "the step:3 - a:1", "step:a - b:1", "step:3x - a:1", "step:3,", "{'step': 3}"])(
+    "are not in %j",
+    (line) => {
+      expect(parseMetrics(line)).toBeUndefined();
+    },
+  );
 });
 
 describe("a log", () => {
@@ -65,6 +70,61 @@ describe("a log", () => {
     expect(follow(log, lines).map(({ kind }) => kind)).toEqual(["resumed", "total", "metrics", "saving"]);
     expect(log.lastSaved).toBeUndefined();
     expect(follow(log, ["step:6 - a:1"]).map(({ kind }) => kind)).toEqual(["saved", "metrics"]);
+  });
+
+  const opened: VerlEvent = { kind: "total", steps: 20 };
+  test.each<[line: string, events: readonly VerlEvent[]]>([
+    ["  step:3 - a:1  ", [{ kind: "metrics", step: 3, metrics: { a: 1 } }]],
+    ["  Total training steps: 20  ", [opened]],
+    ["INFO Total training steps: 20", [opened]],
+    ["INFO:Total training steps: 20", [opened]],
+    ["(Total training steps: 20", []],
+    ["Total training steps: 20 or more", []],
+    ["Resuming from /s/global_step_40/", [{ kind: "resumed", step: 40, folder: "/s/global_step_40" }]],
+    ["Resuming from /s/global_step_4 or later", []],
+    ["Not Resuming from /s/global_step_4", []],
+    ["Saving checkpoint to /s/global_step_5", []],
+    ["INFO:Saving checkpoint to /s/a b/global_step_5", [{ kind: "saving", step: 5, folder: "/s/a b/global_step_5" }]],
+    ["INFO:Saving checkpoint to /s/final", []],
+    ["the local_global_step_folder: /s/global_step_5", []],
+    ["filter dataset len: 12", [{ kind: "rows", all: 12, kept: 12 }]],
+    ["my filter dataset len: 12", []],
+    ["filter dataset len: 12 rows", []],
+  ])("line %j alone", (text, events) => {
+    expect(new VerlLog().read({ text })).toEqual(events);
+  });
+
+  test("ends the saving of a step with the metrics of that step or a later one, once", () => {
+    const log = new VerlLog();
+    const save = "local_global_step_folder: /s/global_step_12";
+    const kinds = follow(log, [save, "step:11 - a:1", "step:13 - a:1", "step:14 - a:1"]).map(({ kind }) => kind);
+    expect(kinds).toEqual(["saving", "metrics", "saved", "metrics", "metrics"]);
+    expect(log.lastSaved?.step).toBe(12);
+    follow(log, ["local_global_step_folder: /s/final", "step:20"]);
+    expect(log.lastSaved?.step).toBe(12);
+  });
+
+  test.each<[error: string, cause: string | undefined]>([
+    ["torch.cuda.my_errors.BadError:no space", "torch.cuda.my_errors.BadError: no space"],
+    ["ValueError: : two", "ValueError: : two"],
+    ["KeyboardInterrupt", "KeyboardInterrupt"],
+    ["ray.exceptions.GetTimeout: late", "ray.exceptions.GetTimeout: late"],
+    ["MyException:", "MyException"],
+    ["a ValueError: x", undefined],
+    ["Errors everywhere", undefined],
+    ["a-b.ValueError: x", undefined],
+  ])("whose driver raises %j has the cause %j", (text, cause) => {
+    const log = new VerlLog();
+    for (const line of ["Traceback (most recent call last):", text]) expect(log.read({ text: line })).toEqual([]);
+    expect(log.cause()).toBe(cause);
+  });
+
+  test("of a driver without a name counts its failures too, and the error after them ends the run", () => {
+    const log = new VerlLog();
+    const events = ["Error in _run_prompt for uid=u1", "ValueError: lost"].flatMap((text) => log.read({ text }));
+    expect(events).toEqual([{ kind: "failure", message: "ValueError: lost" }]);
+    for (const text of ["An Error in _run_prompt", "ValueError: no traceback"]) expect(log.read({ text })).toEqual([]);
+    expect(log.cause()).toBeUndefined();
   });
 
   test("counts failures that verl survives, each by its own worker", () => {
@@ -105,6 +165,13 @@ describe("a log", () => {
 
 test.each([
   ["torch.OutOfMemoryError: CUDA out of memory. Tried", "too little memory"],
+  ["torch.outofmemoryerror", "too little memory"],
+  [
+    "Total available GPUs 12 is less than total desired GPUs 16",
+    "the cluster has 12 GPUs and the run wants 16. Set trainer.n_gpus_per_node",
+  ],
+  ["ModuleNotFoundError: No module named 'flash_attn.ops'", "the workers' Python has no flash_attn.ops."],
+  ["Key 'my_key' is not in struct", "has no setting my_key."],
   ["ModuleNotFoundError: No module named 'vllm'", "the workers' Python has no vllm"],
   ["hydra.errors.ConfigCompositionException: Could not override 'trainer.v1.a'.", "has no setting trainer.v1.a"],
   ["OSError: q/w is not a local folder and is not a valid model identifier listed", "cannot load the model"],
@@ -119,7 +186,10 @@ test("checkpoints: folders, resuming, merging", () => {
     stepOf("/s/global_step_3/"),
     stepOf("global_step_12"),
     stepOf("/s/global_step_x"),
-  ]).toEqual([...["/s/global_step_3", 3, 12, undefined]]);
+    stepOf("/s/global_step_3/actor"),
+    stepOf("/s/my_global_step_3"),
+    stepFolder("/s///", 4),
+  ]).toEqual([...["/s/global_step_3", 3, 12, undefined, undefined, undefined, "/s/global_step_4"]]);
   expect(resumeOverrides("newest")).toEqual(["trainer.resume_mode=auto"]);
   expect(resumeOverrides({ folder: "/s/global_step_3" })).toEqual([
     ...["trainer.resume_mode=resume_path", "trainer.resume_from_path=/s/global_step_3"],
