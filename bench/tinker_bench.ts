@@ -50,7 +50,7 @@ class IdleEngine extends ToyEngine {
 export async function run(): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), "grpu-tinker-bench-"));
   const checkpoints = await Checkpoints.open(root);
-  const service = new TinkerService({ engine: new IdleEngine(), checkpoints, modelNames: ["toy"] });
+  const service = new TinkerService({ models: [{ engine: new IdleEngine(), names: ["toy"] }], checkpoints });
   const listening = await listen(createApp({ service }), { host: "127.0.0.1", port: 0 });
   const connect = (fuse: boolean) =>
     TinkerBackend.open({

@@ -137,6 +137,15 @@ export interface Engine {
   readonly isLost?: boolean;
   /** Opens a lost device again and loads the base model; trainers and policies from before are only to be released. */
   reopen?(): Promise<void>;
+  /** Whether the base model's weights are on the device. Absent where they always are. */
+  readonly isLoaded?: boolean;
+  /**
+   * Puts the base model's weights on the device, where they are not there; needed before a trainer or policy is opened.
+   * @throws OutOfMemoryError
+   */
+  load?(): Promise<void>;
+  /** Frees the base model's weights. The engine's trainers and policies must have been released. */
+  unload?(): void;
   createTrainer(config: TrainerConfig): Promise<Trainer>;
   /** The base model's policy, or that of the checkpoint in `dir`. */
   openPolicy(dir?: string): Promise<EnginePolicy>;

@@ -61,6 +61,13 @@ interface OutputRows {
  */
 const MAX_MLP_RUN_BYTES = 128 * 2 ** 20;
 
+/** Most tokens of a pass, and of one sequence, of a model on a device. */
+export function passLimits(device: Device, config: ModelConfig): { passLength: number; contextLength: number } {
+  const widest = Math.max(config.hiddenSize, qkvWidth(config));
+  const passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
+  return { passLength, contextLength: Math.min(config.contextLength, passLength) };
+}
+
 export class Transformer {
   readonly device: Device;
   readonly config: ModelConfig;
@@ -90,10 +97,10 @@ export class Transformer {
       keyHeads: config.kvHeads,
       headWidth: config.headDim,
     });
-    const widest = Math.max(config.hiddenSize, this.qkvWidth);
-    this.passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * widest));
+    const { passLength, contextLength } = passLimits(device, config);
+    this.passLength = passLength;
     this.passTargets = Math.floor(device.info.limits.maxBindingBytes / 4);
-    this.contextLength = Math.min(config.contextLength, this.passLength);
+    this.contextLength = contextLength;
     this.layers = layersOf(config);
     this.ropes = new RopeTables(device, { ...config, contextLength: this.contextLength });
     this.norms = new Norms(device, config);

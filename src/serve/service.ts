@@ -1,9 +1,9 @@
 /**
- * The service behind the routes: sessions, training clients, samplers and checkpoints over one engine, independent of
+ * The service behind the routes: sessions, training clients, samplers and checkpoints over the engines of its base models, independent of
  * HTTP. Accepted requests return a future; requests that cannot be accepted throw a {@link Refusal}.
  */
-import type { Engine } from "../contract/engine.ts";
 import { Activity } from "./activity.ts";
+import { type BaseModel, BaseModels } from "./base_models.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { Futures } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
@@ -37,6 +37,8 @@ export interface ServiceLimits {
   readonly resultBytes: number;
   /** Device memory for policies to sample from, bytes. */
   readonly policyBytes: number;
+  /** A base model without training clients is unloaded after this time without a request, ms. */
+  readonly modelIdleMs: number;
 }
 
 export const DEFAULT_LIMITS: ServiceLimits = {
@@ -51,13 +53,13 @@ export const DEFAULT_LIMITS: ServiceLimits = {
   sessionMs: 30 * 60_000,
   resultBytes: 512 * 2 ** 20,
   policyBytes: 2 ** 30,
+  modelIdleMs: Number.POSITIVE_INFINITY,
 };
 
 export interface ServiceOptions {
-  readonly engine: Engine;
+  /** The base models, whose engines share one device. */
+  readonly models: readonly BaseModel[];
   readonly checkpoints: Checkpoints;
-  /** Names by which clients request the base model; answers use the first. */
-  readonly modelNames: readonly string[];
   readonly limits?: Partial<ServiceLimits> | undefined;
   /** Takes one line for the operator of the server. */
   readonly log?: ((line: string) => void) | undefined;
@@ -66,9 +68,8 @@ export interface ServiceOptions {
 const SWEEP_MS = 30_000;
 
 export class TinkerService {
-  readonly engine: Engine;
+  readonly models: BaseModels;
   readonly checkpoints: Checkpoints;
-  readonly modelNames: readonly string[];
   readonly limits: ServiceLimits;
   readonly log: (line: string) => void;
   readonly futures: Futures;
@@ -84,11 +85,16 @@ export class TinkerService {
   private stopped: Promise<void> | undefined;
 
   constructor(options: ServiceOptions) {
-    this.engine = options.engine;
     this.checkpoints = options.checkpoints;
-    this.modelNames = options.modelNames;
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.log = options.log ?? (() => {});
+    this.models = new BaseModels({
+      models: options.models,
+      idleMs: this.limits.modelIdleMs,
+      isHeld: (model) => this.runs.uses(model) || this.policies.needs(model),
+      release: (model) => this.policies.close(model),
+      log: this.log,
+    });
     this.futures = new Futures({ budgetBytes: this.limits.resultBytes });
     this.sessions = new Sessions({
       most: this.limits.sessions,
@@ -96,7 +102,7 @@ export class TinkerService {
       end: (id, why) => void this.endLogged(id, why),
     });
     this.policies = new Policies({
-      engine: this.engine,
+      models: this.models,
       checkpoints: this.checkpoints,
       scheduler: this.scheduler,
       budgetBytes: this.limits.policyBytes,
@@ -106,7 +112,7 @@ export class TinkerService {
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);
     this.training = new TrainingRequests(this);
-    this.scheduler.prepare = () => (this.engine.isLost ? this.reopen() : undefined);
+    this.scheduler.prepare = () => (this.models.areLost ? this.reopen() : undefined);
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
   }
 
@@ -116,7 +122,7 @@ export class TinkerService {
     try {
       this.runs.lose();
       this.policies.lose();
-      await this.engine.reopen?.();
+      await this.models.reopen();
       this.log("the GPU device is open again; the base model and saved weights can be used");
     } catch (error) {
       this.log(`could not open the GPU device again: ${(error as Error).message}`);
@@ -145,7 +151,7 @@ export class TinkerService {
   }
 
   /**
-   * Ends silent sessions and deletes expired checkpoints. Never rejects: what fails is logged, and does not keep the
+   * Ends silent sessions, deletes expired checkpoints and unloads idle base models. Never rejects: what fails is logged, and does not keep the
    * rest from its turn.
    */
   private async sweep(): Promise<void> {
@@ -158,6 +164,7 @@ export class TinkerService {
     await this.checkpoints
       .sweep()
       .catch((error: Error) => this.log(`could not delete expired checkpoints: ${error.message}`));
+    if (this.models.hasIdle(now)) await this.scheduler.first(async () => this.models.unloadIdle(now));
   }
 
   private async endLogged(id: string, why: string): Promise<void> {
@@ -189,7 +196,7 @@ export class TinkerService {
     this.futures.wakeAll();
     for (const run of this.runs.values()) run.release("Cannot use the model: the server has stopped.");
     this.policies.release();
-    this.engine.close();
+    this.models.close();
     this.checkpoints.close();
   }
 }

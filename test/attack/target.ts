@@ -36,9 +36,8 @@ async function openView(): Promise<string> {
 
 async function openTinker(): Promise<string> {
   const service = new TinkerService({
-    engine: new ToyModel({ weightBytes: Number(weightBytes ?? 100) }),
+    models: [{ engine: new ToyModel({ weightBytes: Number(weightBytes ?? 100) }), names: ["toy"] }],
     checkpoints: await Checkpoints.open(root!, { log: () => {} }),
-    modelNames: ["toy"],
   });
   const apiKey = kind === "keyed" ? KEY : undefined;
   const app = createApp({ service, apiKey, holdMs: 1000, bodyIdleMs: 3000, bodiesBytes: 128 * 2 ** 20 });

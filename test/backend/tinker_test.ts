@@ -35,7 +35,7 @@ beforeAll(async () => {
   if (!hasShared) return;
   const engine = await LocalEngine.open({ device: await openDevice({ device: "cpu" }), folder: FOLDER });
   const checkpoints = await Checkpoints.open(join(root, "service"));
-  service = new TinkerService({ engine, checkpoints, modelNames: ["stories"] });
+  service = new TinkerService({ models: [{ engine, names: ["stories"] }], checkpoints });
   const app = createApp({ service, apiKey: "tml-test" });
   fetchHere = async (url, init) => app.fetch(new Request(url, init));
 });
@@ -330,9 +330,8 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
 
   test("names the checkpoint when the service was restarted and no longer has the model", async () => {
     const anew = new TinkerService({
-      engine: new ToyEngine(),
+      models: [{ engine: new ToyEngine(), names: ["stories"] }],
       checkpoints: await Checkpoints.open(join(root, "anew")),
-      modelNames: ["stories"],
     });
     const app = createApp({ service: anew, apiKey: "tml-test" });
     let isAnew = false;

@@ -15,8 +15,8 @@ test("the status page shows models, checkpoints and waiting requests", async () 
 
 test("text from clients is escaped", async () => {
   const server = await openServer();
-  const queue = server.service.policies.base();
-  server.service.samplers.add({ id: "<script>alert(1)</script>", queue }, server.service.sessions.create({}));
+  const held = server.service.policies.base(server.service.models.all[0]!);
+  server.service.samplers.add({ id: "<script>alert(1)</script>", ...held }, server.service.sessions.create({}));
   const page = new TextDecoder().decode((await server.get("/")).bytes);
   expect(page).not.toContain("<script>alert");
   expect(page).toContain("&#60;script&#62;");

@@ -6,6 +6,7 @@ import { onTestFinished, vi } from "vitest";
 import type { App } from "../../src/http/listen.ts";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
+import type { BaseModel } from "../../src/serve/base_models.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
@@ -39,6 +40,8 @@ export async function openServer(
     limits?: Partial<ServiceLimits>;
     root?: string;
     modelNames?: readonly string[];
+    /** After the first one. */
+    moreModels?: readonly BaseModel[];
     log?: (line: string) => void;
   } = {},
 ): Promise<TestServer> {
@@ -47,9 +50,8 @@ export async function openServer(
   const checkpoints = await Checkpoints.open(root);
   const { limits, log } = options;
   const service = new TinkerService({
-    engine,
+    models: [{ engine, names: options.modelNames ?? ["toy", "/models/toy"] }, ...(options.moreModels ?? [])],
     checkpoints,
-    modelNames: options.modelNames ?? ["toy", "/models/toy"],
     limits,
     log,
   });

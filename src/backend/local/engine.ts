@@ -10,6 +10,7 @@ import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { float32Bytes } from "../../model/stored_weights.ts";
+import { passLimits } from "../../model/transformer.ts";
 import { loadAdapter } from "./checkpoint.ts";
 import { checkLoss, ENGINE_LOSSES } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
@@ -30,15 +31,16 @@ export interface LocalEngineOptions {
   readonly base?: string | undefined;
   /** Called with what the operator should know of: that memory ran out, and passes are smaller from now on. */
   readonly warn?: ((message: string) => void) | undefined;
+  /** Engines that share the device, this one included. Default 1. */
+  readonly sharers?: number | undefined;
+  /** False: the weights stay on disk until {@link LocalEngine.load}. Default true. */
+  readonly loadsNow?: boolean | undefined;
 }
 
-interface Parts {
-  readonly opened: OpenedModel;
-  readonly model: LanguageModel;
-  /** Of the base model. */
-  readonly options: LanguageModelOptions;
+/** The options of the base model, and of each copy of it that a client trains. */
+interface LoadOptions {
+  readonly base: LanguageModelOptions;
   readonly sizes: LanguageModelOptions;
-  readonly warn: (message: string) => void;
 }
 
 /** Passes for clients whose work is not known: those of a run that trains the default adapter while it samples. */
@@ -58,34 +60,61 @@ export class LocalEngine implements Engine {
   private readonly hardware: Device;
   private readonly opened: OpenedModel;
   private readonly files: ModelFolder;
-  private base: LanguageModel;
-  private readonly options: LanguageModelOptions;
-  private readonly sizes: LanguageModelOptions;
   private readonly warn: (message: string) => void;
+  private readonly sharers: number;
+  /** Tokens. */
+  readonly contextLength: number;
+  private loaded: LanguageModel | undefined;
+  /** Fixed by the first load, so that the weights compute the same bits after they were unloaded. */
+  private options: LoadOptions | undefined;
 
-  private constructor(device: Device, { opened, model, options, sizes, warn }: Parts) {
-    this.options = options;
-    this.sizes = sizes;
+  private constructor(opened: OpenedModel, { device, warn = () => {}, sharers = 1 }: LocalEngineOptions) {
     this.hardware = device;
     this.opened = opened;
     this.mark = opened.mark;
     this.files = opened.files;
-    this.base = model;
     this.warn = warn;
+    this.sharers = sharers;
+    this.contextLength = passLimits(device, opened.files.config).contextLength;
     // Clients read the configuration and the tokenizer from it. An adapter's folder may lack them.
     this.folder = opened.files.name;
   }
 
-  /** @throws ConfigError for a folder without a model. */
-  static async open({ device, folder, base, warn = () => {} }: LocalEngineOptions): Promise<LocalEngine> {
-    const opened = await openModel(folder, { base });
-    const fitting = Math.floor((device.memory.budget * COPIES_SHARE) / float32Bytes(device, opened.files.config));
-    const sizes = await clientSizes(device, opened);
+  /** @throws ConfigError for a folder without a model, OutOfMemoryError for one that does not fit. */
+  static async open(options: LocalEngineOptions): Promise<LocalEngine> {
+    const engine = new LocalEngine(await openModel(options.folder, { base: options.base }), options);
+    if (options.loadsNow ?? true) await engine.load();
+    return engine;
+  }
+
+  get isLoaded(): boolean {
+    return this.loaded !== undefined;
+  }
+
+  async load(): Promise<void> {
+    if (this.loaded) return;
+    this.options ??= await this.fitting();
+    this.loaded = await loadModel(this.hardware, this.opened, this.options.base);
+    this.loaded.onWarning(this.warn);
+  }
+
+  private async fitting(): Promise<LoadOptions> {
+    const { hardware, opened } = this;
+    const share = (hardware.memory.budget * COPIES_SHARE) / this.sharers;
+    const fitting = Math.floor(share / float32Bytes(hardware, opened.files.config));
+    const sizes = await clientSizes(hardware, opened);
     const foldAdapter = fitting > 0 && sizes.foldAdapter;
-    const options = { ...sizes, foldAdapter, frozen: true, adapterSlots: Math.min(fitting, MAX_COPIES) };
-    const model = await loadModel(device, opened, options);
-    model.onWarning(warn);
-    return new LocalEngine(device, { opened, model, options, sizes, warn });
+    return { sizes, base: { ...sizes, foldAdapter, frozen: true, adapterSlots: Math.min(fitting, MAX_COPIES) } };
+  }
+
+  unload(): void {
+    this.loaded?.release();
+    this.loaded = undefined;
+  }
+
+  private get base(): LanguageModel {
+    if (this.loaded) return this.loaded;
+    throw new Error(`Cannot use ${this.folder}: its weights are not loaded. Call load() first.`);
   }
 
   get fingerprint(): string {
@@ -98,10 +127,6 @@ export class LocalEngine implements Engine {
 
   get vocabSize(): number {
     return this.files.config.vocabSize;
-  }
-
-  get contextLength(): number {
-    return this.base.contextLength;
   }
 
   get parameters(): number {
@@ -134,7 +159,7 @@ export class LocalEngine implements Engine {
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
     const { rank, seed, trainAttn: attn, trainMlp: mlp, trainUnembed: unembed } = config;
     const of = { config, base: this.mark };
-    if (rank === 0) return submitted(this.hardware, new LocalTrainer(await this.load(this.opened), of));
+    if (rank === 0) return submitted(this.hardware, new LocalTrainer(await this.loadCopy(this.opened), of));
     // Tinker's clients cannot set alpha: its service uses one value for every rank.
     const lora = { rank, alpha: LORA_DEFAULTS.alpha, targets: loraTargets({ attn, mlp, unembed }) };
     return submitted(this.hardware, new LocalTrainer(this.base.branch({ lora, seed }), of));
@@ -143,7 +168,7 @@ export class LocalEngine implements Engine {
   async openPolicy(dir?: string): Promise<EnginePolicy> {
     if (dir === undefined) return new LocalPolicy(this.base, this.base.untrained);
     if ((await folderKind(dir)) === "adapter") return this.openAdapter(dir);
-    const model = await this.load(await openModel(dir), { frozen: true });
+    const model = await this.loadCopy(await openModel(dir), { frozen: true });
     const policy = new LocalPolicy(model, {
       bytes: model.base.byteLength,
       weights: () => model.weights,
@@ -152,8 +177,8 @@ export class LocalEngine implements Engine {
     return submitted(this.hardware, policy);
   }
 
-  private async load(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {
-    const model = await loadModel(this.hardware, opened, { ...this.sizes, ...options });
+  private async loadCopy(opened: OpenedModel, options: LanguageModelOptions = {}): Promise<LanguageModel> {
+    const model = await loadModel(this.hardware, opened, { ...this.options?.sizes, ...options });
     model.onWarning(this.warn);
     return model;
   }
@@ -169,23 +194,27 @@ export class LocalEngine implements Engine {
     }
   }
 
-  private isReopening = false;
+  /** Set while the device is opened again: whether the weights were loaded when it was lost. */
+  private wasLoaded: boolean | undefined;
 
   get isLost(): boolean {
-    return this.isReopening || (this.hardware.isLost ?? false);
+    return this.wasLoaded !== undefined || (this.hardware.isLost ?? false);
   }
 
-  /** After a failure the engine stays lost, so that it is tried again. */
+  /**
+   * Opens the device, unless another engine on it has, and loads the base model where it was loaded. After a failure the
+   * engine stays lost, so that it is tried again.
+   */
   async reopen(): Promise<void> {
-    this.isReopening = true;
-    await this.hardware.reopen?.();
-    this.base = await loadModel(this.hardware, this.opened, this.options);
-    this.base.onWarning(this.warn);
-    this.isReopening = false;
+    this.wasLoaded ??= this.isLoaded;
+    if (this.hardware.isLost) await this.hardware.reopen?.();
+    this.unload();
+    if (this.wasLoaded) await this.load();
+    this.wasLoaded = undefined;
   }
 
   close(): void {
-    this.base.release();
+    this.unload();
     this.hardware.destroy();
   }
 }

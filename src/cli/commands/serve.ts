@@ -11,7 +11,9 @@ import { KEY_OPTIONS, serverKey } from "./serve_key.ts";
 const OPTIONS: readonly Option[] = [
   {
     ...MODEL,
-    describe: "folder of the base model in Hugging Face's layout, or of an adapter to merge into its base",
+    describe:
+      "folder of the base model in Hugging Face's layout, or of an adapter to merge into its base; may repeat: several are loaded when first asked for",
+    repeat: true,
   },
   BASE,
   { flag: "--port", value: "N", describe: "port; 0 takes any free one", default: "8000" },
@@ -26,7 +28,8 @@ const OPTIONS: readonly Option[] = [
   {
     flag: "--model-name",
     value: "NAME",
-    describe: "another name of the base model, for instance Qwen/Qwen3-0.6B; may repeat",
+    describe:
+      "another name of the base model, for instance Qwen/Qwen3-0.6B; may repeat. With several models NAME=DIR, the folder as in --model",
     repeat: true,
   },
   {
@@ -34,6 +37,12 @@ const OPTIONS: readonly Option[] = [
     value: "N",
     describe: "a session ends after this time without a heartbeat",
     default: "30",
+  },
+  {
+    flag: "--unload-minutes",
+    value: "N",
+    describe:
+      "a base model without training clients leaves the device after this time without a request (default: 30 with several models, never with one)",
   },
   {
     flag: "--memory-gib",
@@ -53,6 +62,7 @@ export const serveCommands: readonly Command[] = [
     examples: [
       "grpu serve tinker --model ./stories260k",
       "grpu serve tinker --model ./Qwen3-0.6B --model-name Qwen/Qwen3-0.6B --port 8080",
+      "grpu serve tinker --model ./Qwen3-0.6B --model ./Llama-3.2-1B --unload-minutes 10",
       "grpu serve tinker --model ./stories260k --host 0.0.0.0 --api-key-file key.txt",
     ],
     notes:
@@ -104,12 +114,11 @@ export async function serveUntilStopped(
 }
 
 async function openService(options: Input["options"], { io, sessionMs }: { io: Io; sessionMs: number }) {
-  const { realpath } = await import("node:fs/promises");
   const { resolve } = await import("node:path");
-  const { LocalEngine } = await import("../../backend/local/engine.ts");
   const { openDevice } = await import("../../compute/open.ts");
   const { Checkpoints } = await import("../../serve/checkpoint/checkpoints.ts");
   const { TinkerService } = await import("../../serve/service.ts");
+  const { openBaseModels } = await import("../run/base_models.ts");
   const log = (line: string) => io.err(`${line}\n`);
   const device = await openDevice({
     device: (options.device as "auto" | undefined) ?? "auto",
@@ -117,18 +126,27 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
     memoryBudgetBytes: memoryBudget(options.memoryGib),
   });
   try {
-    const folder = resolve(String(options.model));
-    const warn = (message: string) => log(`warning: ${message}`);
-    const engine = await LocalEngine.open({ device, folder, base: options.base as string | undefined, warn });
+    const models = await openBaseModels(device, {
+      folders: options.model as readonly string[],
+      names: (options.modelName as readonly string[] | undefined) ?? [],
+      base: options.base as string | undefined,
+      warn: (message) => log(`warning: ${message}`),
+    });
     const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
-    const names = (options.modelName as readonly string[] | undefined) ?? [];
-    const modelNames = [...new Set([...names, folder, await realpath(folder), String(options.model)])];
-    const limits = { sessionMs, policyBytes: device.memory.budget / 8 };
-    return new TinkerService({ engine, checkpoints, modelNames, limits, log });
+    const modelIdleMs = idleMinutes(options.unloadMinutes, models.length) * 60_000;
+    const limits = { sessionMs, modelIdleMs, policyBytes: device.memory.budget / 8 };
+    return new TinkerService({ models, checkpoints, limits, log });
   } catch (error) {
     device.destroy();
     throw error;
   }
+}
+
+const UNLOAD_MINUTES = 30;
+
+function idleMinutes(given: Input["options"][string], models: number): number {
+  if (given !== undefined) return integer(given, { flag: "--unload-minutes", least: 1 });
+  return models > 1 ? UNLOAD_MINUTES : Number.POSITIVE_INFINITY;
 }
 
 function memoryBudget(gib: Input["options"][string]): number | undefined {
@@ -137,7 +155,7 @@ function memoryBudget(gib: Input["options"][string]): number | undefined {
 
 function greeting(url: string, { key, service }: { key: string; service: TinkerService }): string {
   return [
-    `${service.engine.device}`,
+    `${service.models.all[0]!.engine.device}`,
     `listening on ${url}, checkpoints in ${service.checkpoints.root}`,
     "",
     `  export TINKER_BASE_URL=${url}`,

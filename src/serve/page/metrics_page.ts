@@ -3,7 +3,7 @@ import { counter, gauge } from "../../http/prometheus.ts";
 import type { TinkerService } from "../service.ts";
 
 export function metricsText(service: TinkerService): string {
-  const { activity, engine, futures, policies, scheduler } = service;
+  const { activity, models, futures, policies, scheduler } = service;
   const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
   const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);
   const lines = [
@@ -13,6 +13,11 @@ export function metricsText(service: TinkerService): string {
       "Training clients in memory.",
       [...service.runs.values()].filter((run) => run.trainer).length,
     ),
+    gauge(
+      "grpu_base_models_loaded",
+      "Base models on the device.",
+      models.all.filter((it) => models.isLoaded(it)).length,
+    ),
     gauge("grpu_samplers", "Sampling sessions.", service.samplers.size),
     gauge("grpu_training_requests_queued", "Training requests waiting for the device.", training),
     gauge("grpu_training_requests_parked", "Training requests waiting for an earlier one to arrive.", parked),
@@ -20,9 +25,9 @@ export function metricsText(service: TinkerService): string {
     gauge("grpu_results_pending", "Accepted requests without a result.", futures.pending),
     gauge("grpu_results_bytes", "Memory of results kept for clients.", futures.bytes),
     gauge("grpu_policy_bytes", "Device memory of policies to sample from.", policies.bytes),
-    gauge("grpu_device_live_bytes", "Device memory in use.", engine.memory.live),
-    gauge("grpu_device_peak_bytes", "Peak device memory.", engine.memory.peak),
-    gauge("grpu_device_budget_bytes", "Limit of device memory.", engine.memory.budget),
+    gauge("grpu_device_live_bytes", "Device memory in use.", models.memory.live),
+    gauge("grpu_device_peak_bytes", "Peak device memory.", models.memory.peak),
+    gauge("grpu_device_budget_bytes", "Limit of device memory.", models.memory.budget),
     counter("grpu_device_busy_seconds_total", "Time that the device was busy.", scheduler.busyMs / 1000),
     counter("grpu_sampled_tokens_total", "Tokens sampled.", activity.sampledTokens.total),
     counter("grpu_scored_tokens_total", "Prompt tokens scored.", activity.scoredTokens.total),

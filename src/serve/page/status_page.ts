@@ -34,9 +34,14 @@ function content(service: TinkerService): string {
   ].join("\n");
 }
 
-function header({ engine, modelNames, activity }: TinkerService): string {
-  return `<header><div><h1>${escapeHtml(nameOf(modelNames[0]!))}</h1>
-<p class="soft">${escapeHtml(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escapeHtml(engine.device)}</p></div>
+function header({ models, activity }: TinkerService): string {
+  const parts = models.all.map((model) => {
+    const { engine, names } = model;
+    const where = models.isLoaded(model) ? engine.device : "not loaded";
+    return `<h1>${escapeHtml(nameOf(names[0]!))}</h1>
+<p class="soft">${escapeHtml(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escapeHtml(where)}</p>`;
+  });
+  return `<header><div>${parts.join("\n")}</div>
 <p class="soft">up ${duration((Date.now() - activity.startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
 }
 
@@ -53,8 +58,8 @@ ${tile(perBatch.toFixed(1), "sequences a batch")}
 </section>`;
 }
 
-function devicePart({ engine, scheduler, policies, activity, limits }: TinkerService): string {
-  const { live, peak, budget } = engine.memory;
+function devicePart({ models, scheduler, policies, activity, limits }: TinkerService): string {
+  const { live, peak, budget } = models.memory;
   const busy = scheduler.busyMs / Math.max(Date.now() - activity.startedAt, 1);
   const now = scheduler.current ? `now: ${escapeHtml(scheduler.current.name)}` : "idle";
   return `<h2>Device</h2><section class="card rows">

@@ -46,7 +46,7 @@ const TOKEN_BYTES = 16;
 export function readBodies(service: TinkerService, options: Partial<BodySettings>): MiddlewareHandler<RequestContext> {
   const settings = { ...BODY_SETTINGS, ...definedOf(options) };
   const budget = new Budget(settings.bodiesBytes);
-  const { contextLength } = service.engine;
+  const { contextLength } = service.models;
   return async (c, next) => {
     if (c.req.method === "GET" || c.req.method === "HEAD") return next();
     const { path } = c.req;

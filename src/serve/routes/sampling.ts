@@ -11,7 +11,7 @@ import { type Routes, readRequest, waiting } from "./bodies.ts";
 const CELL_BYTES = 32;
 
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {
-  const { samplers, engine } = service;
+  const { samplers } = service;
   app.post("/api/v1/create_sampling_session", (c) => {
     const request = readRequest(c, SHAPES.createSampler);
     const sampler = samplers.create({
@@ -31,7 +31,7 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
     const cells = prompt.targetPromptLogprobs?.data.length ?? 0;
-    lease.takeMore(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, engine));
+    lease.takeMore(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, sampler.model.engine));
     let sequenceIds: readonly string[] = [];
     const future = waiting(service, {
       lease,
@@ -45,8 +45,8 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
     return c.json({ ...futureBody(future), sample_sequence_ids: sequenceIds });
   });
   app.get("/api/v1/samplers/:id", (c) => {
-    const { id, modelPath } = samplers.use(c.req.param("id"));
+    const { id, modelPath, model } = samplers.use(c.req.param("id"));
     // The SDK loads the tokenizer from base_model.
-    return c.json({ sampler_id: id, base_model: engine.folder, model_path: modelPath ?? null });
+    return c.json({ sampler_id: id, base_model: model.engine.folder, model_path: modelPath ?? null });
   });
 }

@@ -15,14 +15,21 @@ const CLIENT_CONFIG = {
 };
 
 export function addSessionRoutes(app: Routes, service: TinkerService): void {
-  const { sessions, engine, modelNames } = service;
+  const { sessions, models } = service;
   app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
   app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));
   app.post("/api/v1/client/dynamic_config", (c) => c.json({ refresh_interval_sec: 300, sample_cancel_enabled: true }));
   app.post("/api/v1/telemetry", (c) => c.json({ status: "accepted" }));
   app.get("/api/v1/get_server_capabilities", (c) => {
-    const about = { max_context_length: engine.contextLength, trainable: true, sampleable: true };
-    return c.json({ supported_models: modelNames.map((model_name) => ({ model_name, ...about })) });
+    const supported_models = models.all.flatMap(({ engine, names }) =>
+      names.map((model_name) => ({
+        model_name,
+        max_context_length: engine.contextLength,
+        trainable: true,
+        sampleable: true,
+      })),
+    );
+    return c.json({ supported_models });
   });
   app.post("/api/v1/create_session", (c) => {
     const { user_metadata, project_id, display_name } = readRequest(c, SHAPES.createSession);

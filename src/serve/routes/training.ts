@@ -1,6 +1,5 @@
 /** The routes of training clients. Each accepts a request and answers with its future. */
 import type { Context } from "hono";
-import type { RunRecord } from "../checkpoint/record.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
 import { packedBytes } from "../protocol/loss_rows.ts";
@@ -8,6 +7,7 @@ import { Refusal } from "../protocol/outcome.ts";
 import { SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import type { Numbered } from "../train/training_requests.ts";
+import type { TrainingRun } from "../train/training_run.ts";
 import { type RequestContext, type Routes, readRequest, waiting } from "./bodies.ts";
 
 type Call = Context<RequestContext>;
@@ -24,8 +24,7 @@ export function addTrainingRoutes(app: Routes, service: TinkerService): void {
   accept("load_weights", loadWeights);
   accept("unload_model", ({ runs }, c) => runs.unload(readRequest(c, SHAPES.model).model_id));
   app.post("/api/v1/get_info", (c) => {
-    const { record } = service.runs.find(readRequest(c, SHAPES.model).model_id);
-    return c.json(infoOf(service, record));
+    return c.json(infoOf(service.runs.find(readRequest(c, SHAPES.model).model_id)));
   });
 }
 
@@ -161,7 +160,7 @@ function numbered(c: Call, request: { model_id: string; seq_id: bigint }): Numbe
   return { modelId: request.model_id, number: request.seq_id, print: c.get("body").print };
 }
 
-function infoOf({ engine }: TinkerService, { id, config, baseModel }: RunRecord) {
+function infoOf({ model: { engine }, record: { id, config, baseModel } }: TrainingRun) {
   return {
     type: "get_info",
     model_id: id,

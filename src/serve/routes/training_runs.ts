@@ -1,5 +1,4 @@
 /** The routes that list training runs, in memory and on disk. */
-import { baseModelOf } from "../base_model.ts";
 import type { CheckpointRecord, RunRecord } from "../checkpoint/record.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
@@ -14,7 +13,7 @@ export function addTrainingRunRoutes(app: Routes, service: TinkerService): void 
     const run = checkpoints.findRun(record.run);
     const { config } = run;
     return c.json({
-      base_model: baseModelOf(run, service),
+      base_model: service.models.ofRun(run).name,
       is_lora: config.rank > 0,
       lora_rank: config.rank > 0 ? config.rank : null,
       train_unembed: config.trainUnembed,
@@ -53,7 +52,7 @@ function allRuns({ checkpoints, runs }: TinkerService): RunRecord[] {
 function runInfo(service: TinkerService, run: RunRecord) {
   return {
     training_run_id: run.id,
-    base_model: baseModelOf(run, service),
+    base_model: service.models.ofRun(run).name,
     model_owner: "local",
     is_lora: run.config.rank > 0,
     corrupted: false,

@@ -1,5 +1,6 @@
 /** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
-import type { Engine, EnginePolicy } from "../../contract/engine.ts";
+import type { EnginePolicy } from "../../contract/engine.ts";
+import type { BaseModel, BaseModels } from "../base_models.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -9,14 +10,25 @@ import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
   readonly queue: SamplingQueue;
+  readonly model: BaseModel;
   /** Opens the policy again after it was dropped; absent for a snapshot. */
   readonly reopen?: () => Promise<EnginePolicy>;
   policy?: EnginePolicy | undefined;
   readonly session?: string;
 }
 
+/** A policy's queue, and the base model that it belongs to. */
+export type PolicyQueue = Pick<Held, "queue" | "model">;
+
+/** Weights of a training client as they were. */
+export interface Snapshot {
+  readonly model: BaseModel;
+  readonly policy: EnginePolicy;
+  readonly session: string;
+}
+
 export interface PoliciesOptions {
-  readonly engine: Engine;
+  readonly models: BaseModels;
   readonly checkpoints: Checkpoints;
   readonly scheduler: Scheduler;
   /** Device memory for policies; the least recently used ones are dropped. */
@@ -66,52 +78,54 @@ export class Policies {
     for (const job of this.queues.flatMap((queue) => queue.clear(session))) job.failed(reason);
   }
 
-  base(): SamplingQueue {
-    return this.reopenable("base model", () => this.options.engine.openPolicy());
+  base(model: BaseModel): PolicyQueue {
+    const isOnly = this.options.models.all.length === 1;
+    const name = isOnly ? "base model" : `base model ${model.names[0]}`;
+    return this.reopenable(name, { model, reopen: () => model.engine.openPolicy() });
   }
 
   /** The queue of a saved policy. @throws Refusal 404 for a path without a checkpoint. */
-  saved(path: string): SamplingQueue {
-    const { checkpoints, engine } = this.options;
+  saved(path: string): PolicyQueue {
+    const { checkpoints, models } = this.options;
     const parsed = parsePath(path);
     const { time } = checkpoints.find(parsed).record;
     const address = formatPath(parsed);
+    const model = models.ofCheckpoint(address, () => checkpoints.findRun(parsed.run));
     // The time is part of the name because a path can be overwritten with other weights.
     const name = `${address} of ${time}`;
     for (const [other, { queue, policy }] of this.held)
       if (other.startsWith(`${address} `) && other !== name && !policy && !queue.hasWork()) this.held.delete(other);
-    return this.reopenable(name, async () => {
+    const reopen = async () => {
       const { dir, record } = checkpoints.find(parsed);
-      if (record.time === time) return engine.openPolicy(dir);
+      if (record.time === time) return model.engine.openPolicy(dir);
       throw new Refusal(
         410,
         `Cannot sample from ${address} as saved at ${time}: it has been overwritten. Create a new sampling client.`,
       );
-    });
+    };
+    return this.reopenable(name, { model, reopen });
   }
 
-  private reopenable(name: string, reopen: () => Promise<EnginePolicy>): SamplingQueue {
-    const held = this.held.get(name);
-    if (held) return held.queue;
-    return this.hold(name, { reopen }).queue;
+  private reopenable(name: string, of: Required<Pick<Held, "model" | "reopen">>): PolicyQueue {
+    return this.held.get(name) ?? this.hold(name, of);
   }
 
   /** The queue of a snapshot, which is dropped with its session or to free memory for newer ones. */
-  snapshot(name: string, of: { policy: EnginePolicy; session: string }): SamplingQueue {
-    const { queue } = this.hold(name, of);
+  snapshot(name: string, of: Snapshot): PolicyQueue {
+    const held = this.hold(name, of);
     this.makeRoom(name);
-    return queue;
+    return held;
   }
 
   /** The queue of weights that later calls with this name replace, for requests that have not begun too. */
-  publish(name: string, of: { policy: EnginePolicy; session: string }): SamplingQueue {
+  publish(name: string, of: Snapshot): PolicyQueue {
     const held = this.held.get(name);
     if (!held) return this.snapshot(name, of);
     held.policy?.release();
     held.policy = of.policy;
     this.markUsed(name, held);
     this.makeRoom(name);
-    return held.queue;
+    return held;
   }
 
   private markUsed(name: string, held: Held): void {
@@ -119,7 +133,7 @@ export class Policies {
     this.held.set(name, held);
   }
 
-  private hold(name: string, of: Pick<Held, "reopen" | "policy" | "session">): Held {
+  private hold(name: string, of: Omit<Held, "queue">): Held {
     const queue = new SamplingQueue(name, {
       open: () => this.use(name),
       onBatch: this.options.onBatch,
@@ -135,9 +149,10 @@ export class Policies {
     const held = this.held.get(name);
     if (!held) throw dropped(name);
     this.markUsed(name, held);
+    if (!held.policy && !held.reopen) throw dropped(name);
+    await this.options.models.use(held.model);
     if (!held.policy) {
-      if (!held.reopen) throw dropped(name);
-      held.policy = await held.reopen();
+      held.policy = await held.reopen!();
       this.makeRoom(name);
     }
     return held.policy;
@@ -165,6 +180,16 @@ export class Policies {
 
   dropSession(session: string): void {
     for (const [name, held] of this.held) if (held.session === session) this.drop(name, held);
+  }
+
+  /** Whether a snapshot keeps the model loaded. */
+  needs(model: BaseModel): boolean {
+    return [...this.held.values()].some((held) => held.model === model && held.policy && !held.reopen);
+  }
+
+  /** Drops the policies of a model that can be opened again. */
+  close(model: BaseModel): void {
+    for (const [name, held] of this.held) if (held.model === model && held.reopen) this.drop(name, held);
   }
 
   /** After the loss of the device: saved policies are opened again at their next use, snapshots are gone. */

@@ -1,5 +1,6 @@
 /** The clients that sample: their policies, and their requests. */
 import type { Engine } from "../../contract/engine.ts";
+import type { BaseModels } from "../base_models.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
 import { MOST_SAMPLES, type PromptRequest, requestsOf } from "../protocol/prompt_request.ts";
@@ -8,17 +9,17 @@ import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
 import type { SampleJob, Scoring } from "./batch.ts";
-import type { Policies } from "./policies.ts";
-import type { SamplingQueue } from "./sampling_queue.ts";
+import type { Policies, PolicyQueue } from "./policies.ts";
 
-export interface Sampler {
+export interface Sampler extends PolicyQueue {
   readonly id: string;
   readonly session: string;
   readonly modelPath?: string | undefined;
-  readonly queue: SamplingQueue;
   /** Its requests by number, as long as their results are kept. */
   readonly asked: Map<string, Samples & { readonly print: string }>;
 }
+
+type NewlySampled = PolicyQueue & Pick<Sampler, "id"> & { readonly modelPath?: string | undefined };
 
 /** A request for a sampler, by its number in the session. */
 export interface NewSampler {
@@ -43,12 +44,11 @@ export interface NumberedSample {
 }
 
 export interface SamplersOptions {
-  readonly engine: Engine;
   readonly futures: Futures;
   readonly policies: Policies;
   readonly scheduler: Scheduler;
   readonly sessions: Sessions;
-  readonly modelNames: readonly string[];
+  readonly models: BaseModels;
   readonly limits: {
     readonly samplers: number;
     readonly queuedSamples: number;
@@ -95,16 +95,16 @@ export class Samplers {
     const key = `sampler ${of.number}`;
     askedBefore(session, { key, print: of.print });
     const known = this.byId.get(id);
-    const sampler = known ?? this.add({ id, modelPath: of.modelPath, queue: this.queueOf(of) }, session);
+    const sampler = known ?? this.add({ id, modelPath: of.modelPath, ...this.queueOf(of) }, session);
     remember(session, key, { print: of.print });
     return sampler;
   }
 
   /** Adds a sampler to a session and drops the session's least recently used one if it has too many. */
-  add(of: Pick<Sampler, "id" | "modelPath" | "queue">, session: Session): Sampler {
-    const sampler = { ...of, session: session.id, asked: new Map() };
-    this.byId.set(of.id, sampler);
-    markUsed(of.id, session);
+  add({ id, modelPath, queue, model }: NewlySampled, session: Session): Sampler {
+    const sampler = { id, modelPath, queue, model, session: session.id, asked: new Map() };
+    this.byId.set(id, sampler);
+    markUsed(id, session);
     const [oldest] = session.samplers;
     if (session.samplers.size > this.options.limits.samplers) {
       session.samplers.delete(oldest!);
@@ -117,17 +117,14 @@ export class Samplers {
     this.byId.delete(id);
   }
 
-  private queueOf({ baseModel, modelPath }: Pick<NewSampler, "baseModel" | "modelPath">): SamplingQueue {
-    const { policies, modelNames } = this.options;
+  private queueOf({ baseModel, modelPath }: Pick<NewSampler, "baseModel" | "modelPath">): PolicyQueue {
+    const { policies, models } = this.options;
     if (modelPath !== undefined) return policies.saved(modelPath);
     if (baseModel === undefined)
       throw new Refusal(422, "Cannot create a sampler: the request needs model_path or base_model.");
-    if (!modelNames.includes(baseModel))
-      throw new Refusal(
-        400,
-        `Cannot sample from ${JSON.stringify(baseModel)}: this server has another base model. Use ${modelNames.join(" or ")}.`,
-      );
-    return policies.base();
+    const model = models.find(baseModel);
+    if (model) return policies.base(model);
+    throw new Refusal(400, `Cannot sample from ${JSON.stringify(baseModel)}: ${models.otherOnes()}`);
   }
 
   /**
@@ -176,9 +173,9 @@ export class Samplers {
     return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start({ queue, session }: Sampler, future: Future, request: PromptRequest): void {
+  private start({ queue, model, session }: Sampler, future: Future, request: PromptRequest): void {
     try {
-      const job = this.jobOf(future, request);
+      const job = this.jobOf(future, { request, engine: model.engine });
       this.cancellable.set(future.id, () => {
         if (queue.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
@@ -194,7 +191,7 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, request: PromptRequest): SampleJob {
+  private jobOf(future: Future, { request, engine }: { request: PromptRequest; engine: Engine }): SampleJob {
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
@@ -202,8 +199,8 @@ export class Samplers {
     return {
       owner: future.session,
       prompt: request.prompt,
-      requests: requestsOf(request, this.options.engine),
-      scores: scoringOf(request, this.options.engine),
+      requests: requestsOf(request, engine),
+      scores: scoringOf(request, engine),
       done: (result) => end({ kind: "proto", bytes: encodeSamples(request, result) }),
       failed: (error) => end(failureOf(error)),
     };

@@ -1,6 +1,6 @@
 /** The numbered requests of training clients: what each one does when its turn comes. */
 import type { OptimParams } from "../../contract/backend.ts";
-import type { Engine, LossRequest } from "../../contract/engine.ts";
+import type { LossRequest } from "../../contract/engine.ts";
 import type { Activity } from "../activity.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata } from "../checkpoint/record.ts";
@@ -25,7 +25,6 @@ export interface Numbered {
 }
 
 export interface TrainingRequestsOptions {
-  readonly engine: Engine;
   readonly runs: TrainingRuns;
   readonly checkpoints: Checkpoints;
   readonly policies: Policies;
@@ -65,12 +64,12 @@ export class TrainingRequests {
 
   forwardBackward(of: Numbered, request: { data: readonly Datum[]; loss: LossRequest; forwardOnly: boolean }): Future {
     const { data, loss, forwardOnly } = request;
-    const { engine, activity } = this.options;
-    return this.submit(of, () => ({
+    const { activity } = this.options;
+    return this.submit(of, ({ model }) => ({
       kind: forwardOnly ? "forward" : "forward_backward",
       run: async (trainer) => {
         // Before anything is packed: each input takes the room of all targets.
-        engine.checkLoss(loss, inputNames(data));
+        model.engine.checkLoss(loss, inputNames(data));
         const rows = rowsOf(data);
         const results = await trainer.forwardBackward(rows, { loss, forwardOnly });
         if (!forwardOnly) activity.trained(rows.tokens.length);
@@ -113,10 +112,10 @@ export class TrainingRequests {
       run: async (trainer) => {
         const session = sessions.find(run.record.session);
         const id = `${session.id}:sample:${samplerNumber}`;
-        const policy = { policy: await trainer.freeze(), session: session.id };
-        const queue =
+        const policy = { model: run.model, policy: await trainer.freeze(), session: session.id };
+        const held =
           kind === "inflight" ? policies.publish(`${run.name} inflight`, policy) : policies.snapshot(id, policy);
-        samplers.add({ id, queue }, session);
+        samplers.add({ id, ...held }, session);
         return jsonOutcome({ sampling_session_id: id, type: "save_weights_for_sampler" });
       },
     }));

@@ -1,6 +1,7 @@
 /** One training client: its model, and its requests in order, one per turn. */
 import type { Trainer } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
+import type { BaseModel } from "../base_models.ts";
 import type { RunRecord } from "../checkpoint/record.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
@@ -16,6 +17,7 @@ export interface Operation {
 }
 
 export interface TrainingRunOptions {
+  readonly model: BaseModel;
   readonly create: () => Promise<Trainer>;
   /** Called when the model could not be made. */
   readonly notCreated: () => void;
@@ -27,6 +29,7 @@ export interface TrainingRunOptions {
 
 export class TrainingRun implements WorkQueue {
   readonly sequence: RequestSequence<Operation>;
+  readonly model: BaseModel;
   record: RunRecord;
   trainer: Trainer | undefined;
   /** Optimiser steps that no checkpoint holds. */
@@ -40,6 +43,7 @@ export class TrainingRun implements WorkQueue {
 
   constructor(record: RunRecord, options: TrainingRunOptions) {
     this.record = record;
+    this.model = options.model;
     this.options = options;
     this.sequence = new RequestSequence({
       gapMs: options.gapMs,

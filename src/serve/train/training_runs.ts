@@ -1,7 +1,7 @@
 /** The training clients in memory: made, found, ended, and their unsaved training kept. */
-import type { Engine, TrainerConfig } from "../../contract/engine.ts";
+import type { TrainerConfig } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { baseModelOf } from "../base_model.ts";
+import type { BaseModel, BaseModels } from "../base_models.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata, type RunRecord } from "../checkpoint/record.ts";
 import { type CheckpointPath, formatPath, parsePath } from "../checkpoint_path.ts";
@@ -26,13 +26,15 @@ interface NewRun extends NewModel {
   readonly config: TrainerConfig;
 }
 
+/** A run whose base model has been looked up. */
+type FoundRun = NewRun & { readonly model: BaseModel | undefined };
+
 export interface TrainingRunsOptions {
-  readonly engine: Engine;
+  readonly models: BaseModels;
   readonly checkpoints: Checkpoints;
   readonly futures: Futures;
   readonly sessions: Sessions;
   readonly scheduler: Scheduler;
-  readonly modelNames: readonly string[];
   readonly limits: { readonly models: number; readonly parked: number; readonly gapMs: number };
   readonly log: (line: string) => void;
 }
@@ -54,6 +56,11 @@ export class TrainingRuns {
 
   get(id: string): TrainingRun | undefined {
     return this.byId.get(id);
+  }
+
+  /** Whether a training client needs the base model. */
+  uses(model: BaseModel): boolean {
+    return [...this.byId.values()].some((run) => run.model === model && run.trainer !== undefined);
   }
 
   /** The run, whose session this keeps alive. @throws Refusal 404 */
@@ -94,24 +101,25 @@ export class TrainingRuns {
   }
 
   create(of: NewRun): Future {
-    return this.open(of, async () => ({ type: "create_model" }));
+    const model = this.options.models.find(of.baseModel);
+    return this.open({ ...of, model }, async () => ({ type: "create_model" }));
   }
 
   /** Makes a training client from a checkpoint. */
   createFrom(of: NewModel & { path: string; optimizer: boolean }): Future {
-    const { checkpoints } = this.options;
+    const { checkpoints, models } = this.options;
     const path = parsePath(of.path);
     const { dir, record } = checkpoints.find(path);
     const saved = checkpoints.findRun(record.run);
-    const baseModel = baseModelOf(saved, this.options);
-    return this.open({ ...of, config: saved.config, baseModel }, async (run) => {
+    const { name: baseModel, model } = models.ofRun(saved);
+    return this.open({ ...of, config: saved.config, baseModel, model }, async (run) => {
       refuseOptimizerOf(path, of);
       await run.loaded().load(dir, of);
       return { path: of.path, type: "load_weights" };
     });
   }
 
-  private open(of: NewRun, prepare: (run: TrainingRun) => Promise<Readonly<Record<string, unknown>>>): Future {
+  private open(of: FoundRun, prepare: (run: TrainingRun) => Promise<Readonly<Record<string, unknown>>>): Future {
     const { checkpoints, sessions } = this.options;
     checkMetadata(of.userMetadata);
     const session = sessions.find(of.session);
@@ -120,7 +128,7 @@ export class TrainingRuns {
     if (known?.future) return known.future;
     const refused = this.refusalOf(of, session);
     if (refused) return this.failed(session, refused);
-    const run = this.add(session, of);
+    const run = this.add(session, { ...of, model: of.model! });
     const future = run.open();
     remember(session, key, { future, print: of.print });
     run.enqueue({
@@ -135,14 +143,13 @@ export class TrainingRuns {
     return future;
   }
 
-  private refusalOf(of: NewRun, session: Session): Error | undefined {
-    const { limits, modelNames, checkpoints } = this.options;
+  private refusalOf(of: FoundRun, session: Session): Error | undefined {
+    const { limits, models, checkpoints } = this.options;
     const id = idOf(session, of);
-    if (!modelNames.includes(of.baseModel))
-      return new ConfigError(
-        `Cannot use the base model ${JSON.stringify(of.baseModel)}: this server has another one. Use ${modelNames.join(" or ")}.`,
-        { path: "base_model" },
-      );
+    if (!of.model)
+      return new ConfigError(`Cannot use the base model ${JSON.stringify(of.baseModel)}: ${models.otherOnes()}`, {
+        path: "base_model",
+      });
     if (this.byId.has(id) || checkpoints.hasRun(id))
       return new ConfigError(`Cannot make the model ${id}: the session has already used its number.`);
     const count = [...this.byId.values()].filter(({ isGone }) => !isGone).length;
@@ -161,14 +168,14 @@ export class TrainingRuns {
     return future;
   }
 
-  private add(session: Session, of: NewRun): TrainingRun {
-    const { engine, futures, scheduler, limits } = this.options;
+  private add(session: Session, of: NewRun & { readonly model: BaseModel }): TrainingRun {
+    const { models, futures, scheduler, limits } = this.options;
     const now = new Date().toISOString();
     const record: RunRecord = {
       id: idOf(session, of),
       session: session.id,
       baseModel: of.baseModel,
-      fingerprint: engine.fingerprint,
+      fingerprint: of.model.engine.fingerprint,
       project: session.project,
       config: of.config,
       userMetadata: of.userMetadata,
@@ -176,7 +183,11 @@ export class TrainingRuns {
       lastRequest: now,
     };
     const run = new TrainingRun(record, {
-      create: () => engine.createTrainer(of.config),
+      model: of.model,
+      create: async () => {
+        await models.use(of.model);
+        return of.model.engine.createTrainer(of.config);
+      },
       notCreated: () => {
         session.asked.delete(`model ${of.number}`);
         this.forget(run);

@@ -1,0 +1,181 @@
+/**
+ * The base models of a server: found by name or by their weights, loaded when first asked for, and unloaded when idle.
+ * All of them share one device and its memory.
+ */
+import type { Engine } from "../contract/engine.ts";
+import { ConfigError, OutOfMemoryError } from "../errors.ts";
+import type { RunRecord } from "./checkpoint/record.ts";
+import { Refusal } from "./protocol/outcome.ts";
+
+/** A base model and the names by which clients request it; answers use the first. */
+export interface BaseModel {
+  readonly engine: Engine;
+  readonly names: readonly string[];
+}
+
+export interface BaseModelsOptions {
+  readonly models: readonly BaseModel[];
+  /** A model that nobody uses is unloaded after this time, ms. */
+  readonly idleMs: number;
+  /** Whether a training client, or a policy that cannot be opened again, needs the model to stay loaded. */
+  readonly isHeld: (model: BaseModel) => boolean;
+  /** Releases what can be opened again of a model that is to be unloaded. */
+  readonly release: (model: BaseModel) => void;
+  readonly log: (line: string) => void;
+}
+
+export class BaseModels {
+  readonly all: readonly BaseModel[];
+  private readonly options: BaseModelsOptions;
+  /** When each loaded model was used last, in the order of use. */
+  private readonly used = new Map<BaseModel, number>();
+
+  constructor(options: BaseModelsOptions) {
+    this.options = options;
+    this.all = options.models;
+  }
+
+  /** Every name of every model. */
+  get names(): readonly string[] {
+    return this.all.flatMap(({ names }) => names);
+  }
+
+  /** Of the device that all of them share. */
+  get memory(): Engine["memory"] {
+    return this.all[0]!.engine.memory;
+  }
+
+  /** The longest sequence of any of them. */
+  get contextLength(): number {
+    return Math.max(...this.all.map(({ engine }) => engine.contextLength));
+  }
+
+  find(name: string): BaseModel | undefined {
+    return this.all.find(({ names }) => names.includes(name));
+  }
+
+  /**
+   * The model that a training client was made on, and its name for clients: the one that its client used. A server that
+   * lacks this name but has the same weights answers with its own folder, so that checkpoints outlive an alias and a
+   * moved folder. Where there is one model, a record without a fingerprint counts as the same weights: loading compares
+   * them.
+   * @returns the recorded name without a model, if the server lacks it
+   */
+  ofRun({ baseModel, fingerprint }: Pick<RunRecord, "baseModel" | "fingerprint">): {
+    readonly model: BaseModel | undefined;
+    readonly name: string;
+  } {
+    const named = this.find(baseModel);
+    const same = this.all.find(({ engine }) => engine.fingerprint === fingerprint);
+    if (named && (named === same || !same)) return { model: named, name: baseModel };
+    const only = fingerprint === undefined && this.all.length === 1 ? this.all[0] : undefined;
+    const model = same ?? only;
+    if (!model) return { model, name: baseModel };
+    const { engine, names } = model;
+    return { model, name: names.includes(engine.folder) ? engine.folder : names[0]! };
+  }
+
+  /** The model that a saved checkpoint belongs to. @throws Refusal 400 if the server lacks it. */
+  ofCheckpoint(path: string, run: () => RunRecord): BaseModel {
+    // Its run's record may be damaged; with one model, loading compares the weights.
+    if (this.all.length === 1) return this.all[0]!;
+    const { model, name } = this.ofRun(run());
+    if (model) return model;
+    throw new Refusal(400, `Cannot sample from ${path}: its base model is ${name}. ${this.otherOnes()}`);
+  }
+
+  /** `This server has A or B.`, for errors. */
+  otherOnes(): string {
+    const others = this.all.length === 1 ? "this server has another one" : "this server has others";
+    return `${others}. Use ${this.names.join(" or ")}.`;
+  }
+
+  isLoaded({ engine }: BaseModel): boolean {
+    return engine.isLoaded ?? true;
+  }
+
+  /**
+   * Loads a model that is about to be used, and where memory is short unloads those that nobody holds, the least
+   * recently used first. Only within a turn of the scheduler.
+   * @throws OutOfMemoryError if it does not fit beside the models that are held
+   */
+  async use(model: BaseModel): Promise<void> {
+    for (;;) {
+      try {
+        await this.load(model);
+        break;
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError) || !this.unloadOne(model)) throw this.explained(error, model);
+      }
+    }
+    this.used.delete(model);
+    this.used.set(model, Date.now());
+  }
+
+  private async load(model: BaseModel): Promise<void> {
+    if (this.isLoaded(model)) return;
+    await model.engine.load?.();
+    this.options.log(`loaded ${model.names[0]}`);
+  }
+
+  private explained(error: unknown, wanted: BaseModel): unknown {
+    const others = this.all.filter((model) => model !== wanted && this.isLoaded(model)).map(({ names }) => names[0]);
+    if (!(error instanceof OutOfMemoryError) || others.length === 0) return error;
+    return new ConfigError(
+      `Cannot load ${wanted.names[0]} beside ${others.join(", ")}, which training clients or snapshots use: ${error.message} Unload those clients, or try again when they have ended.`,
+      { path: "base_model" },
+    );
+  }
+
+  /** Unloads the least recently used model that nobody holds. @returns whether there was one. */
+  private unloadOne(besides: BaseModel): boolean {
+    for (const model of this.used.keys()) if (model !== besides && this.unload(model, "for another model")) return true;
+    return false;
+  }
+
+  private unload(model: BaseModel, why: string): boolean {
+    const { engine } = model;
+    if (!this.isLoaded(model) || !engine.unload || this.options.isHeld(model)) return false;
+    this.options.release(model);
+    engine.unload();
+    this.used.delete(model);
+    this.options.log(`unloaded ${model.names[0]} ${why}`);
+    return true;
+  }
+
+  /** Whether a model is due to be unloaded; {@link unloadIdle} does it. Models that are held count as used now. */
+  hasIdle(now: number): boolean {
+    for (const model of this.used.keys()) if (this.options.isHeld(model)) this.used.set(model, now);
+    return [...this.used].some(([model, at]) => this.isIdle(model, now - at));
+  }
+
+  private isIdle(model: BaseModel, ms: number): boolean {
+    return ms > this.options.idleMs && this.isLoaded(model) && model.engine.unload !== undefined;
+  }
+
+  /** Unloads the models that nobody has used for the time of the setting. Only within a turn of the scheduler. */
+  unloadIdle(now: number): void {
+    for (const [model, at] of [...this.used])
+      if (this.isIdle(model, now - at))
+        this.unload(model, `after ${Math.round((now - at) / 60_000)} min without a request`);
+  }
+
+  get areLost(): boolean {
+    return this.all.some(({ engine }) => engine.isLost);
+  }
+
+  /** Opens the lost device again. @throws the first failure, after all have been tried. */
+  async reopen(): Promise<void> {
+    // The first of them opens the device, after which the others do not look lost.
+    const lost = this.all.filter(({ engine }) => engine.isLost);
+    const failures: unknown[] = [];
+    for (const { engine } of lost) await engine.reopen?.().catch((error: unknown) => failures.push(error));
+    if (failures.length > 0) throw failures[0];
+  }
+
+  /** Every model is released before any engine closes the device that they share. */
+  close(): void {
+    for (const { engine } of this.all) engine.unload?.();
+    for (const { engine } of this.all) engine.close();
+  }
+}
