@@ -47,7 +47,7 @@ test.each([
   ["{{ 'a'.split('') }}", "empty separator"],
   ["{{ 'a'.split(1) }}", "expected str, not int"],
   ["{{ 'a'.split('b', 'c') }}", "'str' object cannot be interpreted as an integer"],
-  ["{{ 'a'.split(sep='b') }}", "split() takes no argument named sep"],
+  ["{{ 'a'.split(by='b') }}", "split() takes no argument named by"],
   ["{{ 'a'.index('b') }}", "substring not found"],
   ["{{ [1].index('1') }}", "1 is not in list"],
   ["{{ 'a'.join([1]) }}", "expected str, not int"],

@@ -180,6 +180,7 @@ class Evaluator {
     const [name, fallback] =
       parameter.type === "Identifier" ? [parameter.value, undefined] : [parameter.key.value, parameter.value];
     const at = it.parameters.indexOf(parameter);
+    if (at < it.args.length && it.named.has(name)) throw new Error(`a macro got two values for its argument ${name}`);
     const given = at < it.args.length ? it.args[at] : it.named.get(name);
     scope.set(name, given === undefined && fallback ? this.value(fallback, scope) : orUndefined(given, name));
     return name;

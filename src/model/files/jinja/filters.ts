@@ -90,17 +90,23 @@ const indent: Filter = (value, given) => {
 
 const int: Filter = (value, given) => {
   const { default: other = 0 } = read(given, "default");
-  const number = typeof value === "string" ? numberOf(value) : numberIn(value);
+  const number = numberOf(value);
   return number === undefined || !Number.isFinite(number) ? other : Math.trunc(number);
 };
 
 const float: Filter = (value, given) => {
   const { default: other = new Float(0) } = read(given, "default");
-  const number = typeof value === "string" ? numberOf(value) : numberIn(value);
+  const number = numberOf(value);
   return number === undefined ? other : new Float(number);
 };
 
-function numberOf(text: string): number | undefined {
+/** @throws for a missing name, for which Jinja takes no default either */
+function numberOf(value: Value): number | undefined {
+  if (value instanceof Undefined) throw new Error(`'${value.name}' is undefined`);
+  return typeof value === "string" ? numberInText(value) : numberIn(value);
+}
+
+function numberInText(text: string): number | undefined {
   // No number is longer, and the pattern takes the square of the length.
   if (text.length > 1000) return undefined;
   return /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text) : undefined;

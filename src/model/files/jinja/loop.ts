@@ -25,7 +25,11 @@ export function loopFields(
     depth0: 0,
     previtem: orUndefined(items[i - 1], "previtem"),
     nextitem: orUndefined(items[i + 1], "nextitem"),
-    cycle: (args) => orUndefined(args[i % args.length], "cycle"),
+    cycle: (args) => {
+      const item = args[i % args.length];
+      if (item === undefined) throw new Error("loop.cycle takes the items to go through");
+      return item;
+    },
     changed: (args) => {
       const now = new Tuple(args);
       const isSame = state.changed !== undefined && isEqual(state.changed, now, work);

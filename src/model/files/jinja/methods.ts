@@ -90,11 +90,17 @@ function affix(test: (text: string, part: string) => boolean): Method<string> {
   };
 }
 
+/** A capital that stands before small letters: `Ss` for `ß`, where all in capitals is `SS`. */
+function initial(letter: string): string {
+  const [first = "", ...rest] = letter.toUpperCase();
+  return first + rest.join("").toLowerCase();
+}
+
 /** As Python's `str.title`: every run of letters starts with a capital. */
 const titled = (text: string) =>
-  text.toLowerCase().replace(/\p{L}+/gu, ([first, ...rest]) => first!.toUpperCase() + rest.join(""));
+  text.toLowerCase().replace(/\p{L}+/gu, ([first, ...rest]) => initial(first!) + rest.join(""));
 
-export const capitalized = ([first = "", ...rest]: string) => first.toUpperCase() + rest.join("").toLowerCase();
+export const capitalized = ([first = "", ...rest]: string) => initial(first) + rest.join("").toLowerCase();
 
 const letters = (text: string, test: RegExp) => text !== "" && test.test(text);
 /** Index in characters, as Python counts. */
@@ -187,7 +193,7 @@ export function valueAt(dict: Dict, key: Value): Value | undefined {
 export function methodOf(self: Value, name: string, work: Work): Callable | undefined {
   const bind = <T>(table: Readonly<Record<string, Method<T>>>, it: T): Callable | undefined => {
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
-    return method && ((args, named) => method(it, counted(name, [...args, ...positional(name, named)]), work));
+    return method && ((args, named) => method(it, counted(name, withNamed(name, args, named)), work));
   };
   if (typeof self === "string") {
     // Each call reads the whole text.
@@ -227,16 +233,21 @@ function indexIn(list: readonly Value[], item: Value, work: Work): number {
   throw new Error(`${textOf(item, work)} is not in list`);
 }
 
-/** Named arguments that templates use, all of them after the positional ones. */
-const LAST_NAMED: Readonly<Record<string, string>> = {
-  replace: "count",
-  split: "maxsplit",
-  rsplit: "maxsplit",
+/** Names of arguments that templates use, at their places; those before them go by place alone. */
+const NAMED: Readonly<Record<string, readonly string[]>> = {
+  replace: ["", "", "count"],
+  split: ["sep", "maxsplit"],
+  rsplit: ["sep", "maxsplit"],
 };
 
-function positional(method: string, named: ReadonlyMap<string, Value>): Value[] {
-  return Array.from(named, ([name, value]) => {
-    if (LAST_NAMED[method] === name) return value;
-    throw new Error(`${method}() takes no argument named ${name}`);
-  });
+/** Arguments at their places; None stands for one that is left out before a named one. */
+function withNamed(method: string, args: readonly Value[], named: ReadonlyMap<string, Value>): readonly Value[] {
+  const all: (Value | undefined)[] = [...args];
+  for (const [name, value] of named) {
+    const at = (NAMED[method] ?? []).indexOf(name);
+    if (at < 0) throw new Error(`${method}() takes no argument named ${name}`);
+    if (at < args.length) throw new Error(`${method}() has two values for ${name}`);
+    all[at] = value;
+  }
+  return Array.from(all, (value) => (value === undefined ? null : value));
 }

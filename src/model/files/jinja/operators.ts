@@ -69,6 +69,7 @@ function calculate(operator: string, x: number, y: number): number | undefined {
       // The sign is the divisor's, as in Python.
       return x - y * Math.floor(x / y);
     case "**":
+      if (x === 0 && y < 0) throw new Error("0 cannot be raised to a negative power");
       return x ** y;
     default:
       return undefined;
