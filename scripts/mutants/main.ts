@@ -7,6 +7,7 @@
  *   npm run mutants -- --changed REF         the lines changed since REF, in every folder; `--part` too
  *                                            `--most N`: a seeded sample of about N of those lines
  *   --concurrency N                          processes that judge mutants of TypeScript at once; default 2
+ *   --without-static                         leaves out mutants that act at import: each runs every test that imports them
  *
  * Survivors are printed with file, line and change. Those listed in equivalent.json cannot be noticed by any test and
  * count as killed. Exits 1 when a target's score is below its threshold (folders.ts), 2 for wrong usage.
@@ -32,6 +33,7 @@ const { values, positionals } = parseArgs({
     most: { type: "string" },
     json: { type: "string" },
     concurrency: { type: "string", default: "2" },
+    "without-static": { type: "boolean", default: false },
   },
 });
 
@@ -42,7 +44,7 @@ function plans(): readonly Plan[] {
 
 function usage(message: string): never {
   process.stderr.write(
-    `${message}\nUsage: npm run mutants -- TARGET... [--part 0.1] [--seed N] [--concurrency N] | --changed REF\n`,
+    `${message}\nUsage: npm run mutants -- TARGET... [--part 0.1] [--seed N] [--concurrency N] [--without-static] | --changed REF\n`,
   );
   process.exit(2);
 }
@@ -68,7 +70,8 @@ function report({ folder, mutants, seconds }: Judged): boolean {
   );
   if (values.json) {
     const date = new Date().toISOString().slice(0, 10);
-    const row = { date, commit, folder, part: sampled, seed: Number(values.seed) };
+    const without = withoutStatic ? { without: "static" } : {};
+    const row = { date, commit, folder, part: sampled, seed: Number(values.seed), ...without };
     const result = { mutants: total, killed: noticed, score: Number(percent.toFixed(1)), survivors };
     appendFileSync(values.json, `${JSON.stringify({ ...row, ...result })}\n`);
   }
@@ -84,6 +87,7 @@ const part = Number(values.part);
 if (!(part > 0 && part <= 1)) usage(`Cannot mutate a part of ${values.part}: it lies in (0, 1].`);
 const concurrency = Number(values.concurrency);
 if (!(Number.isInteger(concurrency) && concurrency > 0)) usage(`Cannot run ${values.concurrency} processes at once.`);
+const withoutStatic = values["without-static"];
 const chosen = plans();
 const sampled = values.most === undefined ? part : partOfAbout(Number(values.most), chosen);
 if (chosen.length === 0 && !values.changed) usage("Cannot tell what to mutate: name a target, or --changed REF.");
@@ -94,7 +98,7 @@ let isGood = true;
 for (const { folder, lines } of chosen) {
   const started = performance.now();
   const mutate = folder === "shaders" ? mutateShaders : mutateSources;
-  const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed), concurrency });
+  const mutants = await mutate({ folder, lines, part: sampled, seed: Number(values.seed), concurrency, withoutStatic });
   const seconds = (performance.now() - started) / 1000;
   isGood = report({ folder, mutants, seconds }) && isGood;
 }

@@ -23,4 +23,6 @@ export interface Plan {
 export interface Chosen extends Plan, Part {
   /** Processes that judge mutants of TypeScript at once; shaders are judged one after the other. */
   readonly concurrency: number;
+  /** Leave out mutants of TypeScript that act at import. */
+  readonly withoutStatic: boolean;
 }

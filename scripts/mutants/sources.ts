@@ -15,12 +15,15 @@ const TEMP = ".cache/stryker";
  * @param options.lines globs with line ranges (`src/a.ts:3-9`); absent: the whole folder
  * @returns every mutant
  */
-export async function mutateSources({ folder, lines, part, seed, concurrency }: Chosen): Promise<Mutant[]> {
+export async function mutateSources(chosen: Chosen): Promise<Mutant[]> {
+  const { folder, lines, part, seed, concurrency, withoutStatic } = chosen;
   process.env.MUTANT_TESTS = testsFor(folder).join(",");
   linkShared();
   const mutate = lines?.filter((range) => isChosen(range, { part, seed })) ?? windowsOf(folder, { part, seed });
   if (mutate.length === 0) return [];
-  const results = await new Stryker(options(folder, { mutate, concurrency })).runMutationTest();
+  const results = await new Stryker(
+    options(folder, { mutate, concurrency, ignoreStatic: withoutStatic }),
+  ).runMutationTest();
   return results.map((it) => ({
     file: it.fileName.startsWith(ROOT) ? it.fileName.slice(ROOT.length) : it.fileName,
     line: it.location.start.line,
@@ -31,7 +34,10 @@ export async function mutateSources({ folder, lines, part, seed, concurrency }: 
   }));
 }
 
-function options(folder: string, run: { mutate: string[]; concurrency: number }): PartialStrykerOptions {
+function options(
+  folder: string,
+  run: { mutate: string[]; concurrency: number; ignoreStatic: boolean },
+): PartialStrykerOptions {
   return {
     testRunner: "vitest",
     plugins: ["@stryker-mutator/vitest-runner", join(ROOT, "scripts/mutants/live_survivors.mjs")],
@@ -39,7 +45,6 @@ function options(folder: string, run: { mutate: string[]; concurrency: number })
     ...run,
     // What an error says is held by snapshots of the whole message, not by mutants of each word.
     mutator: { excludedMutations: ["StringLiteral"] },
-    ignoreStatic: false,
     coverageAnalysis: "perTest",
     timeoutMS: 20_000,
     dryRunTimeoutMinutes: 30,
