@@ -93,11 +93,8 @@ function yamlWithOrigins(tree: Tree, origins: Origins): string {
         write(value, path, `${indent}  `);
         continue;
       }
-      const [first, ...rest] = toYaml({ [key]: value! })
-        .trimEnd()
-        .split("\n");
-      rows.push({ text: indent + first, origin: originOf(origins, path)?.text ?? "default" });
-      for (const line of rest) rows.push({ text: indent + line });
+      const text = indent + toYaml({ [key]: value! }).trimEnd();
+      rows.push({ text, origin: originOf(origins, path)?.text ?? "default" });
     }
   };
   write(tree, "", "");

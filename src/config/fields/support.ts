@@ -35,10 +35,10 @@ export function supportOn(path: string, target: Target): Support {
 
 function explained({ why, same, describe }: Field, it: { target: Target; status: Status }): Support {
   const { target, status } = it;
-  const own = typeof why === "string" && status !== "dropped" ? why : undefined;
-  const given = typeof why === "object" ? why[target] : own;
   const usual = same ? `the same setting as ${same}` : describe;
-  return { status, reason: given ?? (status === "dropped" ? NO_COUNTERPART : usual) };
+  if (typeof why === "object" && why[target] !== undefined) return { status, reason: why[target] };
+  if (status === "dropped") return { status, reason: NO_COUNTERPART };
+  return { status, reason: typeof why === "string" ? why : usual };
 }
 
 export const statusOf = (path: string, target: Target): Status => supportOn(path, target).status;

@@ -20,11 +20,16 @@ export function readValue(source: string): Value {
 /** A bare word of a resolver's arguments: text unless all of it is one literal. */
 export function readWord(word: string): Value {
   const { tokens, rest } = readTokens(word);
-  const [{ type, text } = { type: "space", text: "" }] = tokens;
-  const isText =
-    tokens.length !== 1 || rest !== "" || (type === "int" && !Number.isSafeInteger(Number(text.replaceAll("_", ""))));
-  return isText ? word : plain(readScalar(tokens[0]!));
+  const [token] = tokens;
+  const isLiteral = token !== undefined && tokens.length === 1 && rest === "" && !isBeyondExact(token);
+  return isLiteral ? plain(readScalar(token)) : word;
 }
+
+function isBeyondExact({ type, text }: Token): boolean {
+  return type === "int" && !Number.isSafeInteger(wholeNumber(text));
+}
+
+const wholeNumber = (text: string) => Number(text.replaceAll("_", ""));
 
 const WORDS: readonly TokenType[] = ["id", "null", "int", "float", "bool", "char", "escape", "space"];
 const PRIMITIVE: readonly TokenType[] = [...WORDS, "interpolation", ":"];
@@ -137,10 +142,8 @@ class Parser {
 function readScalar(token: Token): Parsed {
   switch (token.type) {
     case "int": {
-      const value = Number(token.text.replaceAll("_", ""));
-      if (!Number.isSafeInteger(value))
-        throw new BadValue("is a whole number beyond 2^53, which is not exact", QUOTE_IT);
-      return value + 0;
+      if (isBeyondExact(token)) throw new BadValue("is a whole number beyond 2^53, which is not exact", QUOTE_IT);
+      return wholeNumber(token.text) + 0;
     }
     case "float":
       return new Float(readFloat(token.text));

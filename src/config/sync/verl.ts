@@ -142,8 +142,9 @@ function switchEngines(draft: Draft): void {
   if (!isAsync) return;
   const batch = "rllm.async_training.mini_batch_size";
   const partial = "rllm.async_training.partial_rollout";
-  draft.mirror(draft.read(batch) ?? null, batch, `${ACTOR}.ppo_mini_batch_size`);
-  draft.mirror(draft.read(partial) ?? false, partial, "async_training.partial_rollout");
+  // base.yaml has both.
+  draft.mirror(draft.read(batch) as Value, batch, `${ACTOR}.ppo_mini_batch_size`);
+  draft.mirror(draft.read(partial) as Value, partial, "async_training.partial_rollout");
 }
 
 function isNumber(value: unknown): value is number {

@@ -101,6 +101,6 @@ function readQuoted(text: string): Value | undefined {
     return JSON.parse(text);
   } catch {
     if (!WORDS.test(text) || /\b(true|false|null)\b/i.test(text)) return undefined;
-    return (text.match(WORD) ?? []).map((word) => word.replaceAll('"', ""));
+    return text.match(WORD)!.map((word) => word.replaceAll('"', ""));
   }
 }
