@@ -6,6 +6,7 @@ import { fitValue } from "../../src/config/fields/fit.ts";
 import { isOlderVerl, movedInVerl } from "../../src/config/fields/rename.ts";
 import { reasonOn, statusOf } from "../../src/config/fields/support.ts";
 import { allVerlLeaves, VERL_VERSIONS, verlLeaves } from "../../src/config/fields/verl_tree.ts";
+import { parseValue } from "../../src/config/hydra/override.ts";
 import { readWord } from "../../src/config/hydra/parse_value.ts";
 import { formatProblem, throwProblems } from "../../src/config/problem.ts";
 import { checkRules } from "../../src/config/rules/rules.ts";
@@ -105,6 +106,44 @@ test.each<[string, Value]>([
   ["1e300", 1e300],
 ])("the argument %j of a resolver is %j", (word, value) => {
   expect(readWord(word)).toBe(value);
+});
+
+test.each<[string, Value | RegExp]>([
+  ["int(3.7)", 3],
+  ["int(value=3.7)", 3],
+  ["int(1,2)", /it is a sweep over several values/],
+  ["int(1,value=2)", /it calls int\(\) with other arguments than one value/],
+  ["int(value=1,other=2)", /it calls int\(\) with other arguments than one value/],
+  ["int(other=1)", /it calls int\(\) with other arguments than one value/],
+  ["int()", /it calls int\(\) with other arguments than one value/],
+  ["str(2.0)", "2.0"],
+  ["str(null)", /it has a value that is no str/],
+  ["float(true)", 1],
+  ["float(null)", /it has a value that is no float/],
+  ["bool(0)", false],
+  ["bool(0.0)", false],
+  ["bool(0.5)", true],
+  ["bool('True')", true],
+  ["bool(yes)", /it has a value that is no bool/],
+  ["int([1.5,{a:2.5}])", [1, { a: 2 }]],
+  ["int('1_0')", 10],
+  ["int('1__0')", /it has a value that is no int/],
+  ["int(inf)", /it has a value that is no int/],
+  ["sort([3,1,2])", [1, 2, 3]],
+  ["sort([3,1,2],reverse=true)", [3, 2, 1]],
+  ["sort([3,1,2],reverse=false)", [1, 2, 3]],
+  ["sort(list=[b,a])", ["a", "b"]],
+  ["sort([2,true,1.5])", [true, 1.5, 2]],
+  ["sort([1,a])", /it sorts values that cannot be compared/],
+  ["sort([1],other=2)", /it calls sort\(\) with other arguments than a list/],
+  ["sort()", /it calls sort\(\) with other arguments than a list/],
+  ["sort(1,2)", /it is a sweep/],
+  ["sort([1],sweep=true)", /it is a sweep/],
+  ["sort(7)", 7],
+  ["range(1,3)", /it is a sweep/],
+])("the call %s gives %s", (text, result) => {
+  if (result instanceof RegExp) expect(() => parseValue(text)).toThrow(result);
+  else expect(parseValue(text)).toEqual(result);
 });
 
 describe("support", () => {
