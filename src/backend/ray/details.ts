@@ -13,7 +13,7 @@ export function isTerminal({ status }: Pick<JobDetails, "status">): boolean {
 /** @throws {RemoteError} for a value that does not describe a job. */
 export function readDetails(value: unknown, act: string): JobDetails {
   const it = (value ?? {}) as Record<string, unknown>;
-  if (typeof it.status !== "string" || !STATUSES.includes(it.status))
+  if (!STATUSES.includes(it.status as string))
     throw new RemoteError(
       `Cannot ${act}: the answer does not describe a Ray job (status ${JSON.stringify(it.status)}). Check that the address is that of a Ray dashboard.`,
       { retryable: false },

@@ -79,7 +79,7 @@ export class Follower {
     const onText = (text: string) => {
       if (stop.signal.aborted) return;
       latest = this.answered();
-      const fresh = skip < text.length ? text.slice(skip) : "";
+      const fresh = text.slice(skip);
       skip -= text.length - fresh.length;
       try {
         this.deliver(fresh);
@@ -87,7 +87,7 @@ export class Follower {
         stop.abort(error);
       }
     };
-    const url = `${http.address.replace(/^http/, "ws")}/api/jobs/${id}/logs/tail`;
+    const url = `${http.address.replace("http", "ws")}/api/jobs/${id}/logs/tail`;
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
     const end = await options.tail(url, { headers: http.headers, onText, signal: either });
     either.throwIfAborted();
@@ -96,7 +96,7 @@ export class Follower {
 
   private deliver(text: string): void {
     this.delivered += text.length;
-    if (text !== "") this.splitter.feed(text);
+    this.splitter.feed(text);
   }
 
   private answered(): number {
@@ -113,9 +113,10 @@ export class Follower {
       this.answered();
       return details;
     } catch (error) {
-      if (!(error instanceof RemoteError)) throw error;
-      if (error.status === 404 && this.hasAnswered) throw this.forgotten();
-      if (!error.retryable) throw error;
+      // A defect has neither.
+      const { status, retryable } = error as Partial<RemoteError>;
+      if (status === 404 && this.hasAnswered) throw this.forgotten();
+      if (!retryable) throw error;
       this.failed(ended);
       return undefined;
     }

@@ -169,22 +169,12 @@ export class RayJobs {
   }
 }
 
-/** The body of a submission in the cluster's form. */
+/** The body of a submission in the cluster's form; what is undefined is not sent. */
 function submission(spec: JobSpec, packageUri: string | undefined): Record<string, unknown> {
   const { submission_id, entrypoint, env, pip, py_executable, metadata, resources } = spec;
-  const reserved = Object.entries(resources ?? {}).filter(([, value]) => value !== undefined);
-  return {
-    submission_id,
-    entrypoint,
-    metadata,
-    runtime_env: {
-      env_vars: env,
-      ...(packageUri !== undefined && { working_dir: packageUri }),
-      ...(pip && { pip }),
-      ...(py_executable !== undefined && { py_executable }),
-    },
-    ...Object.fromEntries(reserved.map(([name, value]) => [`entrypoint_${name}`, value])),
-  };
+  const reserved = Object.entries(resources ?? {}).map(([name, value]) => [`entrypoint_${name}`, value]);
+  const runtime_env = { env_vars: env, working_dir: packageUri, pip, py_executable };
+  return { submission_id, entrypoint, metadata, runtime_env, ...Object.fromEntries(reserved) };
 }
 
 function isSame(there: JobDetails, { entrypoint, metadata }: JobSpec): boolean {

@@ -102,7 +102,7 @@ async function watch(
   if (printed) return printed;
   const why = job && failureOf(job, cause.cause());
   throw notChecked(
-    why?.replace(/^Cannot finish/, "cannot finish").replace(/\.$/, "") ?? "its job printed nothing",
+    why?.replace("Cannot", "cannot").replace(/\.$/, "") ?? "its job printed nothing",
     "Check that the cluster's Python has Ray",
   );
 }
@@ -127,15 +127,15 @@ function nodeAnswer({ node, status, body, kind, error, versions }: Printed, run:
   const told = versions && { versions };
   if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
   if (status !== 200) return { node, kind: "status", status, ...told };
-  return { node, kind: isOurs(body ?? "", run) ? "ok" : "other_service", status, ...told };
+  return { node, kind: kindOf(body ?? "", run), status, ...told };
 }
 
-function isOurs(body: string, run: string): boolean {
+function kindOf(body: string, run: string): NodeAnswer["kind"] {
   try {
     const health = JSON.parse(body) as { service?: unknown; run?: unknown };
-    return health.service === "grpu" && health.run === run;
+    return health.service === "grpu" && health.run === run ? "ok" : "other_service";
   } catch {
-    return false;
+    return "other_service";
   }
 }
 

@@ -69,7 +69,7 @@ function start(script: Script, signal?: AbortSignal) {
   const follower = new Follower({
     id: "sum-1",
     http: new RayHttp(all),
-    options: { ...all, notify: (message) => void notices.push(message) },
+    options: { notify: (message) => void notices.push(message), ...all },
     listener: script.listener ?? (({ text }) => void lines.push(text)),
     read: {
       details: async () => {
@@ -79,11 +79,15 @@ function start(script: Script, signal?: AbortSignal) {
       logs: () => reply(next(logs, fetched++)),
     },
   });
+  let failure: RemoteError | undefined;
   const ended = follower.run(signal).then(
     ({ status }) => status as string,
-    (error: Error) => error.message,
+    (error: RemoteError) => {
+      failure = error;
+      return error.message;
+    },
   );
-  return { ended, lines, notices, opened, requests, fetched: () => fetched };
+  return { failure: () => failure, ended, lines, notices, opened, requests, fetched: () => fetched };
 }
 
 function next<T>(list: readonly T[], at: number): T {
@@ -92,9 +96,9 @@ function next<T>(list: readonly T[], at: number): T {
 
 /** Runs the script to its end. */
 async function follow(script: Script) {
-  const { ended, fetched, ...seen } = start(script);
+  const { ended, fetched, failure, ...seen } = start(script);
   await vi.runAllTimersAsync();
-  return { ...seen, ended: await ended, fetched: fetched() };
+  return { ...seen, ended: await ended, fetched: fetched(), failure: failure() };
 }
 
 describe("a connection", () => {
@@ -205,6 +209,29 @@ describe("the next connection", () => {
   });
 });
 
+test("a signal closes the connection, and so does an error of the listener where there is a signal", async () => {
+  const closing = (connection: Promise<unknown>, stop: AbortSignal) =>
+    new Promise<{ code: number; reason: string }>((resolve) => {
+      stop.addEventListener("abort", () => resolve({ code: 1006, reason: "closed" }));
+      void connection;
+    });
+  for (const fails of [false, true]) {
+    const stop = new AbortController();
+    const tail: RayOptions["tail"] = async (_, { onText, signal }) =>
+      closing(
+        wait(10).then(() => onText("a\n")),
+        signal,
+      );
+    const listener = () => {
+      if (fails) throw new Error("the page is full");
+      stop.abort(new Error("enough"));
+    };
+    const { ended } = start({ connections: [whole("")], options: { tail }, listener }, stop.signal);
+    await vi.advanceTimersByTimeAsync(10);
+    expect(await ended).toBe(fails ? "the page is full" : "enough");
+  }
+});
+
 describe("a cluster that does not answer", () => {
   test("is given up after the patience of the settings, counted from its last answer", async () => {
     // Tried at 0, 1 and 3 s.
@@ -254,8 +281,10 @@ describe("a cluster that does not answer", () => {
       "does not know it any more",
     ],
   ])("is not what %s is", async (_, details, first, says) => {
-    const { ended, notices } = await follow({ connections: [first], details });
+    const { ended, notices, failure } = await follow({ connections: [first], details });
     expect(ended).toContain(says);
+    expect(failure).not.toMatchObject({ retryable: true });
+    if (says.includes("any more")) expect(failure).toMatchObject({ status: 404, retryable: false });
     expect(notices).toEqual([]);
   });
 });
@@ -296,6 +325,12 @@ describe("a log that connections cannot read", () => {
     const { ended, lines, notices, fetched } = await follow({ connections: [stuck], details, logs: [refused] });
     expect([ended, lines, fetched]).toEqual(["FAILED", ["a"], 3]);
     expect(notices).toEqual(["the log of sum-1 cannot be read to its end, lines are missing: invalid byte"]);
+  });
+
+  test("and a cluster that is away are followed where nobody takes notices", async () => {
+    const refused = new RemoteError("invalid byte", { status: 500, retryable: true });
+    const script = { connections: [stuck], logs: [refused], options: { notify: undefined } };
+    expect((await follow({ ...script, details: [away, "SUCCEEDED"] })).ended).toBe("SUCCEEDED");
   });
 
   test("waits where the cluster does not answer, and ends with another error", async () => {

@@ -20,7 +20,8 @@ function client(...answers: readonly Answer[]) {
     limits.push(ms);
     return new AbortController().signal;
   });
-  const request = async (url: string, { method, body }: RequestInit) => {
+  const request = async (url: string, { method, body, signal }: RequestInit) => {
+    signal?.throwIfAborted();
     const [status, reply] = answers[Math.min(calls.length, answers.length - 1)]!;
     const sent = typeof body === "string" ? JSON.parse(body) : body;
     calls.push({ at: Date.now() - NOW, call: `${method} ${new URL(url).pathname}`, body: sent });
@@ -47,7 +48,69 @@ const SPEC = {
   metadata: { run: "sum" },
 };
 
+describe("every call", () => {
+  const calls: [act: string, call: (jobs: RayJobs, signal?: AbortSignal) => Promise<unknown>][] = [
+    ["read the version of Ray", (jobs, signal) => jobs.version(signal)],
+    ["submit the job sum-1", (jobs, signal) => jobs.submit(SPEC, signal)],
+    ["submit the job sum-1", (jobs, signal) => jobs.submit({ ...SPEC, files: new Map() }, signal)],
+    ["show the job sum-1", (jobs, signal) => jobs.details("sum-1", signal)],
+    ["list the jobs", (jobs, signal) => jobs.list(signal)],
+    ["stop the job sum-1", (jobs, signal) => jobs.stop("sum-1", { signal })],
+    ["show the job sum-1", (jobs, signal) => jobs.delete("sum-1", signal)],
+    ["read the log of the job sum-1", (jobs, signal) => jobs.logs("sum-1", signal)],
+  ];
+  test.each(calls)("to %s ends at its signal, and is named in errors", async (act, call) => {
+    const stop = AbortSignal.abort(new Error("enough"));
+    expect(await result(call(client([200, {}]).jobs, stop))).toBe("enough");
+    expect(await result(call(client([418, "tea"]).jobs))).toBe(
+      `Cannot ${act}: it answered 418: tea (http://head). Check that this is the dashboard of a Ray cluster of version 2.9 or newer.`,
+    );
+  });
+
+  test("goes to the address without a slash at its end", () => {
+    expect(client().jobs.address).toBe("http://head");
+  });
+
+  test("to upload, and to delete, is named too", async () => {
+    const upload = client([404, ""], [418, "tea"]);
+    expect(await result(upload.jobs.submit(SPEC))).toContain("Cannot submit the job sum-1: it answered 418");
+    for (const answers of [
+      [[418, "tea"]],
+      [
+        [200, "{}"],
+        [418, "tea"],
+      ],
+    ] as const) {
+      const gone = client([200, { ...ENDED, end_time: Date.now() }], ...answers);
+      expect(await result(gone.jobs.delete("sum-1"))).toContain("Cannot delete the job sum-1: it answered 418");
+    }
+  });
+});
+
 describe("submit()", () => {
+  test("sends what the job has, and nothing for what it has not", async () => {
+    const { jobs, calls } = client([200, {}]);
+    await jobs.submit({ ...SPEC, files: new Map() });
+    const least = { submission_id: "sum-1", entrypoint: "ls", metadata: { run: "sum" }, runtime_env: { env_vars: {} } };
+    expect(calls.map(({ call, body }) => [call, body])).toEqual([["POST /api/jobs/", least]]);
+    const resources = { num_cpus: 2, num_gpus: undefined, memory: 5 };
+    await jobs.submit({ ...SPEC, env: { A: "1" }, pip: ["x==1"], py_executable: "uv run", resources });
+    expect(calls.at(-1)!.body).toEqual({
+      ...least,
+      ...{ entrypoint_num_cpus: 2, entrypoint_memory: 5 },
+      runtime_env: {
+        ...{ env_vars: { A: "1" }, pip: ["x==1"], py_executable: "uv run" },
+        working_dir: expect.stringMatching(/^gcs:\/\/_ray_pkg_[0-9a-f]{64}\.zip$/),
+      },
+    });
+  });
+
+  test("that fails otherwise gives the server's words", async () => {
+    const { jobs, names } = client([200, ""], [500, "RuntimeError: no agent"]);
+    expect(await result(jobs.submit(SPEC))).toContain("Cannot submit the job sum-1: it answered 500: RuntimeError");
+    expect(names()).toHaveLength(2);
+  });
+
   test("looks for the package, uploads it and starts the job, each with its own limit of time", async () => {
     const { jobs, calls, limits } = client([404, ""], [200, ""], [200, {}]);
     expect(await result(jobs.submit(SPEC))).toEqual({ submission_id: "sum-1", isNew: true });
@@ -172,9 +235,10 @@ describe("what the cluster tells", () => {
     const tail = vi.fn(async () => ({ code: 1006, reason: "" }));
     const request = async () => new Response("starting", { status: 503 });
     const follower = new RayJobs({ address: "http://head", tail, request });
-    setTimeout(() => stop.abort(new Error("enough")), 900);
+    // The follower's own pauses: one second after the first failure, two after the second.
+    setTimeout(() => stop.abort(new Error("enough")), 2_500);
     expect(await result(follower.follow("sum-1", () => {}, stop.signal))).toBe("enough");
-    expect(limits).toEqual([15_000]);
+    expect([tail.mock.calls.length, limits]).toEqual([2, [15_000, 15_000]]);
     expect(() => jobs.follow("a/b", () => {})).toThrow('Cannot use "a/b" as the id of a Ray job');
     expect(names()).toEqual([]);
   });
@@ -190,9 +254,16 @@ describe("details of a job", () => {
   });
 
   test.each([null, undefined, 3, {}, { status: 3 }, { status: "GONE" }])("are not in %j", (value) => {
-    expect(() => readDetails(value, "show the job a")).toThrow(
+    const message = expect.stringMatching(
       /^Cannot show the job a: the answer does not describe a Ray job \(status .*\)\. Check that the address/,
     );
+    let thrown: unknown;
+    try {
+      readDetails(value, "show the job a");
+    } catch (error) {
+      thrown = error;
+    }
+    expect(thrown).toMatchObject({ message, retryable: false });
   });
 
   test("are kept as they are where their type is right, and left out where it is not", () => {
@@ -217,14 +288,14 @@ describe("details of a job", () => {
   test("hide every secret of the environment in texts, each time, and nothing else", () => {
     const env_vars = {
       ...{ MY_TOKEN: "11111111", api_key: "22222222", A_SECRET_B: "33333333", PASSWORDS: "44444444" },
-      ...{ CREDENTIALS: "55555555", STEPS: "66666666", SHORT_KEY: "7777777", LIST_KEY: [88888888] },
+      ...{ CREDENTIALS: "55555555", STEPS: "66666666", SHORT_KEY: "7777777", NO_KEY: null },
     };
-    const message = "11111111 22222222 33333333 44444444 55555555 66666666 7777777 88888888 11111111";
+    const message = "11111111 22222222 33333333 44444444 55555555 66666666 7777777 11111111";
     const { message: shown, entrypoint } = readDetails(
       { status: "FAILED", message, entrypoint: "run 22222222", runtime_env: { env_vars } },
       "",
     );
-    expect(shown).toBe("*** *** *** *** *** 66666666 7777777 88888888 ***");
+    expect(shown).toBe("*** *** *** *** *** 66666666 7777777 ***");
     expect(entrypoint).toBe("run ***");
   });
 });

@@ -228,6 +228,11 @@ describe("what to change", () => {
     expect(two).toContain(`${at} node a of the 2 of the cluster: ${says}`);
   });
 
+  test("names the first node that fails and counts the others", () => {
+    const nodes = ["a", "b", "c", "d"].map((node) => ({ node, kind: node === "a" ? "ok" : "tls" }) as const);
+    expect(unreachableMessage(nodes, URL_OF_SERVICE)).toContain("from node b and 2 more of the 4 of the cluster: ");
+  });
+
   test("is nothing where every node answers, and to start a node where there is none", () => {
     expect(unreachableMessage([{ node: "a", kind: "ok" }], URL_OF_SERVICE)).toBeUndefined();
     expect(unreachableMessage([], URL_OF_SERVICE)).toBe(
@@ -259,9 +264,9 @@ describe("what to change", () => {
     ["http://head/?at=http://localhost:1", false],
     ["http://1270.0.0.1", false],
   ])("at %s, which is loopback: %s", (url, isLoopback) => {
-    const said = (kind: NodeAnswer["kind"]) => unreachableMessage([{ node: "a", kind, error: "bad." }], url);
+    const said = (kind: NodeAnswer["kind"]) => unreachableMessage([{ node: "a", kind, error: "b.d." }], url);
     expect(said("refused")!.includes(LOOPBACK)).toBe(isLoopback);
-    expect(said("refused")).toContain("is refused (bad). ");
+    expect(said("refused")).toContain("is refused (b.d). ");
     expect(said("task")).toContain("Check the node;");
   });
 });
