@@ -1,6 +1,6 @@
 /** Finds why a job failed: the traceback of the process that raised first, among those of everyone who waited for it. */
 import type { LogLine, Worker } from "./contract.ts";
-import { type Section, sectionsOf } from "./sections.ts";
+import { CHAIN, INDENTED, type Section, START, sectionsOf } from "./sections.ts";
 
 export interface Cause {
   /** Who raised it; absent for the driver. */
@@ -13,6 +13,8 @@ export interface Cause {
 
 /** Tracebacks that one process printed without a pause. */
 interface Block {
+  /** How many began before it. */
+  readonly place: number;
   readonly worker: Worker | undefined;
   readonly lines: string[];
   state: "frames" | "message" | "chained";
@@ -20,10 +22,7 @@ interface Block {
   more: number;
 }
 
-const START = /^\s*Traceback \(most recent call last\):$/;
-const RAY_START = /\bray::\S+ \(pid=\d+/;
-const CHAIN = /^(The above exception was the direct cause of|During handling of the above exception, another)/;
-const INDENTED = /^[ \t]/;
+const RAY_START = /\bray::\S+ \(pid=\d/;
 /** Printed when a process ends: of no consequence. */
 const IGNORED = /^Exception ignored in/;
 /** A line that begins like this is no further line of an exception's message. */
@@ -46,6 +45,7 @@ export class CauseFinder {
   private readonly ignoring = new Set<string>();
   private readonly first: Block[] = [];
   private readonly last: Block[] = [];
+  private count = 0;
 
   take({ text, worker }: LogLine): void {
     const key = worker ? `${worker.pid} ${worker.ip ?? ""}` : "driver";
@@ -56,13 +56,15 @@ export class CauseFinder {
     const isIgnored = this.ignoring.delete(key);
     if (IGNORED.test(line)) this.ignoring.add(key);
     const isStart = START.test(line) || RAY_START.test(line);
-    if (isStart && !isIgnored) this.open.set(key, { worker, lines: [line], state: "frames", more: 0 });
+    if (!isStart || isIgnored) return;
+    this.open.set(key, { place: this.count++, worker, lines: [line], state: "frames", more: 0 });
   }
 
   /** Why the job failed, as far as its log tells; undefined where nobody printed a traceback. */
   cause(): Cause | undefined {
     for (const [key, block] of this.open) this.close(key, block);
-    const blocks = [...this.first, ...this.last];
+    // The traceback of a process that prints nothing more is closed here, after those that began later.
+    const blocks = [...this.first, ...this.last].sort((a, b) => a.place - b.place);
     const ofDriver = blocks.findLast(({ worker }) => !worker);
     const ofWorkers = blocks.filter(({ worker }) => worker);
     const end = ofDriver ? causeIn(ofDriver) : undefined;
@@ -98,7 +100,7 @@ function followsFrames(block: Block, line: string): boolean {
 
 function followsMessage(block: Block, line: string): boolean {
   if (CHAIN.test(line)) block.state = "chained";
-  else if (RAY_START.test(line) || /^\s+(File |[\^~]+$)/.test(line)) block.state = "frames";
+  else if (RAY_START.test(line) || /^\s+File "/.test(line)) block.state = "frames";
   else if (START.test(line) || IGNORED.test(line) || LOG_LINE.test(line) || block.more >= MOST_MESSAGE_LINES)
     return false;
   else block.more++;
@@ -118,5 +120,5 @@ function causeIn({ worker, lines }: Block): Cause {
 function earlier(end: Cause | undefined, ofWorkers: readonly Cause[]): Cause | undefined {
   const pid = /^\s*pid: (\d+)$/m.exec(end?.message ?? "")?.[1] ?? end?.worker?.pid;
   const causes = ofWorkers.filter(({ message }) => !CONSEQUENCE.test(message));
-  return causes.findLast(({ worker }) => String(worker?.pid) === String(pid)) ?? causes[0];
+  return causes.findLast(({ worker }) => String(worker!.pid) === String(pid)) ?? causes[0];
 }

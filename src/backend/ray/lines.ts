@@ -22,7 +22,7 @@ export class LineSplitter {
       this.flush();
       start = end + 1;
     }
-    if (start < text.length) this.add(text.slice(start));
+    this.add(text.slice(start));
   }
 
   /** The log is over: what follows its last line feed is a line too. */
@@ -65,5 +65,5 @@ export function parseLine(line: string): LogLine {
   const found = text.startsWith("(") ? PREFIX.exec(text) : null;
   if (!found) return { text };
   const [prefix, name = "", pid, ip] = found;
-  return { text: text.slice(prefix.length), worker: { name, pid: Number(pid), ...(ip !== undefined && { ip }) } };
+  return { text: text.slice(prefix.length), worker: { name, pid: Number(pid), ip } };
 }

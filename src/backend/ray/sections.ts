@@ -12,24 +12,24 @@ export interface Section {
 
 /** `ray::TaskRunner.run() (pid=812, ip=10.0.0.7, actor_id=...)`, alone or after the name of Ray's error. */
 const RAY_CALL = /\bray::(.*?)\(\) \(pid=(\d+)(?:, ip=([^\s,)]+))?/;
-const CHAIN = /^(The above exception was the direct cause of|During handling of the above exception, another)/;
-const START = /^\s*Traceback \(most recent call last\):$/;
+export const CHAIN = /^(The above exception was the direct cause of|During handling of the above exception, another)/;
+export const START = /^\s*Traceback \(most recent call last\):$/;
+/** Lines of frames; the exception after them begins without a space. */
+export const INDENTED = /^\s/;
 /** Markers under an expression. Ray leaves out its own frames, but not their markers. */
-const MARKERS = /^\s+[\^~]+[\s^~]*$/;
+const MARKERS = /^\s+[\^~][\s^~]*$/;
 
 /** In the order of the text: the outermost process first. There is always one. @param worker who printed it */
 export function sectionsOf(lines: readonly string[], worker: Worker | undefined): Section[] {
   const sections: Section[] = [{ worker, lines: [], message: "" }];
-  let isChained = false;
   for (const line of lines) {
     const current = sections.at(-1)!;
     const call = RAY_CALL.exec(line);
-    if (call) sections.push({ worker: workerOf(call), lines: isChained ? trailing(current) : [], message: "" });
-    else if (START.test(line) && isChained)
-      sections.push({ worker: current.worker, lines: [...trailing(current), line], message: "" });
+    const chain = call || START.test(line) ? trailing(current) : [];
+    if (call) sections.push({ worker: workerOf(call), lines: chain, message: "" });
+    else if (chain.length > 0) sections.push({ worker: current.worker, lines: [...chain, line], message: "" });
     else if (CHAIN.test(line)) current.lines.push(line);
     else add(current, line);
-    isChained = CHAIN.test(line) || (isChained && line === "");
   }
   const found = sections.filter(({ message }) => message !== "");
   const kept = found.length > 0 ? found : sections.slice(-1);
@@ -42,12 +42,12 @@ function add(section: Section, line: string): void {
   if (MARKERS.test(line) && !/^ {4}/.test(before)) return;
   if (MARKERS.test(line) && MARKERS.test(before)) return;
   section.lines.push(line);
-  const isFrame = START.test(line) || /^ {2}/.test(line);
+  const isFrame = START.test(line) || INDENTED.test(line);
   if (line !== "" && (!isFrame || section.message !== ""))
     section.message += section.message === "" ? line : `\n${line}`;
 }
 
-/** Moves the line `The above exception ...` from a section to the one that follows from it. */
+/** Takes the line `The above exception ...` from the end of a section, for the one that follows from it; none without it. */
 function trailing({ lines }: Section): string[] {
   trimEnd(lines);
   const line = CHAIN.test(lines.at(-1) ?? "") ? lines.pop() : undefined;
@@ -62,5 +62,5 @@ function trimEnd(lines: string[]): void {
 /** `TaskRunner.run` is a method of an actor, `task` a function. */
 function workerOf([, call = "", pid, ip]: RegExpExecArray): Worker {
   const name = call.includes(".") ? call.slice(0, call.lastIndexOf(".")) : call;
-  return { name, pid: Number(pid), ...(ip !== undefined && { ip }) };
+  return { name, pid: Number(pid), ip };
 }

@@ -1,6 +1,7 @@
 /** One run of verl's trainer as a job for a Ray cluster: the command, its files and its environment. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
+import { getAt } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import type { JobSpec } from "../ray/contract.ts";
 import { type VerlOverrides, verlOverrides } from "./overrides.ts";
@@ -86,7 +87,7 @@ function packaged({ readPackaged }: JobRequest, name: string): string {
 /** verl drops the last, incomplete batch of an epoch, and divides by the number of batches. */
 function batchProblem({ composed, train }: JobRequest): Problem[] {
   const path = "data.train_batch_size";
-  const size = (composed.config.data as { train_batch_size?: unknown } | undefined)?.train_batch_size;
+  const size = getAt(composed.config, path);
   if (typeof size !== "number" || train.length >= size) return [];
   const message = `Cannot train on ${train.length} tasks with ${path}=${size}: verl leaves out batches that are not full. Lower it (rllm.data.train_batch_size), or add tasks.`;
   return [{ severity: "error", message, path }];

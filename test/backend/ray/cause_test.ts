@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { CauseFinder } from "../../../src/backend/ray/cause.ts";
 import { LineSplitter } from "../../../src/backend/ray/lines.ts";
+import { sectionsOf } from "../../../src/backend/ray/sections.ts";
 
 function causeOf(log: string) {
   const finder = new CauseFinder();
@@ -66,10 +67,206 @@ describe("in a log of Ray", () => {
   });
 });
 
+/** Lines `1`, `2`, ... */
+const numbered = (count: number) => Array.from({ length: count }, (_, i) => `${i + 1}\n`).join("");
 const traceback = (error: string, prefix = "") =>
   ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "    f()", error]
     .map((line) => `${prefix}${line}\n`)
     .join("");
+
+const FRAME = '  File "a.py", line 1, in f\n';
+const START = "Traceback (most recent call last):\n";
+const PAUSE = "2026-11-23 INFO the run goes on\n";
+
+describe("a traceback", () => {
+  test.each<[what: string, log: string, message: string | undefined]>([
+    ["begins with its line, indented too", `  ${START}  ${FRAME}ValueError: x\n`, "ValueError: x"],
+    ["begins with nothing before it", `log: ${START}${FRAME}ValueError: x\n`, undefined],
+    ["begins with nothing behind it", `Traceback (most recent call last): gone\n${FRAME}ValueError: x\n`, undefined],
+    ["of Ray needs no such line", `RayTaskError: ray::step() (pid=12)\n${FRAME}ValueError: x\n`, "ValueError: x"],
+    ["is none without a process", `a ray:: (pid=12)\n${FRAME}ValueError: x\n`, undefined],
+    ["may end in an exception that looks like a log line", `${START}${FRAME}    f()\nCUDA_ERROR: x\n`, "CUDA_ERROR: x"],
+    ["of Ray may have no frames left", `${START}${FRAME}E: ray::f() (pid=5)\nCUDA_ERROR: x\n`, "CUDA_ERROR: x"],
+    ["may have no frames at all", `E: ray::f() (pid=5)\n${START}CUDA_ERROR: x\n`, "CUDA_ERROR: x"],
+    ["may have long frames", `${START}${FRAME}${"    a,\n".repeat(30)}ValueError: x\n${PAUSE}`, "ValueError: x"],
+    ["has ten further lines of a message", `${traceback("E: 0")}${numbered(10)}`, `E: 0\n${numbered(10).trimEnd()}`],
+    ["has no more than ten", `${traceback("E: 0")}${numbered(12)}`, `E: 0\n${numbered(10).trimEnd()}`],
+    [
+      "ends before what looks like a chain",
+      `${traceback("E: 0")}a: During handling of the above exception, another\n${PAUSE}`,
+      "E: 0\na: During handling of the above exception, another",
+    ],
+    ["ends before what is told of it", `${traceback("E: 0")}on Exception ignored in\n${traceback("E: 1")}`, "E: 1"],
+    [
+      "in a message counts",
+      `${traceback("E: failed:")}ray::Worker.step() (pid=7)\n${FRAME}${"    a,\n".repeat(12)}CUDA_ERROR: x\n`,
+      "CUDA_ERROR: x",
+    ],
+    [
+      "of a message goes on",
+      `${traceback("E: failed:")}${FRAME}${"    a,\n".repeat(12)}CUDA_ERROR: x\n`,
+      `E: failed:\n${FRAME}${"    a,\n".repeat(12)}CUDA_ERROR: x`,
+    ],
+    [
+      "of a message begins with its frame",
+      `${traceback("E: failed:")}see ${FRAME}${PAUSE}`,
+      `E: failed:\nsee ${FRAME.trimEnd()}`,
+    ],
+    ["that breaks off has no message", `${START}${FRAME}\n${PAUSE}`, ""],
+    ["is none where it is about a process's end", `Exception ignored in: f\n${traceback("E: 0")}`, undefined],
+  ])("%s", (_, log, message) => {
+    expect(causeOf(log)?.message).toBe(message);
+  });
+
+  test.each([
+    ...["2026-11-23 02:00", "02:00:11 a", "[rank0]: a", "(raylet) a", "INFO: a", "my_WARNING a", "ERROR a", "DEBUG"],
+    ...["step:3 - a:1", "Set the environment variable A"],
+  ])("ends before the line %j", (line) => {
+    expect(causeOf(`${traceback("E: 0")}more\n${line}\nand more\n`)?.message).toBe("E: 0\nmore");
+  });
+
+  test.each(["at 2026-11-23", "see [1]", "INFORMATION: a", "ERRORS a", "substep:3", "a2:00", "02:0a", "step:a"])(
+    "does not end before the line %j",
+    (line) => {
+      expect(causeOf(`${traceback("E: 0")}${line}\n`)?.message).toBe(`E: 0\n${line}`);
+    },
+  );
+
+  test("of which each line is too long is cut", () => {
+    expect(causeOf(traceback(`E: ${"x".repeat(2_000)}`))!.message).toHaveLength(1_000);
+  });
+
+  test("goes on after a chain over an empty line, and a log line in between ends it", () => {
+    const chain = "\nDuring handling of the above exception, another exception occurred:\n\n";
+    expect(causeOf(`${traceback("E: 0")}${chain}${PAUSE}${PAUSE}`)!.lines).not.toContain(PAUSE.repeat(2).trimEnd());
+    expect(
+      causeOf(`${traceback("E: 0")}${chain}${PAUSE}${PAUSE}`)!.lines.filter((it) => it === PAUSE.trimEnd()),
+    ).toHaveLength(1);
+  });
+});
+
+describe("the cause", () => {
+  const end = traceback("EngineDeadError: see above");
+  const of = (pid: number, error: string, ip = "") => traceback(error, `(Rank pid=${pid}${ip && `, ip=${ip}`}) `);
+
+  test("is a worker's, not an error that the driver survived", () => {
+    expect(causeOf(traceback("ImportError: no flash_attn") + of(3, "ValueError: x") + end)?.message).toBe(
+      "ValueError: x",
+    );
+  });
+
+  test("is the driver's own error, not one that a worker survived", () => {
+    expect(causeOf(of(3, "ImportError: x") + traceback("KeyError: 'y'"))).toMatchObject({
+      ...{ message: "KeyError: 'y'", worker: undefined },
+    });
+  });
+
+  test("is a worker's where the driver prints nothing", () => {
+    expect(causeOf(of(3, "ValueError: x"))).toMatchObject({ message: "ValueError: x", worker: { pid: 3 } });
+  });
+
+  test("keeps workers of one number on two machines apart", () => {
+    const [a, b] = ["10.0.0.1", "10.0.0.2"].map((ip) => of(3, `ValueError: ${ip}`, ip).split("\n"));
+    const log = a!.flatMap((line, i) => [line, b![i]!]).join("\n");
+    expect(causeOf(log)).toMatchObject({ message: "ValueError: 10.0.0.1", lines: { length: 4 } });
+  });
+
+  test("is of the process that the error names, the last of its errors, else the first of all", () => {
+    const errors =
+      of(3, "ValueError: 3") + of(14, "ImportError: x") + of(14, "ValueError: 14") + of(4, "ValueError: 4");
+    const died = (line: string) => causeOf(errors + traceback(`ActorDiedError: gone\n${line}`))?.message;
+    expect(["\tpid: 14", "pid: 14", "   pid: 14"].map(died)).toEqual(Array(3).fill("ValueError: 14"));
+    expect(["my pid: 14", "pid: 14 of 20", "pid: 99", "pid: a"].map(died)).toEqual(Array(4).fill("ValueError: 3"));
+    const raised = (pid: number) =>
+      causeOf(`${errors}E: ray::Engine.run() (pid=${pid})\n${FRAME}EngineDeadError: x\n`)?.message;
+    expect([raised(14), raised(4), raised(99)]).toEqual(["ValueError: 14", "ValueError: 4", "ValueError: 3"]);
+  });
+
+  test("of a process that only follows is none of its own", () => {
+    expect(
+      causeOf(of(3, "NCCL error") + of(4, "ValueError: x") + traceback("ActorDiedError: a\npid: 3"))?.message,
+    ).toBe("ValueError: x");
+  });
+
+  test.each([
+    [0, "ValueError: x"],
+    [31, "ValueError: x"],
+    [32, "EngineDeadError: see above"],
+    [33, "ValueError: x"],
+    [63, "ValueError: x"],
+  ])("is found among the first and the last 32 tracebacks of 65: after %i others it is %s", (before, message) => {
+    const others = (count: number) => of(3, "NCCL error").repeat(count);
+    expect(causeOf(others(before) + of(3, "ValueError: x") + others(63 - before) + end)?.message).toBe(message);
+  });
+
+  test("is of the process that failed first, also where that printed nothing more", () => {
+    const log = of(3, "ValueError: first") + of(4, "ValueError: then") + of(4, "ValueError: last") + end;
+    expect(causeOf(log)?.message).toBe("ValueError: first");
+  });
+
+  test("has the exceptions of the process that raised it, all of them and no others", () => {
+    const chain = "\nThe above exception was the direct cause of the following exception:\n\n";
+    const raised = (process: string, error: string) => `ray::${process}\n${FRAME}${error}\n`;
+    const cause = causeOf(
+      `E: ${raised("Worker.step() (pid=2)", "KeyError: 1")}${chain}${raised("Runner.run() (pid=1)", "ValueError: 2")}${chain}${traceback("ValueError: 3")}`,
+    )!;
+    expect(cause).toMatchObject({ worker: { name: "Runner", pid: 1 }, message: "ValueError: 3" });
+    expect(cause.lines.filter((line) => line.includes("Error"))).toEqual(["ValueError: 2", "ValueError: 3"]);
+  });
+});
+
+describe("the sections of an error", () => {
+  const worker = { name: "W", pid: 3 };
+  test.each<[what: string, lines: string[], sections: [lines: string[], message: string, name?: string][]]>([
+    ["a message over several lines", ["E: a  b", "", "c", ""], [[["E: a  b", "", "c"], "E: a  b\nc"]]],
+    ["no message", [START.trim(), "  File x", ""], [[[START.trim(), "  File x"], ""]]],
+    ["no message of two processes", ["  a", "ray::f() (pid=4)", "  b"], [[["  b"], "", "f"]]],
+    [
+      "markers under code",
+      ["  F", "    a.b()", "    ~~^^^  ~", "E: a"],
+      [[["  F", "    a.b()", "    ~~^^^  ~", "E: a"], "E: a"]],
+    ],
+    [
+      "markers under nothing",
+      ["    ^^^", "  F", "    ^^", "E: a    b", "   ^^"],
+      [[["  F", "E: a    b"], "E: a    b"]],
+    ],
+    ["markers twice", ["    a()", "    ^^^", "    ^^^^", "E: a"], [[["    a()", "    ^^^", "E: a"], "E: a"]]],
+    ["what looks like markers", ["x ^^", "   ^^ a", "^^"], [[["x ^^", "   ^^ a", "^^"], "x ^^\n   ^^ a\n^^"]]],
+    [
+      "a traceback that follows from nothing",
+      ["E: a", "", START.trim(), "E: b"],
+      [[["E: a", START.trim(), "E: b"], `E: a\n${START.trim()}\nE: b`]],
+    ],
+    [
+      "a call that follows from nothing",
+      ["E: a", "", "ray::A.b.f() (pid=4, ip=::1)", "E: b"],
+      [
+        [["E: a"], "E: a", "W"],
+        [["E: b"], "E: b", "A.b"],
+      ],
+    ],
+    [
+      "two exceptions",
+      ["E: a", "", "During handling of the above exception, another one:", "", "", START.trim(), "E: b"],
+      [
+        [["E: a"], "E: a"],
+        [["", "During handling of the above exception, another one:", "", START.trim(), "E: b"], "E: b"],
+      ],
+    ],
+  ])("%s", (_, lines, sections) => {
+    expect(sectionsOf(lines, worker).map((it) => [it.lines, it.message, it.worker!.name])).toEqual(
+      sections.map(([kept, message, name = "W"]) => [kept, message, name]),
+    );
+  });
+
+  test("name the process that Ray names, with its machine where Ray gives it", () => {
+    const found = (line: string) => sectionsOf([line, "E: a"], undefined)[0]!.worker;
+    expect(found("ray::A.run() (pid=12, ip=10.0.0.7, actor_id=1)")).toEqual({ name: "A", pid: 12, ip: "10.0.0.7" });
+    expect(found("E: ray::my task() (pid=12)")).toEqual({ name: "my task", pid: 12 });
+    expect(found("xray::f() (pid=12)")).toBeUndefined();
+  });
+});
 
 describe("among several tracebacks", () => {
   test("the driver's last one counts, not one that it survived", () => {

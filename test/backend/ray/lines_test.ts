@@ -33,6 +33,12 @@ describe("LineSplitter", () => {
   });
 });
 
+test("the rest of a line that is too long takes no memory", () => {
+  const splitter = new LineSplitter(() => {});
+  for (let i = 0; i < 1_100; i++) splitter.feed("x".repeat(1_024));
+  expect(JSON.stringify(splitter).length).toBeLessThan(MOST_OF_A_LINE + 3 * 1_024 + 100);
+});
+
 describe("parseLine()", () => {
   const cases: [line: string, parsed: LogLine][] = [
     ["\x1b[36m(TaskRunner pid=812)\x1b[0m step:1", { text: "step:1", worker: { name: "TaskRunner", pid: 812 } }],
@@ -41,6 +47,10 @@ describe("parseLine()", () => {
     ["(WorkerDict pid=7) ", { text: "", worker: { name: "WorkerDict", pid: 7 } }],
     ["(WorkerDict pid=7)   indented", { text: "  indented", worker: { name: "WorkerDict", pid: 7 } }],
     ["(my actor: a b pid=7) x", { text: "x", worker: { name: "my actor: a b", pid: 7 } }],
+    ["(W pid=7)", { text: "", worker: { name: "W", pid: 7 } }],
+    ["(raylet) (W pid=7) x", { text: "(raylet) (W pid=7) x" }],
+    ["\x1b(Ba\x1bMb\x1b7c\x1b#8d\x1b=e\x1b]0;title\x1b\\f", { text: "abcdef" }],
+    ["\x1b[?25lhidden\x1b[0 q", { text: "hidden" }],
     ["(raylet) a message", { text: "(raylet) a message" }],
     ["f(x pid=7) y", { text: "f(x pid=7) y" }],
     ["(step pid=seven) y", { text: "(step pid=seven) y" }],

@@ -142,6 +142,11 @@ describe("the job", () => {
     expect(parse(files["val.jsonl"]!)).toEqual([
       expect.objectContaining({ agent_name: "grpu", extra_info: { split: "val", index: 0, grpu_task: 0 } }),
     ]);
+    expect(parse(files["train.jsonl"]!)).toEqual(
+      [0, 1].map((index) =>
+        expect.objectContaining({ agent_name: "grpu", extra_info: { split: "train", index, grpu_task: index } }),
+      ),
+    );
     expect(job.pip).toEqual(["verl[verl-core]==0.9.1", "orjson"]);
     expect(job.metadata.run).toBe("r");
   });
@@ -151,6 +156,13 @@ describe("the job", () => {
     expect(problems.map(({ message }) => message)).toEqual([
       "Cannot train on 1 tasks with data.train_batch_size=2: verl leaves out batches that are not full. Lower it (rllm.data.train_batch_size), or add tasks.",
     ]);
+  });
+
+  test("of a configuration without a size of batches has no such problem", () => {
+    const { composed, ...rest } = request({ train: [task("a")] });
+    const config = structuredClone(composed.config);
+    delete (config.data as Record<string, unknown>).train_batch_size;
+    expect(verlJob({ ...rest, composed: { ...composed, config } }).problems).toEqual([]);
   });
 
   test("needs the package's Python files", () => {
