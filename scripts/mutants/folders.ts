@@ -12,7 +12,6 @@ export const ROOT_FILES = "root";
 const ALSO: Readonly<Record<string, readonly string[]>> = {
   loop: ["test/chat/endpoint_test.ts", "test/task/*_test.ts"],
   model: ["test/backend/golden_model_test.ts"],
-  backend: ["test/loop/*_test.ts"],
   serve: ["test/backend/engine_test.ts"],
   shaders: ["test/algorithm/**/*_test.ts", "test/compute/**/*_test.ts", "test/model/**/*_test.ts"],
 };

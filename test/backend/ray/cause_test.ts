@@ -232,7 +232,11 @@ describe("the sections of an error", () => {
       [[["  F", "E: a    b"], "E: a    b"]],
     ],
     ["markers twice", ["    a()", "    ^^^", "    ^^^^", "E: a"], [[["    a()", "    ^^^", "E: a"], "E: a"]]],
-    ["what looks like markers", ["x ^^", "   ^^ a", "^^"], [[["x ^^", "   ^^ a", "^^"], "x ^^\n   ^^ a\n^^"]]],
+    [
+      "what looks like markers",
+      ["x ^^", "   ^^ a", "   ^a", "^^"],
+      [[["x ^^", "   ^^ a", "   ^a", "^^"], "x ^^\n   ^^ a\n   ^a\n^^"]],
+    ],
     [
       "a traceback that follows from nothing",
       ["E: a", "", START.trim(), "E: b"],

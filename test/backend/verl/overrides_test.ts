@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { verlOverrides } from "../../../src/backend/verl/overrides.ts";
 import { VERL_RUN_VERSIONS, verlVersion } from "../../../src/backend/verl/versions.ts";
-import { composeConfig } from "../../../src/config/compose.ts";
+import { composeConfig, tryCompose } from "../../../src/config/compose.ts";
 import { readConfig } from "../../config/disk.ts";
 import { compose, FILES, READY } from "./runs.ts";
 
@@ -130,6 +130,25 @@ describe("problems", () => {
     ["0.9.1", "trainer.resume_mode=resume_path", "trainer.resume_from_path", "ends in global_step_N"],
     ["0.9.1", "actor_rollout_ref.model.path=./model", "", "not on the cluster's machines"],
     ["0.9.1", "rllm.mask_truncated_samples=true", "", "on verl without an agent"],
+    ["0.9.1", "rllm.agent.overlong_filter=true", "", "on verl without an agent"],
+    ["0.9.1", "rllm.rejection_sample.filter_uniform_groups=true", "", "algorithm.filter_groups.enable=true"],
+    ["0.9.1", "rllm.rejection_sample.multiplier=2", "", "rllm.rejection_sample.multiplier=2 on verl: verl's own"],
+    ["0.9.1", "rllm.algorithm.use_precomputed_advantage=true", "", "verl's own trainer makes the step"],
+    ["0.9.1", "rllm.algorithm.traj_grouping_hook=a.py:f", "", "Set it to null."],
+    ["0.9.1", "rllm.algorithm.estimator_args={a:1}", "", '={"a":1} on verl'],
+    ["0.9.1", "algorithm.adv_estimator=mine", "", "verl 0.9.1 has gae, grpo"],
+    ["0.9.1", "reward_model.num_workers=3", "", "verl 0.9.1 ignores it. Set reward.num_workers."],
+    ["0.9.1", "reward_model.model.path=/a", "", "Set reward.reward_model.model_path."],
+    ["0.9.1", "reward_model.enable=true", "", "Set reward.reward_model.enable."],
+    [
+      "0.8.0",
+      "reward_model.reward_manager=remote",
+      "",
+      "reward_manager=remote: it refuses asynchronous reward functions",
+    ],
+    ["0.9.1", "trainer.default_local_dir=a/s3://b", "", "a relative folder is deleted with the job"],
+    ["0.9.1", "actor_rollout_ref.model.path=../model", "", "not on the cluster's machines"],
+    ["0.9.1", "+rllm.rollout.val.min_p=0.1", "rllm.rollout.val.min_p", "temperature, top_p and top_k alone"],
     ["0.9.1", "+rllm.rollout.train.min_p=0.1", "rllm.rollout.train.min_p", "temperature, top_p and top_k alone"],
     ["0.9.1", "rllm.algorithm.router_replay=R3", "", "the routing does not travel", AGENT],
   ])("verl %s with %s", (version, override, path, says, files = {}) => {
@@ -138,6 +157,44 @@ describe("problems", () => {
     );
     expect(found?.severity).toBe("error");
     expect(found?.message).toContain(says);
+  });
+
+  test.each(["here/global_step_3", "/a/global_step_3/actor", "/a/global_step_x"])(
+    "refuse to resume from %s",
+    (from) => {
+      const resume = ["trainer.resume_mode=resume_path", `trainer.resume_from_path=${from}`];
+      expect(problemsOf("0.9.1", resume)).toEqual(["error trainer.resume_from_path"]);
+      expect(problemsOf("0.9.1", ["trainer.resume_mode=auto", resume[1]!])).toEqual([]);
+    },
+  );
+
+  test.each<[overrides: string[], files?: object]>([
+    [["trainer.default_local_dir=s3://bucket/run"]],
+    [["trainer.default_local_dir=here", "rllm.trainer.save_freq=0"]],
+    [["trainer.resume_mode=resume_path", "trainer.resume_from_path=hdfs://a/global_step_12"]],
+    [["actor_rollout_ref.model.path=/models/a"]],
+    [["actor_rollout_ref.model.path=a/./b"]],
+    [["rllm.rollout.val.top_p=0.5", "rllm.rollout.train.temperature=0.5", "rllm.rollout.val.max_tokens=1024"]],
+    [["rllm.algorithm.router_replay=R3"]],
+    [["rllm.algorithm.router_replay=R2"], AGENT],
+    [["rllm.rollout.val.max_tokens=9"], AGENT],
+    [["reward.reward_manager.name=naive"]],
+    [["reward.num_workers=3"]],
+    [["rllm.algorithm.estimator_args={}"]],
+  ])("are none of %j", (overrides, files = {}) => {
+    expect(problemsOf("0.9.1", overrides, files)).toEqual([]);
+  });
+
+  test("name where a setting was written, and nothing for one that nobody wrote", () => {
+    const overrides = READY.filter((each) => !each.startsWith("trainer."));
+    const file = "rllm: { backend: verl }\nreward_model: { num_workers: 3 }\n";
+    const composed = tryCompose({ readConfig, files: ["run.yaml"], readFile: () => file, overrides, env: {} });
+    const { problems } = verlOverrides({ composed, version: verlVersion("0.9.1"), readConfig, files: FILES });
+    const places = Object.fromEntries(
+      problems.map(({ path, ...rest }) => [path, [rest.file, rest.line, "file" in rest]]),
+    );
+    expect(places["reward_model.num_workers"]).toEqual(["run.yaml", 2, true]);
+    expect(places["trainer.default_local_dir"]).toEqual([undefined, undefined, false]);
   });
 
   test("allow what they refuse elsewhere", () => {
@@ -155,6 +212,16 @@ describe("problems", () => {
     const path = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu";
     expect(problemsOf("0.9.1", [`${path}=3071`])).toEqual([`warning ${path}`]);
     expect(problemsOf("0.9.1", [`${path}=3072`])).toEqual([]);
+    expect(problemsOf("0.9.1", [`${path}=1`, "actor_rollout_ref.actor.use_dynamic_bsz=false"])).toEqual([]);
+    const halves = (tokens: number) => [
+      `${path}=${tokens}`,
+      "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+    ];
+    expect(problemsOf("0.9.1", halves(1536))).toEqual([]);
+    expect(problemsOf("0.9.1", halves(1535))).toEqual([`warning ${path}`]);
+    expect(overridesOf("0.9.1", [`${path}=100`]).problems[0]!.message).toContain(
+      `A pass of ${path}=100 tokens does not hold the longest row of 3072 (`,
+    );
   });
 
   test("warn of a limit that validation does not have", () => {
