@@ -43,6 +43,9 @@ export function trainingCharts(): Chart[] {
   const roles = metricNames("train", /^reward\/.*\/mean$/);
   const range = isShare("train", MEAN_REWARD) ? SHARE : undefined;
   return [
+    at("Loss", "train/loss"),
+    at("Held-out loss", "val/loss", { phase: "val", isMarked: true }),
+    at("Held-out token accuracy", "val/mean_token_accuracy", { phase: "val", range: SHARE, isMarked: true }),
     at("Reward", MEAN_REWARD, { metric: "reward/<role>/mean", range }),
     ...(roles.length > 1 ? roles.map((name) => at(`Reward of ${name.split("/")[1]}`, name)) : []),
     ...accuracyCharts(),
@@ -53,11 +56,13 @@ export function trainingCharts(): Chart[] {
     at("Response length", "response_length/mean", { unit: "tokens" }),
     at("Speed", "perf/throughput", { unit: "tokens/s" }),
     at("Gradient norm", "actor/grad_norm"),
+    at("Gradient norm", "train/grad_norm"),
     at("Tasks by outcome", "batch/solve_{all,partial,none}", {
       range: SHARE,
       lines: ["all", "partial", "none"].map((label) => ({ name: `batch/solve_${label}`, label })),
     }),
     at("Learning rate", "actor/lr"),
+    at("Learning rate", "train/lr"),
   ];
 }
 

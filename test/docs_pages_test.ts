@@ -50,6 +50,8 @@ const SMALL_MODEL = [
   "warmup.steps=2",
 ];
 
+const SMALL_SFT = ["data.train_batch_size=2", "trainer.total_training_steps=1", "trainer.val_before_train=false"];
+
 const dir = temporaryFolder("docs");
 let run: string;
 beforeAll(async () => {
@@ -90,14 +92,18 @@ async function runCommand(command: string): Promise<void> {
   const stop = new AbortController();
   const isTraining = args[0] === "train";
   const isNew = isTraining && !command.includes("DIR");
+  const isSft = args[0] === "sft";
+  const isNewSft = isSft && command.includes("examples/sft/");
+  const sft = [...SMALL_SFT, ...(isNewSft ? SMALL_MODEL.slice(0, 1) : []), `trainer.default_local_dir=${folder}`];
   const more = isTraining ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`] : [];
-  const device = isTraining || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];
+  const device = isTraining || isSft || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];
   const agent = command.includes("remote_agent") ? await startTypeScriptAgent() : undefined;
   const remote = agent ? [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0"] : [];
   // The page's own settings come last: they are what it shows.
   const [name, config] = args;
   const own = args.slice(2);
-  const line = isTraining ? [name!, config!, ...more, ...remote, ...own] : args;
+  const trained = isTraining ? [name!, config!, ...more, ...remote, ...own] : args;
+  const line = isSft ? [name!, config!, ...sft, ...own] : trained;
   const cluster = name === "jobs" ? await new FakeDashboard().listen() : undefined;
   cluster?.addJob("sum-1", { status: "SUCCEEDED", log: "done\n" });
   const { code, err } = await grpu([...line, ...device], {
@@ -109,7 +115,7 @@ async function runCommand(command: string): Promise<void> {
     void cluster?.close();
   });
   expect(code, err).toBe(0);
-  if (isTraining) expect(readFileSync(join(folder, "metrics.jsonl"), "utf8")).toContain('"phase":"train"');
+  if (isTraining || isSft) expect(readFileSync(join(folder, "metrics.jsonl"), "utf8")).toContain('"phase":"train"');
 }
 
 /** Ends a server as soon as it has printed its address. */

@@ -3,8 +3,9 @@
  * this: they keep the tokens that were sampled.
  */
 import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../contract/text.ts";
+import type { TrainOnWhat } from "../data/supervised.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
-import { type TrainOnWhat, turnWeights } from "./turn_weights.ts";
+import { turnWeights } from "./turn_weights.ts";
 
 /** A conversation as tokens. */
 export interface MaskedConversation {

@@ -1,10 +1,7 @@
 /** Which turns of a conversation count in supervised training, and how much. */
 import type { ChatMessage } from "../contract/text.ts";
+import type { TrainOnWhat } from "../data/supervised.ts";
 import { ConfigError } from "../errors.ts";
-
-/** The turns of the assistant that are trained on where no message says so itself. Names as in Tinker's cookbook. */
-export const TRAIN_ON_WHAT = ["all_assistant_messages", "last_assistant_message"] as const;
-export type TrainOnWhat = (typeof TRAIN_ON_WHAT)[number];
 
 /** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
 const FLAGS = ["weight", "train", "trainable"] as const;

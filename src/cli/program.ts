@@ -17,6 +17,7 @@ import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
 import { serveGatewayCommands } from "./commands/serve_gateway.ts";
 import { serveRewardsCommand } from "./commands/serve_rewards.ts";
+import { sftCommand } from "./commands/sft.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
@@ -30,6 +31,7 @@ export const PROGRAM: Program = {
   summary: "RL post-training for language models in TypeScript, on WebGPU",
   commands: [
     trainCommand,
+    sftCommand,
     planCommand,
     evalCommand,
     reportCommand,

@@ -37,6 +37,8 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     const value = getAt(config, path);
     if (value !== undefined) checkSetting({ path, origin, value, config, tell }, context);
   }
+  // The rules are about training runs.
+  if (options.base === "sft") return;
   const rules = {
     backend: schema.backend,
     isReady: !options.allowMissing,

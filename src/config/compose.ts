@@ -8,11 +8,11 @@ import type { ComposeOptions } from "./compose_options.ts";
 import { BACKENDS, type BackendName } from "./fields/backend_fields.ts";
 import { DEFAULT_VERL, otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
-import { type Choice, layPackaged, refuseTreeChoices } from "./hydra/groups.ts";
+import { type Choice, layPackaged, refuseAllChoices, refuseTreeChoices } from "./hydra/groups.ts";
 import { type Env, interpolator } from "./hydra/interpolate.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Problem, throwProblems } from "./problem.ts";
-import { type Schema, schemaOf } from "./schema.ts";
+import { type Schema, schemaOf, sftSchema } from "./schema.ts";
 import { draftOf, syncShared } from "./sync/sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
 import { syncVerl } from "./sync/verl.ts";
@@ -58,11 +58,14 @@ export function tryCompose(options: ComposeOptions): Attempt {
     backends: options.registered?.["rllm.backend"],
   });
   const [tree, native, origins]: [Tree, Tree, Origins] = [{}, {}, new Map()];
-  problems.push(...layPackaged({ readConfig: options.readConfig, choices, tree, origins, native }));
+  const isSft = options.base === "sft";
+  const file = `${options.base ?? "unified"}.yaml`;
+  problems.push(...layPackaged({ readConfig: options.readConfig, file, choices, tree, origins, native }));
+  if (isSft) problems.push(...refuseAllChoices(choices));
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
   if (backend !== "verl") problems.push(...refuseTreeChoices(choices, backend));
-  const schema = schemaOf(backend, native);
+  const schema = isSft ? sftSchema() : schemaOf(backend, native);
   const verlTree = choices.get("verl")?.choice ?? DEFAULT_VERL;
   if (problems.some(({ path }) => path === "rllm/backend")) {
     // Without its backend a configuration cannot be checked: every setting would look unknown.
@@ -75,16 +78,26 @@ export function tryCompose(options: ComposeOptions): Attempt {
     mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));
   }
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
-  nameChoices(tree, { origins, choices, backend });
-  const draft = draftOf(tree, origins, options.env ?? {});
-  if (backend === "verl") syncVerl(draft);
-  else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
-  problems.push(...inOrderOfLines(draft.warnings));
+  if (!isSft) {
+    nameChoices(tree, { origins, choices, backend });
+    problems.push(...synchronised(tree, { origins, backend, env: options.env ?? {} }));
+  }
   const config = resolveTree(tree, { env: options.env ?? {}, origins, problems });
   checkResolved(config, { schema, origins, options, raw: tree, problems });
   const errors = problems.filter(({ severity }) => severity === "error");
   const warnings = problems.filter(({ severity }) => severity === "warning");
   return { config, origins, warnings, backend, verlTree, schema, problems: errors };
+}
+
+/** Keeps shared settings equal. @returns warnings */
+function synchronised(
+  tree: Tree,
+  { origins, backend, env }: { origins: Origins; backend: BackendName; env: Env },
+): Problem[] {
+  const draft = draftOf(tree, origins, env);
+  if (backend === "verl") syncVerl(draft);
+  else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
+  return inOrderOfLines(draft.warnings);
 }
 
 interface Chosen {

@@ -2,7 +2,11 @@
 import type { Registered } from "./fields/fit.ts";
 import type { Env } from "./hydra/interpolate.ts";
 
+export type Base = "unified" | "sft";
+
 export interface ComposeOptions {
+  /** The packaged file that everything stands on: a training run, or `grpu sft`. Default `unified`. */
+  readonly base?: Base;
   /** The user's YAML files; a later one wins. */
   readonly files?: readonly string[];
   /** `key=value`, `rllm/backend=NAME`, ...; a later one wins, and all of them win over files. */

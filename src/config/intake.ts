@@ -48,8 +48,8 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
 }
 
 /** The setting that a further spelling means on this backend. */
-function aliasOf(path: string, { fields }: Schema): string | undefined {
-  const alias = ALIASES[path];
+function aliasOf(path: string, { fields, aliases }: Schema): string | undefined {
+  const alias = aliases?.get(path) ?? ALIASES[path];
   return alias !== undefined && fields.has(alias) ? alias : undefined;
 }
 
@@ -140,6 +140,7 @@ function valueAbove(schema: Schema, path: string): string | undefined {
 
 /** Says which name a setting of another system, or of another version of verl, has here. */
 function otherName(schema: Schema, path: string): string | undefined {
+  if (schema.aliases) return undefined;
   const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
     return `Cannot set ${path}: this version of verl has it elsewhere. Set ${moved}.`;

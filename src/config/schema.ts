@@ -5,6 +5,7 @@ import { BACKEND_FIELDS, BACKENDS, type BackendName } from "./fields/backend_fie
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
 import type { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
+import { SFT_FIELDS } from "./fields/sft.ts";
 import type { TINKER_FIELDS } from "./fields/tinker.ts";
 import { verlFields } from "./fields/verl_tree.ts";
 import { nearestPath } from "./problem.ts";
@@ -37,12 +38,25 @@ export interface Schema {
   readonly fields: ReadonlyMap<string, Field>;
   readonly openSections: readonly string[];
   readonly sections: ReadonlySet<string>;
+  /** Further names of settings. */
+  readonly aliases?: ReadonlyMap<string, string>;
 }
 
 /** The settings of a backend. `nativeTree` is verl's own tree, for that backend. */
 export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
   const native = backend === "verl" && nativeTree ? verlFields(leaves(nativeTree)) : {};
-  const table: Fields = { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] };
+  return schemaFrom(backend, { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] });
+}
+
+/** The settings of `grpu sft`. The names that a training run has for them are further names, because its messages use them. */
+export function sftSchema(): Schema {
+  const named = Object.entries(SFT_FIELDS as Fields).flatMap(([path, { same }]) =>
+    same ? [[same, path] as const] : [],
+  );
+  return { ...schemaFrom("local", SFT_FIELDS), aliases: new Map(named) };
+}
+
+function schemaFrom(backend: BackendName, table: Fields): Schema {
   const fields = new Map<string, Field>();
   const openSections: string[] = [];
   const sections = new Set<string>();

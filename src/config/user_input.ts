@@ -51,7 +51,7 @@ export function readUserLayers(options: ComposeOptions, overrides: readonly Over
 }
 
 /** Names in a defaults list that mean files of the package, which are always loaded. */
-const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base)$/;
+const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base|sft|sft_trainer(_engine)?)$/;
 
 function siblingOf(file: string, name: string): string {
   const folder = file.includes("/") ? file.slice(0, file.lastIndexOf("/") + 1) : "";

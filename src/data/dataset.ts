@@ -1,6 +1,6 @@
 /** Data sets that a module makes, and the mark by which a checkpoint recognises its data. */
 import { ConfigError } from "../errors.ts";
-import { type PromptOptions, taskFromRow } from "./rows.ts";
+import { type PlacedRow, type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
 /** Which part of a data set is asked for. */
@@ -27,6 +27,18 @@ export interface DatasetOptions extends PromptOptions {
  */
 export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions): Promise<Task[]> {
   const { name, split, ...prompt } = options;
+  const rows = await rowsOfDataset(dataset, { name, split });
+  return rows.map(({ row, file, line }, index) => taskFromRow(row, { ...prompt, file, line, index }));
+}
+
+/**
+ * The rows of a data set, placed by its name and their number.
+ * @throws {ConfigError} for a row that is not an object, naming the row; for a data set without rows
+ */
+export async function rowsOfDataset(
+  dataset: Dataset,
+  { name, split }: Pick<DatasetOptions, "name" | "split">,
+): Promise<PlacedRow[]> {
   const rows = typeof dataset === "function" ? await dataset(split) : dataset;
   if (!isIterable(rows)) {
     throw new ConfigError(
@@ -34,18 +46,15 @@ export async function tasksFromDataset(dataset: Dataset, options: DatasetOptions
       { path: `data.${split}_files` },
     );
   }
-  const tasks: Task[] = [];
+  const placed: PlacedRow[] = [];
   for await (const row of rows) {
-    const index = tasks.length;
+    const at = { file: name, line: placed.length + 1 };
     if (typeof row !== "object" || row === null) {
-      throw new ConfigError(`Cannot read the row: it is not an object (${String(row)}).`, {
-        file: name,
-        line: index + 1,
-      });
+      throw new ConfigError(`Cannot read the row: it is not an object (${String(row)}).`, at);
     }
-    tasks.push(taskFromRow(row, { ...prompt, file: name, line: index + 1, index }));
+    placed.push({ row, ...at });
   }
-  if (tasks.length > 0) return tasks;
+  if (placed.length > 0) return placed;
   throw new ConfigError(
     `Cannot use the data set ${name}: it has no rows for ${split}. Return at least one, or name other files.`,
     { path: `data.${split}_files` },

@@ -3,6 +3,16 @@ import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import { OTHER_PROMPT_KEYS, type PlacedRow, type Row, readAt } from "./rows.ts";
 
+/** The turns of a conversation that are trained on where no message says so itself. Names as in Tinker's cookbook. */
+export const TRAIN_ON_WHAT = ["all_assistant_messages", "last_assistant_message"] as const;
+/** One of {@link TRAIN_ON_WHAT}. */
+export type TrainOnWhat = (typeof TRAIN_ON_WHAT)[number];
+
+/** What happens to a row that is too long: the run is refused, the row is cut at that end, or it is left out. verl's names, and `skip`. */
+export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
+/** One of {@link TRUNCATIONS}. */
+export type Truncation = (typeof TRUNCATIONS)[number];
+
 /** A conversation; trained on the turns of the assistant. */
 export interface ChatExample {
   readonly messages: readonly ChatMessage[];
@@ -22,6 +32,7 @@ export interface TextExample {
   readonly text: string;
 }
 
+/** What a row is trained on as. */
 export type SupervisedExample = ChatExample | ResponseExample | TextExample;
 
 /** An example and where it comes from. */
@@ -96,10 +107,14 @@ function isThere(value: unknown): boolean {
 }
 
 function chatOf(row: Row, keys: SupervisedKeys, at: At): ChatExample {
+  return { messages: withSystem(readAt(row[keys.messages], at), keys), ...renderingOf(row, keys, at) };
+}
+
+/** What the chat template reads besides the messages. */
+function renderingOf(row: Row, keys: SupervisedKeys, at: At): Omit<ChatExample, "messages"> {
   const thinking = row[keys.enableThinking];
   const variables = { ...keys.variables, ...(isThere(thinking) && { enable_thinking: thinking }) };
   return {
-    messages: withSystem(readAt(row[keys.messages], at), keys),
     tools: toolsOf(row[keys.tools], { ...at, key: keys.tools }),
     ...(Object.keys(variables).length > 0 && { variables }),
   };
@@ -130,7 +145,11 @@ function parsed(text: string): unknown {
 }
 
 /** Messages as the response make a conversation in which the prompt's turns count nothing. */
-function responseOf(row: Row, keys: SupervisedKeys, { promptKey, ...at }: At & { promptKey: string }) {
+function responseOf(
+  row: Row,
+  keys: SupervisedKeys,
+  { promptKey, ...at }: At & { promptKey: string },
+): ResponseExample | ChatExample {
   const key = [keys.response, ...OTHER_RESPONSE_KEYS].find((name) => isThere(row[name]));
   if (key === undefined) {
     const fields = Object.keys(row).join(", ");
@@ -142,11 +161,7 @@ function responseOf(row: Row, keys: SupervisedKeys, { promptKey, ...at }: At & {
   const prompt = promptOf(row, keys, { ...at, promptKey });
   if (!Array.isArray(row[key])) return { prompt, response: textAt(row, key, at) };
   const before = typeof prompt === "string" ? withSystem([{ role: "user", content: prompt }], keys) : prompt;
-  return {
-    messages: [...before.map(untrained), ...readAt(row[key], at)],
-    tools: toolsOf(row[keys.tools], { ...at, key: keys.tools }),
-    variables: keys.variables,
-  };
+  return { messages: [...before.map(untrained), ...readAt(row[key], at)], ...renderingOf(row, keys, at) };
 }
 
 function untrained({ train: _, trainable: __, ...message }: ChatMessage): ChatMessage {

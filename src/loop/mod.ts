@@ -5,7 +5,19 @@
  * what stages receive.
  * @module
  */
+
 export { mergeSteps, type PackedRows, packTrajectories } from "../data/pack.ts";
+export {
+  type ChatExample,
+  type PlacedExample,
+  type ResponseExample,
+  type SupervisedExample,
+  type SupervisedKeys,
+  supervisedExamples,
+  type TextExample,
+  type TrainOnWhat,
+  type Truncation,
+} from "../data/supervised.ts";
 export type {
   Accepted,
   AdvantageOptions,
@@ -26,6 +38,8 @@ export type {
 export { registerStage, registerWrapper } from "./pipeline/registered.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./settings.ts";
+export { type EncodedRow, type EncodedRows, type EncodeOptions, encodeRows, type FitOptions } from "./sft/encode.ts";
+export { type SftOptions, sft } from "./sft/sft.ts";
 export { estimateAdvantages, estimateAdvantagesOn } from "./stages/estimate.ts";
 export { registerGrouping, registerRejection } from "./stages/hooks.ts";
 export { groupByTaskAndName } from "./stages/transform.ts";

@@ -18,7 +18,7 @@ import {
   verlFiles,
   verlHead,
 } from "../../src/config/fields/verl_tree.ts";
-import { schemaOf } from "../../src/config/schema.ts";
+import { schemaOf, sftSchema } from "../../src/config/schema.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { readPlain } from "../../src/config/yaml/read_plain.ts";
 import { flatten, leaves } from "../../src/config/yaml/tree.ts";
@@ -37,6 +37,7 @@ describe("the quick reader", () => {
     "rllm/base.yaml",
     "rllm/backend/local.yaml",
     "rllm/backend/tinker.yaml",
+    "sft.yaml",
     ...VERL_FILES.map(({ name }) => name),
   ];
   for (const name of names) {
@@ -96,6 +97,7 @@ describe("ready-made runs", () => {
     test(`${name} composes without a problem`, () => {
       const place = (path: string) => new URL(path, folder);
       const { problems } = attempt([], {
+        ...(name.startsWith("sft/") && { base: "sft" }),
         files: [name],
         readFile: (path) => (existsSync(place(path)) ? readFileSync(place(path), "utf8") : undefined),
         allowMissing: false,
@@ -119,7 +121,7 @@ describe("packaged YAML", () => {
       const backend = /backend\/(\w+)/.exec(name)?.[1] as "local" | undefined;
       const { defaults: _, ...rest } = tree;
       const read = flatten(rest);
-      const { fields } = schemaOf(backend ?? "local");
+      const { fields } = name === "sft.yaml" ? sftSchema() : schemaOf(backend ?? "local");
       expect(read.size).toBeGreaterThan(10);
       for (const [path, value] of read) expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
     });

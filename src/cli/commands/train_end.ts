@@ -35,8 +35,8 @@ export function summary({ outcome, dir, model, best, report, run }: Ending) {
 
 export function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
   const { outcome, dir, model, best, report, run, session, input, io } = it;
-  const accuracy = change(run, /\/pass@1$/);
-  const reward = change(run, /^val\/reward\/.*\/mean$/);
+  const accuracy = valueChange(run, /\/pass@1$/);
+  const reward = valueChange(run, /^val\/reward\/.*\/mean$/);
   io.err("\n");
   if (accuracy) io.err(`accuracy ${accuracy} on held-out tasks\n`);
   // The same thing where rewards are right or wrong; what there is to see where they are not.
@@ -82,7 +82,7 @@ function lastValidation({ curves: { val } }: RunData): Record<string, number | s
 }
 
 /** `first -> last` of the first metric of that name, where it was measured more than once. */
-function change({ curves: { val } }: RunData, name: RegExp): string | undefined {
+export function valueChange({ curves: { val } }: RunData, name: RegExp): string | undefined {
   const found = Object.entries(val).find(([key]) => name.test(key))?.[1];
   return found && found.count > 1 ? `${found.first.toFixed(3)} -> ${found.last.toFixed(3)}` : undefined;
 }

@@ -6,26 +6,26 @@ import type { Backend } from "../../contract/backend.ts";
 import type { Io } from "../command.ts";
 import { adoptCheckpoint } from "./checkpoint_shape.ts";
 import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
-import type { Session } from "./session.ts";
+import type { ModelSession } from "./session.ts";
 
-export interface OpenedTrainer {
+export interface OpenedTrainer<S extends ModelSession> {
   readonly backend: Backend;
   /** Where advantages are computed too. Absent: on the host. */
   readonly device?: Device;
   /** For people: what does the work. */
   readonly description: string;
   /** The session, with what the checkpoint fixes in its configuration. */
-  readonly session: Session;
+  readonly session: S;
 }
 
 /**
  * @param options.checkpoint folder of the weights to continue from; the local backend takes its shape.
  * @throws {ConfigError} for settings that the backend, or the checkpoint, cannot open with.
  */
-export async function openBackend(
-  session: Session,
+export async function openBackend<S extends ModelSession>(
+  session: S,
   { io, ...options }: OpenOptions & { readonly io: Io },
-): Promise<OpenedTrainer> {
+): Promise<OpenedTrainer<S>> {
   const name = setting(session.config, "rllm.backend");
   const open = backends.get(name);
   if (open) {

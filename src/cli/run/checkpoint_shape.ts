@@ -12,7 +12,7 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { readJson } from "../../model/files/reader.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from "../../model/lora.ts";
-import type { Session } from "./session.ts";
+import type { ModelSession } from "./session.ts";
 
 /** A setting of the checkpoint's own; undefined where no value of the setting describes it. */
 type Fixed = readonly [path: string, value: number | boolean | undefined];
@@ -21,7 +21,7 @@ type Fixed = readonly [path: string, value: number | boolean | undefined];
  * The session with the checkpoint's shape in its configuration.
  * @throws {ConfigError} with both values where the configuration names another shape than the checkpoint's.
  */
-export async function adoptCheckpoint(session: Session, dir: string): Promise<Session> {
+export async function adoptCheckpoint<S extends ModelSession>(session: S, dir: string): Promise<S> {
   const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
   const fixed = adapter ? adapterSettings(adapter) : await modelSettings(session, dir);
   const conflicts = fixed.filter(([path, value]) => contradicts(session, path, value));
@@ -35,7 +35,7 @@ export async function adoptCheckpoint(session: Session, dir: string): Promise<Se
 }
 
 /** Null has no opinion: model.train_unembed follows the model. */
-function contradicts({ config, isGiven }: Session, path: string, value: Fixed[1]): boolean {
+function contradicts({ config, isGiven }: ModelSession, path: string, value: Fixed[1]): boolean {
   const given = getAt(config, path);
   return isGiven(path) && given !== null && given !== value;
 }
@@ -56,7 +56,7 @@ function wholly(targets: readonly string[], group: readonly string[]): boolean |
   return count === group.length ? true : count === 0 ? false : undefined;
 }
 
-async function modelSettings({ config }: Session, dir: string): Promise<Fixed[]> {
+async function modelSettings({ config }: ModelSession, dir: string): Promise<Fixed[]> {
   const saved = await configOf(dir);
   const name = setting(config, "model.name");
   if (name !== null) {

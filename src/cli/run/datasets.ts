@@ -3,9 +3,17 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { join, relative, resolve, sep } from "node:path";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
-import { type Split, tasksFromDataset } from "../../data/dataset.ts";
+import { rowsOfDataset, type Split, tasksFromDataset } from "../../data/dataset.ts";
 import { filesOfSplit } from "../../data/folder_split.ts";
-import { type PromptOptions, type RowOptions, tasksFromJsonl, tasksFromParquet } from "../../data/rows.ts";
+import {
+  type PlacedRow,
+  type PromptOptions,
+  type RowOptions,
+  rowsOfJsonl,
+  rowsOfParquet,
+  tasksFromJsonl,
+  tasksFromParquet,
+} from "../../data/rows.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { datasets } from "../../task/registered.ts";
@@ -45,16 +53,41 @@ export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
   return tasks;
 }
 
-async function tasksFromPath(path: string, it: { split: Split; prompt: PromptOptions }): Promise<Task[]> {
-  const { split, prompt } = it;
-  const place = locate(path);
-  if (!existsSync(place) || !statSync(place).isDirectory()) return tasksFromFile({ ...prompt, file: path });
-  const tasks: Task[] = [];
-  for (const name of dataFiles(place, split)) {
-    const source = resolve(place).split(sep).at(-1);
-    for (const task of await tasksFromFile({ ...prompt, file: join(place, name), source })) tasks.push(task);
+/**
+ * The rows that files, folders and data sets hold, in the order of the names.
+ * @throws {ConfigError} naming the file, folder or row that cannot be used.
+ */
+export async function readRows(names: readonly string[], split: Split): Promise<PlacedRow[]> {
+  const rows: PlacedRow[] = [];
+  for (const name of names) {
+    const dataset = datasets.get(name);
+    const files = dataset ? [] : filesAt(name, split).map(({ file }) => file);
+    const more = dataset
+      ? await rowsOfDataset(dataset, { name, split })
+      : (await Promise.all(files.map(rowsOfFile))).flat();
+    for (const row of more) rows.push(row);
   }
+  return rows;
+}
+
+function rowsOfFile(file: string): Promise<PlacedRow[]> | PlacedRow[] {
+  if (file.endsWith(".parquet")) return rowsOfParquet(readBytes(file, "data file"), file);
+  return rowsOfJsonl(readText(file, `data file${knownDatasets()}`), file);
+}
+
+async function tasksFromPath(path: string, it: { split: Split; prompt: PromptOptions }): Promise<Task[]> {
+  const tasks: Task[] = [];
+  for (const place of filesAt(path, it.split))
+    for (const task of await tasksFromFile({ ...it.prompt, ...place })) tasks.push(task);
   return tasks;
+}
+
+/** A file, or those of a folder, which is then their source. */
+function filesAt(path: string, split: Split): { file: string; source?: string | undefined }[] {
+  const place = locate(path);
+  if (!existsSync(place) || !statSync(place).isDirectory()) return [{ file: path }];
+  const source = resolve(place).split(sep).at(-1);
+  return dataFiles(place, split).map((name) => ({ file: join(place, name), source }));
 }
 
 function tasksFromFile(options: RowOptions): Promise<Task[]> | Task[] {

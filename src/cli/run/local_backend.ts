@@ -19,7 +19,7 @@ import { adapterOf } from "../options.ts";
 import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
-import type { Session } from "./session.ts";
+import type { ModelSession } from "./session.ts";
 
 export interface OpenedBackend {
   readonly backend: LocalBackend;
@@ -34,7 +34,7 @@ export interface OpenOptions {
 }
 
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
-export async function openLocalBackend(session: Session, options: OpenOptions = {}): Promise<OpenedBackend> {
+export async function openLocalBackend(session: ModelSession, options: OpenOptions = {}): Promise<OpenedBackend> {
   const { config } = session;
   const wanted = setting(config, "rllm.backend");
   if (wanted !== "local") {
@@ -50,7 +50,7 @@ export async function openLocalBackend(session: Session, options: OpenOptions = 
   return closingOnError(device, () => openOn(device, session, options));
 }
 
-async function openOn(device: Device, session: Session, options: OpenOptions): Promise<LocalBackend> {
+async function openOn(device: Device, session: ModelSession, options: OpenOptions): Promise<LocalBackend> {
   const { config } = session;
   const { checkpoint, isTrained = true } = options;
   const folder = setting(config, "model.name");
@@ -75,7 +75,7 @@ async function openOn(device: Device, session: Session, options: OpenOptions): P
 /** A trained model of this configuration's own kind, under the checkpoint's tokenizer. */
 async function resumeModel(
   device: Device,
-  { session, checkpoint }: { session: Session; checkpoint: string },
+  { session, checkpoint }: { session: ModelSession; checkpoint: string },
 ): Promise<LocalBackend> {
   const { config } = session;
   const files = await openModelFolder(checkpoint);

@@ -14,12 +14,12 @@ import { promptOf } from "../../task/rollout.ts";
 import { locate, nearestFile } from "../files.ts";
 import { readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { plannedWork } from "./plan_settings.ts";
-import type { Session } from "./session.ts";
+import type { ModelSession } from "./session.ts";
 
 /** A new model trains all its weights. */
 export const FIXED_OF_NEW_MODELS: readonly string[] = ["model.lora_rank"];
 
-export async function createModel(device: Device, session: Session): Promise<LocalBackend> {
+export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {
   const { config } = session;
   const lora = readLora(config);
   if (lora) {
@@ -42,7 +42,7 @@ export function newContextLength(config: Tree): number {
 }
 
 /** The shape of the model that a configuration describes, before any weights. */
-export async function describeNewModel(session: Session): Promise<ModelConfig> {
+export async function describeNewModel(session: ModelSession): Promise<ModelConfig> {
   return newModelShape(session.config, await newTokenizer(session));
 }
 
@@ -71,7 +71,7 @@ function newModelShape(config: Tree, tokenizer: TextTokenizer): ModelConfig {
  * @throws ConfigError where the configuration names others.
  */
 export async function checkTokenizer(
-  session: Session,
+  session: ModelSession,
   { tokenizer, checkpoint }: { tokenizer: TextTokenizer | undefined; checkpoint: string },
 ): Promise<void> {
   const saved = tokenizer?.files()["tokenizer.json"];
@@ -90,7 +90,7 @@ export async function checkTokenizer(
 }
 
 /** The tokenizer that `model.init.tokenizer` describes. @throws ConfigError for a folder without a tokenizer.json */
-async function newTokenizer(session: Session): Promise<TextTokenizer> {
+async function newTokenizer(session: ModelSession): Promise<TextTokenizer> {
   const kind = setting(session.config, "model.init.tokenizer");
   if (kind === "byte") return byteTokenizer();
   return kind === "char" ? characterTokenizer(alphabetOf(session)) : tokenizerIn(kind);
@@ -107,7 +107,7 @@ async function tokenizerIn(folder: string): Promise<TextTokenizer> {
 }
 
 /** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */
-function alphabetOf({ config, environment, tasks, examples }: Session): string {
+function alphabetOf({ config, environment, tasks, examples }: ModelSession): string {
   const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
   if (given) return given;
   const texts = [

@@ -45,6 +45,11 @@ export interface Session {
   readonly gateway?: RunGateway | ExternalGateway | undefined;
 }
 
+/** What opening a model reads of a session. */
+export interface ModelSession extends Pick<Session, "config" | "isGiven" | "tasks" | "examples"> {
+  readonly environment: Pick<Environment, "alphabet">;
+}
+
 export interface SessionOptions {
   /** Files and overrides, as typed. */
   readonly args: readonly string[];
@@ -123,7 +128,8 @@ export function openTask(
   return describeTask(config, { isGiven, added, isRecorded, judges: openJudges(config, imports) });
 }
 
-function requireFile(path: string): void {
+/** @throws {ConfigError} with the nearest name where there is no such file */
+export function requireFile(path: string): void {
   if (textOf(locate(path)) !== undefined) return;
   throw new ConfigError(
     `Cannot read the configuration: there is no such file (${path}).${nearestFile(path)} Overrides are written key=value.`,
@@ -131,7 +137,8 @@ function requireFile(path: string): void {
   );
 }
 
-function warn(warnings: readonly Problem[], io: Io): void {
+/** Prints what a configuration warns of. */
+export function warn(warnings: readonly Problem[], io: Io): void {
   for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 

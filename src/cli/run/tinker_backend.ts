@@ -10,13 +10,13 @@ import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { Io } from "../command.ts";
 import { httpFetch } from "../process/http.ts";
-import type { Session } from "./session.ts";
+import type { ModelSession } from "./session.ts";
 
 const SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";
 
 /** @throws {ConfigError} without a key or a tokenizer; RemoteError for a service that refuses. */
 export async function openTinkerBackend(
-  { config }: Session,
+  { config }: ModelSession,
   io: Io,
 ): Promise<{ backend: TinkerBackend; description: string }> {
   const baseUrl = tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE);

@@ -4,6 +4,7 @@ import { CLUSTER_SECTIONS } from "./cluster.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
 import { renderFields } from "./render.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
+import { SFT_FIELDS, SFT_SECTIONS } from "./sft.ts";
 import { TINKER_FIELDS, TINKER_SECTIONS } from "./tinker.ts";
 import { VERL_FIELDS } from "./verl.ts";
 import { DEFAULT_VERL } from "./verl_tree.ts";
@@ -15,6 +16,10 @@ export function packagedFiles(): Record<string, string> {
       head: "Settings that mean the same on every backend, mounted at rllm.",
       sections: RLLM_SECTIONS,
       mount: "rllm",
+    }),
+    "sft.yaml": renderFields(SFT_FIELDS, {
+      head: "Supervised fine-tuning: the settings of `grpu sft`, under the names of verl's SFT trainer where it has them.",
+      sections: SFT_SECTIONS,
     }),
     "rllm/backend/local.yaml": renderFields(LOCAL_FIELDS, {
       head: "@package _global_\nThe local backend: WebGPU on this machine.",

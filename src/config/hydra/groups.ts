@@ -50,6 +50,13 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
   return problem(`Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}${trinity}`);
 }
 
+/** Refuses every choice: the settings of `grpu sft` have no groups. */
+export function refuseAllChoices(choices: ReadonlyMap<string, Choice>): Problem[] {
+  return Array.from(choices, ([group, chosen]) =>
+    badChoice(group, chosen, "grpu sft trains on this machine, and its settings have no groups. Remove it"),
+  );
+}
+
 /** Refuses choices among verl's trees on another backend: they would have no effect. */
 export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend: string): Problem[] {
   return ["verl", "model_engine"].flatMap((group) => {
@@ -72,6 +79,8 @@ function badChoice(group: string, { choice, file, line }: Choice, why: string): 
 export interface PackagedRequest {
   /** Text of a packaged file; undefined where there is none. */
   readonly readConfig: (name: string) => string | undefined;
+  /** `unified.yaml` or `sft.yaml`. */
+  readonly file: string;
   readonly choices: ReadonlyMap<string, Choice>;
   readonly tree: Tree;
   readonly origins: Origins;
@@ -79,7 +88,7 @@ export interface PackagedRequest {
   readonly native: Tree;
 }
 
-/** Lays `unified.yaml` and everything that its defaults lists name over a tree. */
+/** Lays a file, and everything that its defaults lists name, over a tree. */
 export function layPackaged(request: PackagedRequest): Problem[] {
   const problems: Problem[] = [];
   const load = (name: string, mount?: string): void => {
@@ -117,7 +126,7 @@ export function layPackaged(request: PackagedRequest): Problem[] {
     if (layer.level === LEVEL.native)
       mergeTree(request.native, layer.tree, new Map(), (path) => originInFile(layer, path));
   };
-  load("unified.yaml");
+  load(request.file);
   return problems;
 }
 

@@ -10,6 +10,8 @@ const BAR_WIDTH = 18;
 /** Below this width the bar is half as long. */
 const NARROW_COLUMNS = 80;
 const SPARKLINE_WIDTH = 24;
+/** Held-out metrics of supervised fine-tuning. */
+const SUPERVISED: ReadonlySet<string> = new Set(["val/loss", "val/perplexity", "val/mean_token_accuracy"]);
 /** Without a terminal, warm-up prints this many lines. */
 const WARMUP_LINES = 5;
 
@@ -67,6 +69,8 @@ export class ConsoleLogger implements Logger {
   private logStep({ step, totalSteps, metrics, episodes, note }: LogRecord, left: string): void {
     const reward = meanReward(metrics);
     if (reward !== undefined) this.rewards.push(reward);
+    const loss = metrics["train/loss"];
+    const aim = loss === undefined ? `reward ${fixed(reward)}` : `loss ${fixed(loss)}`;
     const facts = [
       failed(metrics["batch/rollouts_failed"], episodes?.length),
       named("entropy", metrics["actor/entropy"]),
@@ -77,17 +81,13 @@ export class ConsoleLogger implements Logger {
       speed(metrics),
     ];
     if (!this.screen.isTerminal)
-      this.line(
-        [`step ${step}/${totalSteps}`, `reward ${fixed(reward)}`, ...facts.filter(Boolean), left, note]
-          .filter(Boolean)
-          .join("  "),
-      );
+      this.line([`step ${step}/${totalSteps}`, aim, ...facts.filter(Boolean), left, note].filter(Boolean).join("  "));
     else {
       if (note !== undefined && note !== this.note) this.line(`step ${step}: ${note}`);
       this.note = note;
       const curve = this.screen.columns >= 100 ? this.paint(sparkline(this.rewards, SPARKLINE_WIDTH), "cyan") : "";
       const accuracy = this.accuracy ? `val ${this.accuracy}` : "";
-      this.draw(`train ${this.bar(step, totalSteps)}`, [left, `reward ${fixed(reward)}`, curve, accuracy, ...facts]);
+      this.draw(`train ${this.bar(step, totalSteps)}`, [left, aim, curve, accuracy, ...facts]);
       if (step === totalSteps) this.keep();
     }
   }
@@ -100,7 +100,8 @@ export class ConsoleLogger implements Logger {
     const rewards = Object.entries(metrics).filter(
       ([name, value]) =>
         (/^val\/reward\/.*\/mean$/.test(name) && !first.some(([, rate]) => fixed(rate) === fixed(value))) ||
-        name.startsWith("val-core/"),
+        name.startsWith("val-core/") ||
+        SUPERVISED.has(name),
     );
     const parts = [...rates, ...rewards].map(
       ([name, value]) => `${name.replace(/^val(-core)?\//, "")} ${this.paint(fixed(value), "bold")}`,

@@ -1,11 +1,17 @@
 /** Examples as tokens, with what each token counts in the loss, within a length. */
 import { encodeConversation, type MaskedConversation } from "../../chat/assistant_mask.ts";
 import { Transcript } from "../../chat/transcript.ts";
-import type { TrainOnWhat } from "../../chat/turn_weights.ts";
 import type { Tokenizer } from "../../contract/text.ts";
-import type { PlacedExample, ResponseExample, SupervisedExample } from "../../data/supervised.ts";
+import type {
+  PlacedExample,
+  ResponseExample,
+  SupervisedExample,
+  TrainOnWhat,
+  Truncation,
+} from "../../data/supervised.ts";
 import { ConfigError } from "../../errors.ts";
 
+/** How an example becomes tokens. */
 export interface EncodeOptions {
   readonly tokenizer: Tokenizer;
   /** Ends a response and a text. */
@@ -23,12 +29,13 @@ export function encodeExample(example: SupervisedExample, it: EncodeOptions): Ma
     const { messages, tools, variables } = example;
     return encodeConversation(messages, { tokenizer, tools, variables, trainOn });
   }
-  const prompt = "text" in example ? [] : encodePrompt(example.prompt, tokenizer);
-  const body =
-    "text" in example
-      ? tokenizer.encode(example.text)
-      : tokenizer.encode(example.response, { addSpecialTokens: false });
-  const ids = ended([...prompt, ...body], it);
+  if ("text" in example) {
+    const ids = tokenizer.encode(example.text);
+    const whole = ids.at(-1) === it.eos ? ids : ended(ids, it);
+    return { ids: whole, mask: whole.map(() => 1) };
+  }
+  const prompt = encodePrompt(example.prompt, tokenizer);
+  const ids = ended([...prompt, ...tokenizer.encode(example.response, { addSpecialTokens: false })], it);
   return { ids, mask: ids.map((_, i) => Number(i >= prompt.length)) };
 }
 
@@ -40,14 +47,12 @@ function encodePrompt(prompt: ResponseExample["prompt"], tokenizer: Tokenizer): 
   return typeof prompt === "string" ? tokenizer.encode(prompt) : [...new Transcript({ tokenizer }).prompt(prompt).ids];
 }
 
-/** verl's names; `skip` leaves a row out. */
-export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
-
+/** The same, with the limit of a row. */
 export interface FitOptions extends EncodeOptions {
   /** Most tokens of a row. */
   readonly maxLength: number;
-  /** What happens to a longer row: the run is refused, its first or last tokens are cut off, or it is left out. */
-  readonly truncation: (typeof TRUNCATIONS)[number];
+  /** What happens to a longer row. */
+  readonly truncation: Truncation;
 }
 
 /** Rows that train, and how many were changed or left out. */
@@ -60,6 +65,7 @@ export interface EncodedRows {
   readonly emptied: number;
 }
 
+/** A row as tokens, and where it comes from. */
 export interface EncodedRow extends MaskedConversation, Pick<PlacedExample, "file" | "line"> {}
 
 /**
@@ -97,14 +103,14 @@ function isTrainable({ mask }: MaskedConversation): boolean {
 
 function tooLong(length: number, maxLength: number, at: { file: string; line: number }): ConfigError {
   return new ConfigError(
-    `Cannot train on the row: it has more tokens than data.max_length=${maxLength} allows (${length}). Raise the limit, or choose what happens to such rows with data.truncation: right, left or skip.`,
+    `Cannot train on the row: it has ${length} tokens, and a row may have ${maxLength} (data.max_length, or the context of the model where that is shorter). Raise the limit, or choose what happens to such rows with data.truncation: right, left or skip.`,
     at,
   );
 }
 
 function cut(
   row: MaskedConversation,
-  { maxLength, side }: { maxLength: number; side: FitOptions["truncation"] },
+  { maxLength, side }: { maxLength: number; side: Truncation },
 ): MaskedConversation {
   const range = side === "left" ? [-maxLength, undefined] : [0, maxLength];
   const part = (values: readonly number[]) => values.slice(...range);

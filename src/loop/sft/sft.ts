@@ -14,6 +14,7 @@ import type { EncodedRow } from "./encode.ts";
 import { supervisedStep } from "./update.ts";
 import { heldOutLoss } from "./validate.ts";
 
+/** What {@link sft} needs; the rest has defaults. */
 export interface SftOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, "loggers" | "signal" | "warn">> {
   readonly backend: Backend;
   /** Of {@link encodeRows}. Held-out rows are validated on; absent: no validation. */
@@ -42,8 +43,8 @@ function courseOf(options: SftOptions): Course {
   const { backend, rows, loggers = [], checkpoints, signal = new AbortController().signal } = options;
   const given = loopSettings(options.settings);
   const order = orderOf(rows.train, { ...options, settings: given });
-  const { total_batches, total_epochs, test_freq } = given.trainer;
-  const total = total_batches > 0 ? total_batches : order.stepsIn(total_epochs);
+  const total = stepsOf(order, given);
+  const { test_freq } = given.trainer;
   const trainer = { ...given.trainer, val_only: false, test_freq: test_freq > 0 ? test_freq : total };
   const settings = { ...given, trainer, warmup: { ...given.warmup, steps: 0 } };
   const warn = options.warn ?? warnOnce(loggers);
@@ -58,6 +59,19 @@ function courseOf(options: SftOptions): Course {
   };
 }
 
+/**
+ * Steps of a run: `trainer.total_batches`, else those of `trainer.total_epochs` epochs.
+ * @throws {ConfigError} for fewer rows than a batch takes
+ */
+export function totalSftSteps(options: Pick<SftOptions, "rows" | "settings" | "batchTokens" | "isShuffled">): number {
+  const settings = loopSettings(options.settings);
+  return stepsOf(orderOf(options.rows.train, { ...options, settings }), settings);
+}
+
+function stepsOf(order: RowOrder, { trainer: { total_batches, total_epochs } }: LoopSettings): number {
+  return total_batches > 0 ? total_batches : order.stepsIn(total_epochs);
+}
+
 interface Parts extends Pick<Course, "backend" | "settings" | "loggers" | "signal" | "total"> {
   readonly rows: SftOptions["rows"];
   readonly order: RowOrder;
@@ -66,7 +80,11 @@ interface Parts extends Pick<Course, "backend" | "settings" | "loggers" | "signa
 /** @throws {ConfigError} when a batch takes more rows than there are */
 function orderOf(
   rows: readonly EncodedRow[],
-  { settings, batchTokens, isShuffled = true }: SftOptions & { readonly settings: LoopSettings },
+  {
+    settings,
+    batchTokens,
+    isShuffled = true,
+  }: Pick<SftOptions, "batchTokens" | "isShuffled"> & { readonly settings: LoopSettings },
 ): RowOrder {
   const { train_batch_size, seed } = settings.data;
   const least = batchTokens === undefined ? train_batch_size : 1;

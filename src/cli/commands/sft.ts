@@ -1,0 +1,22 @@
+/** `grpu sft`: supervised fine-tuning, from a configuration to a report. */
+import type { Command } from "../command.ts";
+import { DEVICE, IMPORT } from "../options.ts";
+
+export const sftCommand: Command = {
+  path: "sft",
+  summary: "fine-tune a model on conversations, prompts with responses, or texts",
+  args: "[config.yaml] [key=value ...]",
+  options: [IMPORT, DEVICE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
+  examples: [
+    "grpu sft examples/sft/run.yaml",
+    "grpu sft model.path=./Qwen3-0.6B data.train_files=chats.jsonl data.val_set_size=0.05 model.lora_rank=16 optim.lr=1e-4",
+    "grpu sft my.yaml trainer.total_training_steps=100 trainer.test_freq=20 trainer.resume_mode=auto",
+  ],
+  notes:
+    "config/sft.yaml of the package lists every setting with its meaning. Names are those of verl's SFT trainer.\n" +
+    "Ctrl-C finishes the current step, saves a checkpoint and exits; the same command continues from it.",
+  async run(input, io) {
+    const { runSft } = await import("./sft_run.ts");
+    return runSft(input, io);
+  },
+};

@@ -1,0 +1,23 @@
+/** How `grpu sft` ends: the held-out loss it reached, and what to do next. */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Input, Io } from "../command.ts";
+import { deviceFlag, importsOf } from "../options.ts";
+import { commandName, quoted } from "../run/command_line.ts";
+import { type Ending, valueChange } from "./train_end.ts";
+
+export function sftFarewell(it: Ending & { readonly input: Input; readonly io: Io }): void {
+  const { outcome, dir, model, best, report, run, input, io } = it;
+  const loss = valueChange(run, /^val\/loss$/);
+  io.err("\n");
+  if (loss) io.err(`loss     ${loss} on held-out rows\n`);
+  if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
+  if (!outcome.isComplete && model === undefined) io.err("stopped before a checkpoint was saved\n");
+  else if (!outcome.isComplete) {
+    const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
+    const words = [...input.args, "trainer.resume_mode=auto", ...flags].map(quoted);
+    io.err(`stopped after step ${outcome.state.step}; continue with:  ${commandName(io)} sft ${words.join(" ")}\n`);
+  }
+  if (report && existsSync(report)) io.err(`report   ${report}\n`);
+  if (model !== undefined) io.err(`sample   ${commandName(io)} sample --model ${quoted(model)} --prompt "..."\n`);
+}

@@ -1,0 +1,146 @@
+/** From the command line of `grpu sft` to its configuration, that of the training run it is, and its rows. */
+import { composeConfig } from "../../config/compose.ts";
+import { runPathOf, SFT_AS_RUN, SFT_FIELDS, sftSetting } from "../../config/fields/sft.ts";
+import { setting } from "../../config/schema.ts";
+import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { getAt, setAt, type Tree } from "../../config/yaml/tree.ts";
+import type { Split } from "../../data/dataset.ts";
+import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "../../data/supervised.ts";
+import { ConfigError } from "../../errors.ts";
+import { loggers } from "../../log/loggers/loggers.ts";
+import { shuffledIndices } from "../../random.ts";
+import type { Io } from "../command.ts";
+import { locate, packagedText, textOf } from "../files.ts";
+import { splitArguments } from "../options.ts";
+import { readRows } from "./datasets.ts";
+import { importModules } from "./modules.ts";
+import { requireFile, type SessionOptions, warn } from "./session.ts";
+
+export interface SftComposition {
+  /** As the user wrote it, with every default. */
+  readonly sft: Tree;
+  /** The same run as a training run, for everything that the two have in common. */
+  readonly config: Tree;
+  /** Of a path in {@link config}. */
+  readonly isGiven: (path: string) => boolean;
+}
+
+/**
+ * Composes the configuration of `grpu sft`.
+ * @throws {ConfigError} that names the file or key to correct
+ */
+export async function composeSft(
+  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  io: Io,
+): Promise<SftComposition> {
+  await importModules(imports);
+  const given = splitArguments(args);
+  for (const file of given.files) requireFile(file);
+  await import("../../algorithm/loss/losses.ts");
+  await import("../../algorithm/advantage/host.ts");
+  const composed = composeConfig({
+    base: "sft",
+    files: given.files,
+    overrides: [...given.overrides, ...overrides],
+    allowUnsupported,
+    readFile: (path) => textOf(locate(path)),
+    readConfig: packagedText,
+    env: io.env,
+    registered: { "trainer.logger": loggers.names() },
+  });
+  warn(composed.warnings, io);
+  const sft = composed.config;
+  const usual = composeConfig({ readConfig: packagedText, env: io.env });
+  const ownPath = new Map(PATHS.map((path) => [runPathOf(path), path]));
+  const isGiven = (path: string) => {
+    const own = ownPath.get(path);
+    return own !== undefined && (originOf(composed.origins, own)?.level ?? LEVEL.native) >= LEVEL.file;
+  };
+  return { sft, config: asRun(sft, usual.config), isGiven };
+}
+
+const PATHS = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];
+
+/** The defaults of a training run with the values of a supervised one. */
+function asRun(sft: Tree, config: Tree): Tree {
+  for (const path of PATHS) {
+    const at = runPathOf(path);
+    if (at !== undefined) setAt(config, at, getAt(sft, path)!);
+  }
+  for (const [path, value] of Object.entries(SFT_AS_RUN)) setAt(config, path, value);
+  const [beta1, beta2] = readBetas(sft);
+  setAt(config, "training.beta1", beta1);
+  setAt(config, "training.beta2", beta2);
+  setAt(config, "rllm.trainer.total_batches", sftSetting(sft, "trainer.total_training_steps") ?? -1);
+  setAt(config, "rllm.data.seed", sftSetting(sft, "trainer.seed"));
+  const longest = sftSetting(sft, "data.max_length");
+  for (const path of ["rllm.data.max_response_length", "rllm.rollout.train.max_tokens"]) setAt(config, path, longest);
+  return config;
+}
+
+function readBetas(sft: Tree): [number, number] {
+  const betas = sftSetting(sft, "optim.betas");
+  const isShare = (value: unknown) => typeof value === "number" && value >= 0 && value < 1;
+  if (Array.isArray(betas) && betas.length === 2 && betas.every(isShare)) return betas as [number, number];
+  throw new ConfigError(
+    `Cannot set optim.betas: it takes two numbers from 0 to below 1, such as [0.9, 0.95] (${JSON.stringify(betas)}).`,
+    { path: "optim.betas" },
+  );
+}
+
+export interface SftExamples {
+  readonly train: readonly PlacedExample[];
+  readonly val: readonly PlacedExample[];
+}
+
+/**
+ * The examples of `data.train_files` and `data.val_files`, or of a share of the former.
+ * @throws {ConfigError} naming the file and line that cannot be used
+ */
+export async function readExamples({ sft, config }: SftComposition): Promise<SftExamples> {
+  const names = { train: sftSetting(sft, "data.train_files"), val: sftSetting(sft, "data.val_files") };
+  if (names.train === null || names.train.length === 0)
+    throw new ConfigError(
+      "Cannot train: there are no rows. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
+      { path: "data.train_files" },
+    );
+  const share = sftSetting(sft, "data.val_set_size");
+  if (share > 0 && names.val !== null)
+    throw new ConfigError(
+      `Cannot hold out a share of the training rows: there are data.val_files too (data.val_set_size=${share}). Keep one.`,
+      { path: "data.val_set_size" },
+    );
+  const read = async (split: Split, most: number) => {
+    const rows = await readRows([names[split] ?? []].flat(), split);
+    return supervisedExamples(most < 0 ? rows : rows.slice(0, most), keysOf(sft));
+  };
+  const train = await read("train", sftSetting(sft, "data.train_max_samples"));
+  const most = sftSetting(sft, "data.val_max_samples");
+  if (share === 0) return { train, val: await read("val", most) };
+  return heldOut(train, { share, most, seed: setting(config, "training.seed") });
+}
+
+/** The rest stays in the order of the file. */
+function heldOut(
+  examples: readonly PlacedExample[],
+  { share, most, seed }: { share: number; most: number; seed: number },
+): SftExamples {
+  const count = Math.max(Math.round(examples.length * share), 1);
+  const held = new Set(shuffledIndices(examples.length, seed).slice(0, count));
+  const val = examples.filter((_, i) => held.has(i));
+  return { train: examples.filter((_, i) => !held.has(i)), val: most < 0 ? val : val.slice(0, most) };
+}
+
+function keysOf(sft: Tree): SupervisedKeys {
+  return {
+    messages: sftSetting(sft, "data.messages_key"),
+    tools: sftSetting(sft, "data.tools_key"),
+    enableThinking: sftSetting(sft, "data.enable_thinking_key"),
+    prompt: sftSetting(sft, "data.prompt_key"),
+    response: sftSetting(sft, "data.response_key"),
+    text: sftSetting(sft, "data.text_key"),
+    promptType: sftSetting(sft, "data.prompt_type"),
+    systemPrompt: sftSetting(sft, "data.system_prompt") ?? undefined,
+    variables: sftSetting(sft, "data.apply_chat_template_kwargs"),
+  };
+}

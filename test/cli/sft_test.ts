@@ -1,0 +1,147 @@
+/** `grpu sft` as a person runs it: from files to a folder, and what it refuses. */
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { packagedText } from "../../src/cli/files.ts";
+import { composeSft } from "../../src/cli/run/sft_session.ts";
+import { runPathOf, SFT_FIELDS } from "../../src/config/fields/sft.ts";
+import { setting } from "../../src/config/schema.ts";
+import { readYaml } from "../../src/config/yaml/read.ts";
+import { flatten } from "../../src/config/yaml/tree.ts";
+import { captured, grpu } from "../fixtures/cli.ts";
+import { temporaryFolder } from "../fixtures/folder.ts";
+
+const dir = temporaryFolder("sft");
+
+const SMALL = [
+  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+  ...["data.train_batch_size=4", "data.max_length=32", "trainer.total_training_steps=2", "trainer.test_freq=1"],
+  ...["--device", "cpu"],
+];
+
+const ROWS = Array.from({ length: 12 }, (_, i) => ({ prompt: `${i}+1=`, response: String(i + 1) }));
+
+function rowsFile(name: string, rows: readonly unknown[]): string {
+  const file = join(dir, name);
+  writeFileSync(file, rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
+  return file;
+}
+
+function linesOf(folder: string) {
+  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
+  return lines.map((line) => JSON.parse(line) as Record<string, number | string>);
+}
+
+test("trains, holds rows out, and leaves a folder that samples and continues", { timeout: 180_000 }, async () => {
+  const folder = join(dir, "run");
+  const file = rowsFile("sums.jsonl", ROWS);
+  const rows = [`data.train_files=${file}`, "data.val_set_size=0.25"];
+  const place = `trainer.default_local_dir=${folder}`;
+  const { code, err, out } = await grpu(["sft", ...rows, place, ...SMALL, "--json"]);
+  expect(code, err).toBe(0);
+  expect(err).toContain("9 training");
+  expect(err).toMatch(/loss {5}[\d.]+ -> [\d.]+ on held-out rows/);
+  const lines = linesOf(folder);
+  expect(lines.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 0", "train 1", "val 1", "train 2", "val 2"]);
+  expect(JSON.parse(out)).toMatchObject({ complete: true, step: 2, best: { metric: "val/loss" } });
+  for (const name of ["report.html", "best_checkpoint.json", "global_step_2/model.safetensors"])
+    expect(existsSync(join(folder, name)), name).toBe(true);
+  const config = flatten(readYaml(readFileSync(join(folder, "config.yaml"), "utf8"), "config.yaml").tree);
+  expect(config.get("data.train_files")).toBe(file);
+  expect(config.has("training.learning_rate")).toBe(false);
+
+  const sampled = await grpu(["sample", "--model", folder, "--prompt", "1+1=", "--max-tokens", "2", "--device", "cpu"]);
+  expect(sampled.code, sampled.err).toBe(0);
+  // The file that the run wrote is a configuration of its own, and the run continues where it ended.
+  const longer = ["sft", join(folder, "config.yaml"), "trainer.total_training_steps=3", "--device", "cpu"];
+  const more = await grpu(longer);
+  expect(more.code, more.err).toBe(0);
+  expect(more.err).toContain("Continuing from global_step_2");
+  expect(more.err).not.toContain("warning");
+  expect(linesOf(folder).slice(0, 5)).toEqual(lines);
+  expect(linesOf(folder).at(-1)).toMatchObject({ phase: "val", step: 3 });
+});
+
+describe("is refused", () => {
+  const good = rowsFile("good.jsonl", ROWS);
+  test.each<[name: string, rows: readonly unknown[], more: string[], message: RegExp]>([
+    ["an empty file", [], [], /it has no rows.*\(.*bad\.jsonl\)/],
+    ["a missing column", [...ROWS, { prompt: "1+1=" }], [], /no field "response".*\(.*bad\.jsonl:13\)/],
+    ["mixed forms", [...ROWS, { text: "1" }], [], /rows of two forms.*\(.*bad\.jsonl:13\)/],
+    [
+      "a chat without the assistant",
+      [{ messages: [{ role: "user", content: "1" }] }],
+      ["model.chat_template=plain"],
+      /the assistant writes nothing in it.*\(.*bad\.jsonl:1\)/,
+    ],
+    [
+      "a row that is too long",
+      [...ROWS, { prompt: "1", response: "1".repeat(40) }],
+      [],
+      /it has 42 tokens, and a row may have 32.*bad\.jsonl:13/,
+    ],
+    ["fewer rows than a batch", ROWS.slice(0, 3), [], /one needs 4 rows, and the training data has 3/],
+    ["betas that are none", ROWS, ["optim.betas=[1,2]"], /Cannot set optim\.betas: it takes two numbers.*\[1,2\]/],
+    [
+      "two kinds of held-out rows",
+      ROWS,
+      ["data.val_set_size=0.1", `data.val_files=${good}`],
+      /there are data\.val_files too/,
+    ],
+    ["a setting of other runs", ROWS, ["rllm.rollout.n=4"], /Cannot set rllm\.rollout\.n: there is no such setting/],
+    ["a backend", ROWS, ["rllm/backend=tinker"], /Cannot choose rllm\/backend=tinker: grpu sft trains on this machine/],
+  ])("%s", async (_, rows, more, message) => {
+    const file = rowsFile("bad.jsonl", rows);
+    const folder = join(dir, "refused");
+    const args = ["sft", `data.train_files=${file}`, `trainer.default_local_dir=${folder}`, ...SMALL, ...more];
+    const { code, err } = await grpu(args);
+    expect(code).not.toBe(0);
+    expect(err).toMatch(message);
+    expect(existsSync(folder)).toBe(false);
+  });
+
+  test("nothing to train on", async () => {
+    const { err } = await grpu(["sft", ...SMALL]);
+    expect(err).toMatch(/there are no rows\. Set data\.train_files.*\(data\.train_files\)/);
+  });
+});
+
+describe("the settings", () => {
+  const compose = (args: readonly string[]) => composeSft({ args, imports: [] }, captured().io);
+
+  test("reach the training run that does the work, under their own names or that run's", async () => {
+    const { config, sft, isGiven } = await compose([
+      "optim.lr=0.5",
+      "training.seed=7",
+      "optim.betas=[0.1,0.2]",
+      "data.max_length=99",
+    ]);
+    expect(setting(config, "training.learning_rate")).toBe(0.5);
+    expect([setting(config, "training.seed"), setting(config, "rllm.data.seed")]).toEqual([7, 7]);
+    expect([setting(config, "training.beta1"), setting(config, "training.beta2")]).toEqual([0.1, 0.2]);
+    expect(setting(config, "training.max_length")).toBe(99);
+    expect(setting(config, "rllm.trainer.total_batches")).toBe(-1);
+    expect(flatten(sft).get("trainer.seed")).toBe(7);
+    expect(["training.seed", "training.learning_rate", "training.eps"].map(isGiven)).toEqual([true, true, false]);
+  });
+
+  test("each acts: in the training run, or where the code of the command reads it", () => {
+    const sources = ["run/sft_session.ts", "commands/sft_run.ts"].map((name) =>
+      readFileSync(`src/cli/${name}`, "utf8"),
+    );
+    const paths = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];
+    const idle = paths.filter(
+      (path) => runPathOf(path) === undefined && !sources.some((text) => text.includes(`"${path}"`)),
+    );
+    expect(idle).toEqual([]);
+  });
+
+  test("have the defaults of the packaged file", async () => {
+    const { sft } = await compose([]);
+    const packaged = flatten(readYaml(packagedText("sft.yaml")!, "sft.yaml").tree);
+    const differing = [...packaged].filter(
+      ([path, value]) => JSON.stringify(flatten(sft).get(path)) !== JSON.stringify(value),
+    );
+    expect(differing.map(([path]) => path)).toEqual(["trainer.default_local_dir"]);
+  });
+});

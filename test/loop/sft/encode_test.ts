@@ -1,0 +1,146 @@
+/** Which tokens of a conversation, a response and a text are trained on, and what they count. */
+import { describe, expect, test } from "vitest";
+import type { ChatMessage, Tokenizer } from "../../../src/contract/text.ts";
+import type { SupervisedExample } from "../../../src/data/supervised.ts";
+import { type EncodedRow, encodeRows, type FitOptions } from "../../../src/loop/sft/encode.ts";
+import { CHATML, chatTokenizer, HEADERS, THINKING } from "../../fixtures/chat.ts";
+
+const GENERATION =
+  "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.role == 'assistant' %}" +
+  "{% generation %}{{ message.content }}<|im_end|>{% endgeneration %}{% else %}{{ message.content }}<|im_end|>{% endif %}\n{% endfor %}";
+
+const TOOLS = [{ type: "function", function: { name: "on", parameters: { type: "object" } } }];
+const CALL = { role: "assistant", content: "", tool_calls: [{ function: { name: "on", arguments: { a: 12 } } }] };
+const TURNS: ChatMessage[] = [
+  { role: "user", content: "and?" },
+  CALL,
+  { role: "tool", content: "12" },
+  { role: "assistant", content: "on 12" },
+];
+
+function encode(examples: readonly SupervisedExample[], template: string, more: Partial<FitOptions> = {}) {
+  const tokenizer = chatTokenizer(template);
+  const placed = examples.map((example, i) => ({ example, file: "rows.jsonl", line: i + 1 }));
+  const eos = tokenizer.eosTokenIds[0];
+  const encoded = encodeRows(placed, { tokenizer, eos, maxLength: 512, truncation: "error", ...more });
+  return { ...encoded, tokenizer };
+}
+
+/** The text of every run of trained tokens, with what its tokens count. */
+function trained(tokenizer: Tokenizer, { ids, mask, weights = mask }: EncodedRow): [string, number][] {
+  const runs: { ids: number[]; weight: number }[] = [];
+  ids.forEach((id, t) => {
+    expect(mask[t]).toBe(Number(weights[t]! > 0));
+    if (weights[t] === 0) return;
+    if (weights[t - 1] !== weights[t]) runs.push({ ids: [], weight: weights[t]! });
+    runs.at(-1)!.ids.push(id);
+  });
+  return runs.map((run) => [tokenizer.decode(run.ids, { skipSpecialTokens: false }), run.weight]);
+}
+
+describe("a conversation with tools", () => {
+  test.each<[name: string, template: string, call: string]>([
+    ["ChatML", CHATML, '<tool_call>\n{"name": "on", "arguments": {"a": 12}}\n</tool_call><|im_end|>'],
+    ["headers", HEADERS, '{"name": "on", "parameters": {"a": 12}}<|im_end|>'],
+  ])("trains on calls and replies alone, and reads the tools: %s", (_, template, call) => {
+    const { rows, tokenizer } = encode([{ messages: TURNS, tools: TOOLS }], template);
+    expect(trained(tokenizer, rows[0]!)).toEqual([
+      [call, 1],
+      ["on 12<|im_end|>", 1],
+    ]);
+    const text = tokenizer.formatChat!(TURNS, { tools: TOOLS, addGenerationPrompt: false });
+    expect(tokenizer.decode([...rows[0]!.ids], { skipSpecialTokens: false })).toBe(text);
+    expect(text).toContain('"function"');
+  });
+
+  test("trains on the last turn alone where asked", () => {
+    const { rows, tokenizer } = encode([{ messages: TURNS }], CHATML, { trainOn: "last_assistant_message" });
+    expect(trained(tokenizer, rows[0]!)).toEqual([["on 12<|im_end|>", 1]]);
+  });
+});
+
+describe("weights of messages", () => {
+  const turns = (flags: object, last: object = {}): ChatMessage[] => [
+    { role: "user", content: "the" },
+    { role: "assistant", content: "and", ...flags },
+    { role: "user", content: "in" },
+    { role: "assistant", content: "on", ...last },
+  ];
+
+  test.each<[flags: object, last: object, expected: [string, number][]]>([
+    [{ weight: 0 }, {}, [["on<|im_end|>", 1]]],
+    [{ train: false }, {}, [["on<|im_end|>", 1]]],
+    [{ trainable: false, weight: null }, {}, [["on<|im_end|>", 1]]],
+    [
+      { weight: 0.5 },
+      {},
+      [
+        ["and<|im_end|>", 0.5],
+        ["on<|im_end|>", 1],
+      ],
+    ],
+    [{ train: true }, { weight: 0 }, [["and<|im_end|>", 1]]],
+  ])("%j then %j", (flags, last, expected) => {
+    for (const template of [CHATML, GENERATION]) {
+      const { rows, tokenizer } = encode([{ messages: turns(flags, last) }], template);
+      expect(trained(tokenizer, rows[0]!)).toEqual(expected);
+    }
+  });
+
+  test("a turn that counts nothing may be written differently later, as with dropped reasoning", () => {
+    const messages = turns({ reasoning_content: "a" }, { reasoning_content: "12" });
+    expect(() => encode([{ messages }], THINKING)).toThrow(/writes message 1 differently.*\(rows\.jsonl:1\)/);
+    const { rows, tokenizer } = encode([{ messages }], THINKING, { trainOn: "last_assistant_message" });
+    expect(trained(tokenizer, rows[0]!)).toEqual([["<think>\n12\n</think>\n\non<|im_end|>", 1]]);
+  });
+
+  test.each([
+    [turns({ weight: -1 }), /weight of message 1 must be a number from 0 on \(-1\)/],
+    [turns({ train: "yes" }), /train of message 1 must be true or false \("yes"\)/],
+    [turns({ weight: 1, train: false }), /weight, train, trainable of message 1 contradict each other/],
+    [turns({ weight: 0 }, { weight: 0 }), /no turn of the assistant is trained on, because each has weight 0/],
+    [
+      [{ role: "user", content: "the", train: true }, ...turns({}).slice(1)],
+      /message 0 is to be trained on, and its role is user/,
+    ],
+    [[{ role: "user", content: "the" }], /the assistant writes nothing in it/],
+  ])("are refused where they cannot be: %#", (messages, message) => {
+    expect(() => encode([{ messages }], CHATML)).toThrow(message);
+    expect(() => encode([{ messages }], CHATML)).toThrow(/\(rows\.jsonl:1\)/);
+  });
+});
+
+describe("other rows", () => {
+  test("a prompt with its response trains on the response and the end; a text on everything", () => {
+    const { rows, tokenizer } = encode([{ prompt: "the", response: "12 on" }, { text: "the 12" }], CHATML);
+    expect(trained(tokenizer, rows[0]!)).toEqual([["12 on<|im_end|>", 1]]);
+    expect(trained(tokenizer, rows[1]!)).toEqual([["the 12<|im_end|>", 1]]);
+  });
+
+  const long = [{ prompt: "aaaa", response: "12bb" }, { text: "bb" }];
+  // Tokens: a a a a 12 b b end, and b b end.
+  test.each<[FitOptions["truncation"], number, lengths: number[], counts: object]>([
+    ["right", 6, [6, 3], { truncated: 1, skipped: 0, emptied: 0 }],
+    ["right", 4, [3], { truncated: 0, skipped: 0, emptied: 1 }],
+    ["left", 4, [4, 3], { truncated: 1, skipped: 0, emptied: 0 }],
+    ["skip", 7, [3], { truncated: 0, skipped: 1, emptied: 0 }],
+    ["skip", 8, [8, 3], { truncated: 0, skipped: 0, emptied: 0 }],
+  ])("longer than the limit: %s at %i tokens", (truncation, maxLength, lengths, counts) => {
+    const { rows, tokenizer: _, ...rest } = encode(long, CHATML, { truncation, maxLength });
+    expect(rows.map(({ ids }) => ids.length)).toEqual(lengths);
+    expect(rest).toEqual(counts);
+  });
+
+  test("longer than the limit, are refused by default, with their place", () => {
+    expect(() => encode(long, CHATML, { maxLength: 7 })).toThrow(
+      /it has 8 tokens, and a row may have 7 \(data\.max_length.*\(rows\.jsonl:1\)/,
+    );
+  });
+
+  test("without a token to train on are refused", () => {
+    const bare = { ...chatTokenizer(CHATML), encode: () => [5] };
+    const options = { tokenizer: bare, eos: undefined, maxLength: 9, truncation: "error" } as const;
+    const placed = [{ example: { text: "a" }, file: "rows.jsonl", line: 4 }];
+    expect(() => encodeRows(placed, options)).toThrow(/it has no token to train on\..*\(rows\.jsonl:4\)/);
+  });
+});
