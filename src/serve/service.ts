@@ -5,6 +5,7 @@
 import { Activity } from "./activity.ts";
 import { type BaseModel, BaseModels } from "./base_models.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
+import { type PeerPlaces, Peers } from "./peers.ts";
 import { Futures } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
 import { Policies } from "./sample/policies.ts";
@@ -60,6 +61,8 @@ export interface ServiceOptions {
   /** The base models, whose engines share one device. */
   readonly models: readonly BaseModel[];
   readonly checkpoints: Checkpoints;
+  /** Servers whose checkpoints clients may sample from here. */
+  readonly peers?: PeerPlaces | undefined;
   readonly limits?: Partial<ServiceLimits> | undefined;
   /** Takes one line for the operator of the server. */
   readonly log?: ((line: string) => void) | undefined;
@@ -76,6 +79,7 @@ export class TinkerService {
   readonly scheduler = new Scheduler();
   readonly activity = new Activity();
   readonly sessions: Sessions;
+  readonly peers: Peers;
   readonly policies: Policies;
   readonly samplers: Samplers;
   readonly runs: TrainingRuns;
@@ -108,6 +112,13 @@ export class TinkerService {
       budgetBytes: this.limits.policyBytes,
       onBatch: (batch) => this.activity.sampledBatch(batch),
       signal: this.stopping.signal,
+    });
+    this.peers = new Peers({
+      urls: [],
+      apiKey: "",
+      ...options.peers,
+      checkpoints: this.checkpoints,
+      models: this.models,
     });
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);

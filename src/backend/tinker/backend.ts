@@ -18,6 +18,7 @@ import { RemoteError, UnsupportedError } from "../../errors.ts";
 import { readRecord, writeRecord } from "./checkpoint_record.ts";
 import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
 import { TinkerSampling } from "./sampling.ts";
+import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, NO_LOSS, serviceLoss, slopesAsWeights } from "./service_loss.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
 import { type Collect, TrainingClient } from "./training_client.ts";
@@ -41,12 +42,17 @@ export interface TinkerOptions extends TransportOptions, SessionOptions, WantedM
   readonly fuse?: boolean | undefined;
   /** The most sampling requests in flight; the service may allow fewer. Default 256. */
   readonly concurrency?: number | undefined;
+  /** Further servers that sample, on the same model and with the same key. They copy saved weights from the first. */
+  readonly samplingUrls?: readonly string[] | undefined;
 }
 
 /** To compute log-probs of a row, the service also samples one token after it, which needs room. */
 const SAMPLED_AFTER_ROW = 1;
 
-/** A sampling session on the service, by the version of its weights. */
+/** How long the weights stay that several servers sample from. */
+const SAMPLED_TTL_SECONDS = 3600;
+
+/** A sampling session on the service, or with several servers a path to sample from, by the version of its weights. */
 interface VersionedSampler {
   readonly version: number;
   readonly id: Promise<string>;
@@ -69,6 +75,8 @@ export class TinkerBackend implements Backend {
   private readonly client: TrainingClient;
   private readonly contextLength: number;
   private readonly sampling: TinkerSampling;
+  /** Where several servers sample. */
+  private readonly servers: SamplingServers | undefined;
   private steps = 0;
   private sampler: VersionedSampler | undefined;
   private published: VersionedSampler | undefined;
@@ -85,6 +93,16 @@ export class TinkerBackend implements Backend {
     this.contextLength = of.contextLength;
     this.tokenizer = of.tokenizer;
     this.sampling = new TinkerSampling({ ...of, concurrency: options.concurrency });
+    const { samplingUrls: urls = [], concurrency } = options;
+    if (urls.length > 0)
+      this.servers = new SamplingServers({
+        first: of.session,
+        transport: options,
+        sessions: options,
+        urls,
+        contextLength: of.contextLength,
+        concurrency,
+      });
     if (options.fuse) this.forwardBackwardAndOptimStep = (calls, params) => this.fusedStep(calls, params);
   }
 
@@ -136,6 +154,7 @@ export class TinkerBackend implements Backend {
     const version = published?.version ?? this.steps;
     return this.run(async () => {
       const samplerId = await (published?.id ?? this.currentSampler(version));
+      if (this.servers) return this.servers.draw(requests, { path: samplerId, version, signal });
       return this.sampling.draw(requests, { samplerId, version, signal });
     });
   }
@@ -147,10 +166,13 @@ export class TinkerBackend implements Backend {
     await this.run(() => id);
   }
 
-  /** A snapshot of the current weights, made by the first request after a step. */
+  /** A snapshot of the current weights, or for several servers a checkpoint, made by the first request after a step. */
   private currentSampler(version: number): Promise<string> {
     if (this.sampler?.version === version) return this.sampler.id;
-    const id = this.client.snapshot().then((collect) => collect());
+    const kept = this.servers
+      ? this.client.saveSamplerWeights(`sampled-${version}`, { ttlSeconds: SAMPLED_TTL_SECONDS })
+      : this.client.snapshot();
+    const id = kept.then((collect) => collect());
     this.sampler = { version, id };
     // After a failure the next request makes another snapshot.
     id.catch(() => {
@@ -289,6 +311,7 @@ export class TinkerBackend implements Backend {
   }
 
   close(): void {
+    this.servers?.close();
     this.session.close();
   }
 

@@ -78,9 +78,10 @@ export class TrainingClient {
   }
 
   /** Saves weights to sample from; the request's number makes the name unique. @returns the path. */
-  async saveSamplerWeights(name: string): Promise<Collect<string>> {
-    const path = `${name}-${this.nextSeq}`;
-    const collect = await this.send("SaveWeightsForSampler", "save_weights_for_sampler", { path });
+  async saveSamplerWeights(name: string, of: { ttlSeconds?: number } = {}): Promise<Collect<string>> {
+    const { ttlSeconds: ttl_seconds } = of;
+    const body = { path: `${name}-${this.nextSeq}`, ...(ttl_seconds !== undefined && { ttl_seconds }) };
+    const collect = await this.send("SaveWeightsForSampler", "save_weights_for_sampler", body);
     return async () => check("save_weights_for_sampler", { reply: await collect(), shape: SAVED }).path;
   }
 

@@ -1,4 +1,5 @@
 /** `grpu serve tinker`: a Tinker-compatible server over the local engine. */
+import { ConfigError } from "../../errors.ts";
 import type { Listening } from "../../http/listen.ts";
 import type { TinkerService } from "../../serve/service.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
@@ -6,7 +7,7 @@ import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL } from "./model_options.ts";
-import { KEY_OPTIONS, serverKey } from "./serve_key.ts";
+import { KEY_OPTIONS, serverKey, TINKER_KEY } from "./serve_key.ts";
 
 const OPTIONS: readonly Option[] = [
   {
@@ -37,6 +38,13 @@ const OPTIONS: readonly Option[] = [
     value: "N",
     describe: "a session ends after this time without a heartbeat",
     default: "30",
+  },
+  {
+    flag: "--peer",
+    value: "URL",
+    describe:
+      "another such server on the same model, with the same key: clients may sample from its saved weights here; may repeat",
+    repeat: true,
   },
   {
     flag: "--unload-minutes",
@@ -80,7 +88,7 @@ async function serveTinker({ options }: Input, io: Io): Promise<number> {
   const key = await serverKey(options, io);
   const { createApp } = await import("../../serve/app.ts");
   const { listen } = await import("../../http/listen.ts");
-  const service = await openService(options, { io, sessionMs: minutes * 60_000 });
+  const service = await openService(options, { io, sessionMs: minutes * 60_000, apiKey: key.value });
   const app = createApp({ ...settings, service, apiKey: key.value });
   return serveUntilStopped(service, io, async () => {
     const listening = await listen(app, { host, port });
@@ -113,7 +121,10 @@ export async function serveUntilStopped(
   }
 }
 
-async function openService(options: Input["options"], { io, sessionMs }: { io: Io; sessionMs: number }) {
+async function openService(
+  options: Input["options"],
+  { io, sessionMs, apiKey = TINKER_KEY.none }: { io: Io; sessionMs: number; apiKey?: string | undefined },
+) {
   const { resolve } = await import("node:path");
   const { openDevice } = await import("../../compute/open.ts");
   const { Checkpoints } = await import("../../serve/checkpoint/checkpoints.ts");
@@ -135,11 +146,20 @@ async function openService(options: Input["options"], { io, sessionMs }: { io: I
     const checkpoints = await Checkpoints.open(resolve(String(options.checkpoints)), { log });
     const modelIdleMs = idleMinutes(options.unloadMinutes, models.length) * 60_000;
     const limits = { sessionMs, modelIdleMs, policyBytes: device.memory.budget / 8 };
-    return new TinkerService({ models, checkpoints, limits, log });
+    const peers = { urls: peersOf(options.peer), apiKey };
+    return new TinkerService({ models, checkpoints, peers, limits, log });
   } catch (error) {
     device.destroy();
     throw error;
   }
+}
+
+/** @throws ConfigError for an address that is not one of HTTP */
+function peersOf(given: Input["options"][string]): string[] {
+  return ((given as readonly string[] | undefined) ?? []).map((url) => {
+    if (/^https?:$/.test(URL.parse(url)?.protocol ?? "")) return url.replace(/\/+$/, "");
+    throw new ConfigError(`Cannot take checkpoints from --peer ${url}: it is no address. Give http://HOST:PORT.`);
+  });
 }
 
 const UNLOAD_MINUTES = 30;

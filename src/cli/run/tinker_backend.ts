@@ -19,10 +19,13 @@ export async function openTinkerBackend(
   { config }: ModelSession,
   io: Io,
 ): Promise<{ backend: TinkerBackend; description: string }> {
-  const baseUrl = tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE);
+  const [baseUrl, ...samplingUrls] = addresses(
+    tinkerSetting(config, "tinker_base_url") ?? (io.env.TINKER_BASE_URL || SERVICE),
+  );
   const name = tinkerSetting(config, "model.name");
   const backend = await TinkerBackend.open({
-    baseUrl: baseUrl.replace(/\/+$/, ""),
+    baseUrl: baseUrl!,
+    samplingUrls,
     apiKey: keyOf(io),
     fetch: httpFetch,
     sdkVersion: tinkerSetting(config, "tinker_sdk_version"),
@@ -44,7 +47,13 @@ export async function openTinkerBackend(
     hurry: io.signal,
     notify: (message) => io.err(`tinker: ${message}\n`),
   });
-  return { backend, description: `${name} at ${baseUrl}` };
+  const also = samplingUrls.length > 0 ? `, sampling there and at ${samplingUrls.join(", ")}` : "";
+  return { backend, description: `${name} at ${baseUrl}${also}` };
+}
+
+/** The server that trains, then those that sample with it. */
+function addresses(text: string): string[] {
+  return text.split(",").map((url) => url.trim().replace(/\/+$/, ""));
 }
 
 function keyOf({ env }: Io): string {

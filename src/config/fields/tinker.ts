@@ -28,7 +28,10 @@ export const TINKER_FIELDS = {
     nullable: true,
   }),
 
-  tinker_base_url: str(null, "address of the service; null = TINKER_BASE_URL, else the service's default"),
+  tinker_base_url: str(
+    null,
+    "address of the service; null = TINKER_BASE_URL, else the service's default. Several, with commas: the first trains, and all of them sample",
+  ),
   fuse_forward_backward_and_optim_step: bool(false, "send both calls before waiting for either"),
 
   tinker_sdk_version: str("0.25.0", "SDK version that the client reports to the service", {

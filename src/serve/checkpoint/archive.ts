@@ -35,3 +35,17 @@ export async function* content(dir: string, name: string): AsyncGenerator<Uint8A
     await file.close();
   }
 }
+
+/** Writes a file of another server's checkpoint as it arrives. */
+export async function receive(
+  body: ReadableStream<Uint8Array>,
+  { dir, name }: { dir: string; name: string },
+): Promise<void> {
+  const file = await open(join(dir, name), "wx", 0o600);
+  try {
+    const reader = body.getReader();
+    for (let next = await reader.read(); !next.done; next = await reader.read()) await file.writeFile(next.value);
+  } finally {
+    await file.close();
+  }
+}

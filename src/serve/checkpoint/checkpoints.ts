@@ -136,6 +136,8 @@ export class Checkpoints {
     path: CheckpointPath,
     contents: {
       step: number;
+      /** When it was saved, for a copy. Default: now. */
+      time?: string | undefined;
       ttlSeconds?: number | undefined;
       overwrite: boolean;
       userMetadata?: Readonly<Record<string, unknown>> | undefined;
@@ -155,7 +157,7 @@ export class Checkpoints {
       await contents.write(partial);
       const record = {
         ...path,
-        time: new Date().toISOString(),
+        time: contents.time ?? new Date().toISOString(),
         expiresAt: expiry(contents.ttlSeconds),
         isPublic: false,
         bytes: await closeFiles(partial),

@@ -53,6 +53,8 @@ const RUN_RECORD = z.object({
   baseModel: z.string(),
   /** Of the base model's weights; older servers recorded none. */
   fingerprint: z.string().optional(),
+  /** The server that has it; this one holds copies of checkpoints. */
+  copiedFrom: z.string().optional(),
   /** The project that the session belonged to. */
   project: z.string().optional(),
   config: z.object({

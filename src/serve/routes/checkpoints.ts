@@ -82,6 +82,18 @@ function addArchives(app: Routes, { checkpoints }: TinkerService): void {
       expires,
     });
   });
+  // Not of the protocol: another server asks for what it copies.
+  app.get(`${CHECKPOINT}/copy`, async (c) => {
+    const path = pathOf(c);
+    const { dir, record } = checkpoints.find(path);
+    const { url } = share(path, c.req.url);
+    const files = (await publicFiles(dir)).map((file) => [file, `${url}/${encodeURIComponent(file)}`]);
+    return c.json({
+      run: JSON.stringify(checkpoints.findRun(path.run)),
+      checkpoint: JSON.stringify(record),
+      files: Object.fromEntries(files),
+    });
+  });
   app.get("/archives/:token", (c) => {
     const { dir, name } = shared(c.req.param("token"));
     return download(archive(dir), { type: "application/x-tar", name: `${name}.tar` });

@@ -12,8 +12,13 @@ const CELL_BYTES = 32;
 
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {
   const { samplers } = service;
-  app.post("/api/v1/create_sampling_session", (c) => {
+  app.post("/api/v1/create_sampling_session", async (c) => {
     const request = readRequest(c, SHAPES.createSampler);
+    if (typeof request.model_path === "string") {
+      await service.peers.bring(request.model_path);
+      // The server may have begun to stop while the checkpoint was copied.
+      service.refuseWhileStopping();
+    }
     const sampler = samplers.create({
       session: request.session_id,
       number: request.sampling_session_seq_id,
