@@ -75,5 +75,6 @@ futures = [
     ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(url, token)
     for node in nodes
 ]
-found = [{"node": node["NodeManagerAddress"], **answer(each)} for node, each in zip(nodes, futures)]
+places = [{"node": node["NodeManagerAddress"], "gpus": node["Resources"].get("GPU", 0)} for node in nodes]
+found = [{**place, **answer(each)} for place, each in zip(places, futures)]
 print("GRPU_PROBE " + json.dumps(found), flush=True)

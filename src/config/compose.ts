@@ -5,7 +5,7 @@
 
 import { checkResolved } from "./check_resolved.ts";
 import type { ComposeOptions } from "./compose_options.ts";
-import { BACKENDS, type BackendName } from "./fields/backend_fields.ts";
+import { BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
 import { DEFAULT_VERL, otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
 import { type Choice, layPackaged, refuseAllChoices, refuseTreeChoices } from "./hydra/groups.ts";
@@ -26,7 +26,7 @@ export interface Composed {
   readonly origins: Origins;
   readonly warnings: readonly Problem[];
   readonly backend: BackendName;
-  /** Which of verl's packaged trees the verl backend stands on: `0.9.1`. */
+  /** Which of verl's packaged trees the verl and trinity backends stand on: `0.9.1`. */
   readonly verlTree: string;
   readonly schema: Schema;
 }
@@ -64,7 +64,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
   if (isSft) problems.push(...refuseAllChoices(choices));
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
-  if (backend !== "verl") problems.push(...refuseTreeChoices(choices, backend));
+  if (!isClusterBackend(backend)) problems.push(...refuseTreeChoices(choices, backend));
   const schema = isSft ? sftSchema() : schemaOf(backend, native);
   const verlTree = choices.get("verl")?.choice ?? DEFAULT_VERL;
   if (problems.some(({ path }) => path === "rllm/backend")) {
@@ -95,7 +95,7 @@ function synchronised(
   { origins, backend, env }: { origins: Origins; backend: BackendName; env: Env },
 ): Problem[] {
   const draft = draftOf(tree, origins, env);
-  if (backend === "verl") syncVerl(draft);
+  if (isClusterBackend(backend)) syncVerl(draft);
   else syncShared(draft, backend === "tinker" ? TINKER_SHARED : LOCAL_SHARED);
   return inOrderOfLines(draft.warnings);
 }
@@ -116,7 +116,7 @@ function nameChoices(tree: Tree, { origins, choices, backend }: Chosen): void {
   const name = chosen?.own ?? backend;
   if (getAt(tree, "rllm.backend") !== name) write("rllm.backend", name, chosen?.by);
   const engine = choices.get("model_engine");
-  if (engine !== undefined && backend === "verl") write("model_engine", engine.choice, engine.by);
+  if (engine !== undefined && isClusterBackend(backend)) write("model_engine", engine.choice, engine.by);
 }
 
 function inOrderOfLines(problems: readonly Problem[]): Problem[] {

@@ -1,5 +1,6 @@
 /** Checks what the user wrote: every setting is known, fits its type, and is not a masked secret. */
 
+import { isClusterBackend } from "./fields/backend_fields.ts";
 import { fitValue, type Registered } from "./fields/fit.ts";
 import { ALIASES, movedInVerl, RENAMES } from "./fields/rename.ts";
 import { VERL_OF_BACKENDS } from "./fields/verl_names.ts";
@@ -98,7 +99,7 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
   }
   if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
   if ((mayAdd || isDictOfEngine(path, context)) && !schema.sections.has(path)) {
-    const isNative = schema.backend === "verl" && !path.startsWith("rllm.");
+    const isNative = isClusterBackend(schema.backend) && !path.startsWith("rllm.");
     const whose = isNative
       ? "is not in verl's tree. It is passed on unchecked."
       : "is not a known setting. Nothing here reads it.";
@@ -114,7 +115,7 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
     );
     return undefined;
   }
-  const tree = schema.backend === "verl" ? context.otherTree?.(path) : undefined;
+  const tree = isClusterBackend(schema.backend) ? context.otherTree?.(path) : undefined;
   const elsewhere = tree && `Cannot set ${path}: this tree of verl's has no such setting. Choose ${tree}.`;
   tell("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
@@ -141,7 +142,7 @@ function valueAbove(schema: Schema, path: string): string | undefined {
 /** Says which name a setting of another system, or of another version of verl, has here. */
 function otherName(schema: Schema, path: string): string | undefined {
   if (schema.aliases) return undefined;
-  const moved = schema.backend === "verl" ? movedInVerl(path) : undefined;
+  const moved = isClusterBackend(schema.backend) ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
     return `Cannot set ${path}: this version of verl has it elsewhere. Set ${moved}.`;
   }
@@ -236,7 +237,7 @@ function deleteSetting(override: Override, path: string, context: ApplyContext &
       path,
       `Cannot delete ${path}: its value is not ${showSetting(path, override.value)} (${showSetting(path, old)}).`,
     );
-  } else if (isDeclared && (schema.backend !== "verl" || path.startsWith("rllm."))) {
+  } else if (isDeclared && (!isClusterBackend(schema.backend) || path.startsWith("rllm."))) {
     tell("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
   } else if (Array.isArray(getAt(tree, joinPath(...splitPath(path).slice(0, -1))))) {
     tell("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);

@@ -1,7 +1,7 @@
 /** Which settings exist on a backend, and whether a value fits one. */
 
 import { nearest } from "../nearest.ts";
-import { BACKEND_FIELDS, BACKENDS, type BackendName } from "./fields/backend_fields.ts";
+import { BACKEND_FIELDS, BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
 import type { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
@@ -42,9 +42,9 @@ export interface Schema {
   readonly aliases?: ReadonlyMap<string, string>;
 }
 
-/** The settings of a backend. `nativeTree` is verl's own tree, for that backend. */
+/** The settings of a backend. `nativeTree` is verl's own tree, for the backends that stand on it. */
 export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
-  const native = backend === "verl" && nativeTree ? verlFields(leaves(nativeTree)) : {};
+  const native = isClusterBackend(backend) && nativeTree ? verlFields(leaves(nativeTree)) : {};
   return schemaFrom(backend, { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] });
 }
 
@@ -70,7 +70,7 @@ function schemaFrom(backend: BackendName, table: Fields): Schema {
 
 /** verl takes null for every setting that it shares, as the published synchronisation does. */
 function rllmFields(backend: BackendName): Fields {
-  if (backend !== "verl") return RLLM_FIELDS;
+  if (!isClusterBackend(backend)) return RLLM_FIELDS;
   const fields: Record<string, Field> = { ...RLLM_FIELDS };
   for (const path of VERL_SHARED_RLLM)
     if (fields[path] !== undefined) fields[path] = { ...fields[path], nullable: true };

@@ -343,13 +343,9 @@ test.each<[string, Record<string, string> | undefined, string | undefined]>([
   [
     "rllm/backend=lokal",
     undefined,
-    "Cannot choose rllm/backend=lokal: the choices are local, tinker, verl, or one that a module given with --import registers. Did you mean rllm/backend=local?",
+    "Cannot choose rllm/backend=lokal: the choices are local, tinker, verl, trinity, or one that a module given with --import registers. Did you mean rllm/backend=local?",
   ],
-  [
-    "rllm/backend=trinity",
-    undefined,
-    "Cannot choose rllm/backend=trinity: the choices are local, tinker, verl, or one that a module given with --import registers. For Trinity-RFT, run: grpu config convert --from rllm --to trinity.",
-  ],
+  ["rllm/backend=trinity", undefined, undefined],
   ["rllm=other", undefined, "Cannot choose rllm=other: the choices are base."],
   ["hydra/launcher=x", undefined, "Cannot choose hydra/launcher=x: Hydra is not used here. Remove it."],
   [

@@ -164,7 +164,7 @@ describe("every row is true of the code", () => {
     .filter(([path]) => !path.endsWith(".*"))
     .map(([path, field]) => ({ path, field, override: `${path}=${overrideText(otherValue(path, field))}` }));
 
-  test.each(["local", "tinker", "verl"] as const)("on %s, refused exactly where it says so", (backend) => {
+  test.each(["local", "tinker", "verl", "trinity"] as const)("on %s, refused exactly where it says so", (backend) => {
     const untrue = settings.filter(({ path, override }) => {
       const told = attempt([`rllm/backend=${backend}`, override]).problems.map(({ message }) => message);
       const isRefused = told.some((message) =>

@@ -31,6 +31,8 @@ export interface NodeAnswer {
   readonly status?: number | undefined;
   /** In the words of the node. */
   readonly error?: string | undefined;
+  /** GPUs of the node, in use or not. */
+  readonly gpus?: number | undefined;
   /** Of the packages that were asked for, by name; null for one that is not installed there. */
   readonly versions?: Readonly<Record<string, string | null>> | undefined;
 }
@@ -66,6 +68,7 @@ interface Printed {
   readonly body?: string;
   readonly kind?: NodeAnswer["kind"];
   readonly error?: string;
+  readonly gpus?: number;
   readonly versions?: NodeAnswer["versions"];
 }
 
@@ -123,8 +126,8 @@ async function end(jobs: RayJobs, { id, isKept }: { id: string; isKept: boolean 
   }
 }
 
-function nodeAnswer({ node, status, body, kind, error, versions }: Printed, run: string): NodeAnswer {
-  const told = versions && { versions };
+function nodeAnswer({ node, status, body, kind, error, versions, gpus }: Printed, run: string): NodeAnswer {
+  const told = { ...(versions && { versions }), ...(gpus !== undefined && { gpus }) };
   if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
   if (status !== 200) return { node, kind: "status", status, ...told };
   return { node, kind: kindOf(body ?? "", run), status, ...told };

@@ -1,6 +1,6 @@
 /** Where verl leaves checkpoints, how a run continues from one, and how one becomes a model folder. */
 import { ConfigError } from "../../errors.ts";
-import { quoteWord } from "./shell_word.ts";
+import { quoteWord } from "../ray/shell_word.ts";
 
 /** Files of a checkpoint folder, as verl lays them. */
 export const LATEST_FILE = "latest_checkpointed_iteration.txt";

@@ -4,10 +4,11 @@ import type { Problem } from "../../config/problem.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import type { JobSpec } from "../ray/contract.ts";
+import { quoteWord } from "../ray/shell_word.ts";
+import type { JobPlan } from "../ray/trainer.ts";
 import { type VerlOverrides, verlOverrides } from "./overrides.ts";
 import type { RunFiles } from "./own_settings.ts";
 import { verlRows } from "./rows.ts";
-import { quoteWord } from "./shell_word.ts";
 import type { VerlVersion } from "./versions.ts";
 
 export interface JobRequest {
@@ -30,9 +31,7 @@ export interface JobRequest {
   readonly metadata?: Readonly<Record<string, string>>;
 }
 
-export interface JobPlan extends VerlOverrides {
-  readonly job: JobSpec;
-}
+export interface VerlPlan extends JobPlan, VerlOverrides {}
 
 /** verl's trainer, before its overrides. */
 export const MAIN = "python3 -m verl.trainer.main_ppo";
@@ -47,7 +46,7 @@ const PYTHON_FILES = ["grpu_service.py", "verl_reward.py"];
  *
  * @throws {ConfigError} for tasks that verl's rows cannot hold.
  */
-export function verlJob(request: JobRequest): JobPlan {
+export function verlJob(request: JobRequest): VerlPlan {
   const { submission_id, service, version, metadata = {} } = request;
   const names: RunFiles = {
     train: "train.jsonl",
@@ -64,7 +63,8 @@ export function verlJob(request: JobRequest): JobPlan {
     ...(request.installs === true && { pip: version.pip }),
     metadata: { grpu_backend: "verl", verl: version.name, ...metadata },
   };
-  return { job, overrides, problems: [...problems, ...batchProblem(request)] };
+  const command = [MAIN, ...overrides.map(quoteWord)];
+  return { job, command, facts: [], overrides, problems: [...problems, ...batchProblem(request)] };
 }
 
 function filesOf(request: JobRequest, names: RunFiles): Map<string, Uint8Array> {

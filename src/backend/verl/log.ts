@@ -1,20 +1,9 @@
 /** Reads the log of verl's trainer line by line: metrics, checkpoints, and the failures that it reports and survives. */
 import type { LogLine } from "../ray/contract.ts";
+import type { TrainerEvent, TrainerLog } from "../ray/trainer.ts";
 import { stepOf } from "./checkpoints.ts";
 
-export type VerlEvent =
-  /** Metrics of a step under verl's names; step 0 is the validation before training. */
-  | { readonly kind: "metrics"; readonly step: number; readonly metrics: Readonly<Record<string, number>> }
-  /** How many steps the run will have made at its end. */
-  | { readonly kind: "total"; readonly steps: number }
-  | { readonly kind: "resumed"; readonly step: number; readonly folder: string }
-  /** The folder is not complete before `saved`. */
-  | { readonly kind: "saving"; readonly step: number; readonly folder: string }
-  | { readonly kind: "saved"; readonly step: number; readonly folder: string }
-  /** A data set was opened; `kept` counts the rows whose prompt is not too long. */
-  | { readonly kind: "rows"; readonly all: number; readonly kept: number }
-  /** A rollout or a reward raised an error; verl goes on with the rest of the batch. */
-  | { readonly kind: "failure"; readonly message: string };
+export type VerlEvent = TrainerEvent;
 
 const NUMBER = /[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)|True|False/.source;
 const METRIC = new RegExp(`(?:^| - )(.+?):(?:np\\.\\w+\\()?(${NUMBER})\\)?(?= - |$)`, "g");
@@ -41,7 +30,7 @@ function numberOf(text: string): number {
 const ERROR_LINE = /^((?:\w+\.)*\w*(?:Error|Exception|Timeout|Interrupt))(?:: ?(.*))?$/;
 
 /** Follows one job. Give it every line once and in order; it keeps what later lines refer to. */
-export class VerlLog {
+export class VerlLog implements TrainerLog {
   /** The newest complete checkpoint. */
   lastSaved: { readonly step: number; readonly folder: string } | undefined;
   private saving: { readonly step: number; readonly folder: string } | undefined;

@@ -92,7 +92,7 @@ function defaultTree({ composed, version, readConfig }: OverrideRequest): Tree {
 }
 
 /** verl's settings that a file, an override, a base file of ours or the synchronisation wrote, with their values. */
-function explicitSettings({ config, origins }: Composed): Map<string, Value> {
+export function explicitSettings({ config, origins }: Composed): Map<string, Value> {
   const found = new Map<string, Value>();
   for (const [path, value] of leaves(config)) {
     const level = originOf(origins, path)?.level ?? LEVEL.native;

@@ -1,10 +1,12 @@
-/** Tasks as rows of verl's data sets. What a reward or an agent knows of a task stays here: a row carries its number. */
+/** Tasks as rows of verl's data sets, which Trinity-RFT's tasksets read as well. What a reward or an agent knows of a task stays here: a row carries its number. */
 import type { ChatMessage } from "../../contract/text.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 
 export interface RowOptions {
   readonly split: "train" | "val";
+  /** The trainer that reads them, for messages. Default: verl. */
+  readonly system?: string;
   /** The agent loop that makes the rollouts; absent: verl samples one reply to the prompt. */
   readonly agentName?: string | undefined;
 }
@@ -27,15 +29,17 @@ interface VerlRow {
  */
 export function verlRows(tasks: readonly Task[], options: RowOptions): string {
   if (tasks.length === 0)
-    throw new ConfigError(`Cannot send the ${options.split} tasks to verl: there are none. Add some.`);
+    throw new ConfigError(
+      `Cannot send the ${options.split} tasks to ${options.system ?? "verl"}: there are none. Add some.`,
+    );
   return tasks.map((task, index) => `${JSON.stringify(rowOf(task, { ...options, index }))}\n`).join("");
 }
 
-function rowOf(task: Task, { split, agentName, index }: RowOptions & { index: number }): VerlRow {
+function rowOf(task: Task, { split, agentName, index, system = "verl" }: RowOptions & { index: number }): VerlRow {
   const { data_source, ability } = task.metadata;
   const row: VerlRow = {
     data_source: typeof data_source === "string" && data_source !== "" ? data_source : "grpu",
-    prompt: promptOf(task, { split, agentName, index }),
+    prompt: promptOf(task, { split, agentName, index, system }),
     ability: typeof ability === "string" ? ability : "",
     reward_model: { style: "rule", ground_truth: "" },
     extra_info: { split, index, grpu_task: index },
@@ -45,6 +49,7 @@ function rowOf(task: Task, { split, agentName, index }: RowOptions & { index: nu
     throw refusal(task, {
       split,
       index,
+      system,
       why: "its text holds half of a surrogate pair, which is not Unicode. Remove it",
     });
   return row;
@@ -58,11 +63,14 @@ function promptOf(task: Task, at: RowOptions & { index: number }): VerlRow["prom
     const further = Object.keys(others).find((name) => others[name] !== undefined && others[name] !== null);
     // An agent has the whole task: the row's prompt is not what the model sees.
     if (further === undefined || at.agentName !== undefined) return { role, content };
-    const why = `a message has ${further}, and verl's rows hold role and content alone. Make the rollouts with an agent`;
+    const why = `a message has ${further}, and rows of ${at.system ?? "verl"} hold role and content alone. Make the rollouts with an agent`;
     throw refusal(task, { ...at, why });
   });
 }
 
-function refusal({ id }: Task, { split, index, why }: { split: string; index: number; why: string }): ConfigError {
-  return new ConfigError(`Cannot send ${split} task ${index} (${id}) to verl: ${why}.`);
+function refusal(
+  { id }: Task,
+  { split, index, system = "verl", why }: RowOptions & { index: number; why: string },
+): ConfigError {
+  return new ConfigError(`Cannot send ${split} task ${index} (${id}) to ${system}: ${why}.`);
 }

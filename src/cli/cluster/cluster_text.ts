@@ -1,6 +1,5 @@
 /** What people and programs read of a run on a cluster, at its start and at its end. */
 import { join } from "node:path";
-import { mergeCommand } from "../../backend/verl/checkpoints.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { labelled } from "../../log/format.ts";
 import type { Input, Io } from "../command.ts";
@@ -10,6 +9,7 @@ import { commandName, quoted } from "../run/command_line.ts";
 import type { Session } from "../run/session.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
 import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
+import { CLUSTER_TRAINERS } from "./trainers.ts";
 import type { JobEnd } from "./watch_job.ts";
 
 interface Announcement {
@@ -31,7 +31,10 @@ export function announce({ session, record, gateway, service, dir, io }: Announc
     `${environment.name}: ${environment.describe} (${tasks.train.length} training, ${tasks.val.length} held out)`,
   );
   say("model", `${getAt(config, "actor_rollout_ref.model.path")}`);
-  say("cluster", `${record.address}, verl ${record.version}, job ${record.submission_id}`);
+  say(
+    "cluster",
+    `${record.address}, ${CLUSTER_TRAINERS[record.system].title} ${record.version}, job ${record.submission_id}`,
+  );
   const what = session.asksPrompt ? "rewards" : "agents";
   say("service", `${what} on ${service}${record.service.url === service ? "" : `, reached as ${record.service.url}`}`);
   if (gateway !== undefined) say("gateway", gateway);
@@ -63,9 +66,10 @@ export function endOfRun(end: JobEnd, { session, record, dir, input, io }: Ended
   }
   if (end.kind === "stopped") io.err(`stopped  after step ${end.step}\n`);
   if (end.lastSaved) {
-    const strategy = String(getAt(config, "actor_rollout_ref.actor.strategy"));
-    io.err(`saved    step ${end.lastSaved.step}: ${end.lastSaved.folder}, on the cluster\n`);
-    io.err(`merge    ${mergeCommand({ folder: end.lastSaved.folder, target: "DIR", strategy })}\n`);
+    const { step, folder } = end.lastSaved;
+    io.err(`saved    step ${step}: ${folder}, on the cluster\n`);
+    const merge = CLUSTER_TRAINERS[record.system].merge?.(folder, config);
+    if (merge !== undefined) io.err(`merge    ${merge}\n`);
   }
   if (report) io.err(`report   ${report}\n`);
   if (end.kind === "succeeded" || end.kind === "left") return EXIT_OK;

@@ -4,10 +4,12 @@ import { once } from "node:events";
 import { createWriteStream, type WriteStream } from "node:fs";
 import { type Cause, CauseFinder } from "../../backend/ray/cause.ts";
 import type { LogLine } from "../../backend/ray/contract.ts";
-import { type VerlEvent, VerlLog } from "../../backend/verl/log.ts";
+import type { TrainerEvent, TrainerLog } from "../../backend/ray/trainer.ts";
 import type { Logger, LogRecord } from "../../log/logger.ts";
 
 export interface FollowerOptions {
+  /** Reads the log of the trainer. */
+  readonly log: TrainerLog;
   readonly loggers: readonly Logger[];
   /** The file that keeps the log. */
   readonly file: string;
@@ -27,7 +29,6 @@ export class JobFollower {
   totalSteps = 0;
   step = 0;
   failures = 0;
-  private readonly log = new VerlLog();
   private readonly causes = new CauseFinder();
   private readonly options: FollowerOptions;
   private readonly kept: WriteStream;
@@ -44,8 +45,8 @@ export class JobFollower {
   }
 
   /** The newest complete checkpoint: its step and its folder on the cluster. */
-  get lastSaved(): VerlLog["lastSaved"] {
-    return this.log.lastSaved;
+  get lastSaved(): TrainerLog["lastSaved"] {
+    return this.options.log.lastSaved;
   }
 
   /** The error that ended the run, as far as the log has one. */
@@ -56,12 +57,14 @@ export class JobFollower {
   line(line: LogLine): void {
     const { worker, text } = line;
     this.kept.write(worker ? `(${worker.name} pid=${worker.pid}) ${text}\n` : `${text}\n`);
-    this.causes.take(line);
-    for (const event of this.log.read(line)) this.take(event);
+    const { log } = this.options;
+    this.causes.take(log.plain?.(line) ?? line);
+    for (const event of log.read(line)) this.take(event);
   }
 
   /** Waits for the loggers and the file. @throws what they threw */
   async finish(): Promise<void> {
+    for (const event of this.options.log.finish?.() ?? []) this.take(event);
     await this.logging;
     for (const logger of this.options.loggers) await logger.finish?.();
     this.kept.end();
@@ -69,7 +72,7 @@ export class JobFollower {
     if (this.error !== undefined) throw this.error;
   }
 
-  private take(event: VerlEvent): void {
+  private take(event: TrainerEvent): void {
     const { tell } = this.options;
     if (event.kind === "metrics") this.metrics(event);
     else if (event.kind === "total") {
@@ -88,8 +91,8 @@ export class JobFollower {
     if (this.failures === PRINTED_FAILURES) this.options.tell(`further failures are in ${this.options.file}`);
   }
 
-  /** verl logs the validation of a step with its training metrics. */
-  private metrics({ step, metrics }: Extract<VerlEvent, { kind: "metrics" }>): void {
+  /** The validation of a step may come with its training metrics. */
+  private metrics({ step, metrics }: Extract<TrainerEvent, { kind: "metrics" }>): void {
     const entries: [string, number][] = Object.entries(metrics);
     const isValidation = ([name]: [string, number]) => name.startsWith("val-");
     const train = entries.filter((entry) => !isValidation(entry));

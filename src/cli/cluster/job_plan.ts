@@ -1,49 +1,25 @@
 /** The job of a run, with what the cluster's settings add to it. */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import type { JobSpec } from "../../backend/ray/contract.ts";
-import { dryRunFiles } from "../../backend/verl/dry_run.ts";
-import { type JobPlan, verlJob } from "../../backend/verl/job.ts";
-import { type VerlVersion, verlVersion } from "../../backend/verl/versions.ts";
+import { dryRunFiles } from "../../backend/ray/dry_run.ts";
+import type { JobPlan } from "../../backend/ray/trainer.ts";
 import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { fileError } from "../../errors.ts";
 import type { Io } from "../command.ts";
-import { packagedText } from "../files.ts";
-import type { Composition, Session } from "../run/session.ts";
 import type { ClusterSettings } from "./settings.ts";
+import type { ClusterTrainer, TrainerRequest } from "./trainers.ts";
 
-export interface PlanRequest {
-  readonly composition: Composition;
-  readonly session: Session;
+export interface PlanRequest extends Omit<TrainerRequest, "metadata"> {
+  readonly trainer: ClusterTrainer;
   readonly settings: ClusterSettings;
-  /** The job's submission id. */
-  readonly id: string;
-  readonly service: { readonly url: string; readonly token: string };
-  /** Default: the version of the tree that the configuration stands on. */
-  readonly version?: VerlVersion | undefined;
   readonly io: Io;
 }
 
-export interface ClusterJob extends JobPlan {
-  readonly job: JobPlan["job"] & JobSpec;
-}
-
 /** @throws {ConfigError} with every problem that makes the run impossible; warnings are printed */
-export function planJob({ composition, session, settings, id, service, version, io }: PlanRequest): ClusterJob {
-  const { config, composed } = composition;
-  const name = setting(config, "rllm.trainer.experiment_name");
-  const plan = verlJob({
-    composed,
-    version: version ?? verlVersion(composed.verlTree),
-    submission_id: id,
-    train: session.tasks.train,
-    val: session.tasks.val,
-    hasAgent: !session.asksPrompt,
-    service,
-    readPackaged: packagedText,
-    metadata: { run: name },
-  });
+export function planJob({ trainer, settings, io, ...request }: PlanRequest): JobPlan {
+  const run = setting(request.composition.config, "rllm.trainer.experiment_name");
+  const plan = trainer.plan({ ...request, metadata: { run } });
   for (const problem of plan.problems) if (problem.severity === "warning") io.err(`${formatProblem(problem)}\n`);
   throwProblems(plan.problems.filter(({ severity }) => severity === "error"));
   const { pip, pyExecutable, resources, env } = settings;
@@ -64,7 +40,7 @@ export function submissionId(name: string): string {
 }
 
 /** Writes what a person would hand to `ray job submit`. */
-export function writeJobFolder({ job }: ClusterJob, dir: string): void {
+export function writeJobFolder({ job }: JobPlan, dir: string): void {
   for (const [name, bytes] of dryRunFiles(job)) {
     const file = join(dir, name);
     try {

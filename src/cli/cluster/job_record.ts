@@ -1,6 +1,7 @@
 /** `job.json` in a run's folder: which job the run is, so that another process can follow it, and serve its workers. */
 import { chmodSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { ClusterBackend } from "../../config/fields/backend_fields.ts";
 import { ConfigError, fileError } from "../../errors.ts";
 
 export const JOB_FILE = "job.json";
@@ -12,7 +13,7 @@ export interface JobRecord {
   /** Of the cluster's dashboard. */
   readonly address: string;
   /** The trainer that runs there. */
-  readonly system: "verl";
+  readonly system: ClusterBackend;
   readonly version: string;
   /** Where the cluster's workers look for rewards and agents, and the key that they send. */
   readonly service: { readonly host: string; readonly port: number; readonly url: string; readonly token: string };

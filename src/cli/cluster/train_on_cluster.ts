@@ -3,9 +3,10 @@
  * come back into the run's folder.
  */
 import { join } from "node:path";
+import { dryRunText } from "../../backend/ray/dry_run.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { checkReachable } from "../../backend/ray/probe.ts";
-import { dryRunText } from "../../backend/verl/dry_run.ts";
+import { isClusterBackend } from "../../config/fields/backend_fields.ts";
 import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
@@ -22,27 +23,31 @@ import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
 import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
 import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
-import { versionOnCluster } from "./verl_on_cluster.ts";
+import { CLUSTER_TRAINERS, type ClusterTrainer } from "./trainers.ts";
 import { watchJob } from "./watch_job.ts";
 
-/** @throws {ConfigError} for what verl or the cluster would refuse; RemoteError for a cluster that cannot be reached */
+/** @throws {ConfigError} for what the trainer or the cluster would refuse; RemoteError for a cluster that cannot be reached */
 export async function trainOnCluster(composition: Composition, input: Input, io: Io): Promise<number> {
   const { options } = input;
-  checkFlags(input);
+  const { backend } = composition.composed;
+  if (!isClusterBackend(backend)) throw new Error(`${backend} does not train on a cluster`);
+  const trainer = CLUSTER_TRAINERS[backend];
+  checkFlags(input, trainer);
   checkLoggers(composition.config, io);
   const settings = clusterSettings(composition.config);
   const session = await openTask(composition);
-  if (options.dryRun === true) return dryRun({ composition, session, settings, input, io });
+  if (options.dryRun === true) return dryRun({ trainer, composition, session, settings, input, io });
   const folder = await ClusterFolder.open(composition, io);
   try {
     const attached = options.attach === true ? readRecord(folder.dir, undefined) : undefined;
-    return await runIn(folder, { composition, session, settings, attached, input, io });
+    return await runIn(folder, { trainer, composition, session, settings, attached, input, io });
   } finally {
     await folder.close();
   }
 }
 
 interface Begun {
+  readonly trainer: ClusterTrainer;
   readonly composition: Composition;
   readonly session: Session;
   readonly settings: ClusterSettings;
@@ -50,11 +55,11 @@ interface Begun {
   readonly io: Io;
 }
 
-function checkFlags({ options }: Input): void {
+function checkFlags({ options }: Input, { system }: ClusterTrainer): void {
   const wrong = ["fromTraces", "latest"].find((name) => options[name] !== undefined && options[name] !== false);
   if (wrong !== undefined)
     throw new ConfigError(
-      "Cannot train on traces with rllm/backend=verl: its trainer samples by itself. Choose rllm/backend=local.",
+      `Cannot train on traces with rllm/backend=${system}: its trainer samples by itself. Choose rllm/backend=local.`,
       { kind: "usage" },
     );
   if (options.dryRun === true && options.attach === true)
@@ -63,10 +68,11 @@ function checkFlags({ options }: Input): void {
     });
 }
 
-async function dryRun({ composition, session, settings, input, io }: Begun): Promise<number> {
+async function dryRun({ input, ...run }: Begun): Promise<number> {
+  const { composition, session, settings, io } = run;
   const { url = `http://${settings.service.host}:${settings.service.port || "PORT"}` } = settings.service;
   const id = submissionId(setting(session.config, "rllm.trainer.experiment_name"));
-  const plan = planJob({ composition, session, settings, id, service: { url, token: "" }, io });
+  const plan = planJob({ ...run, id, service: { url, token: "" } });
   const given = input.options.jobFolder;
   const dir = typeof given === "string" ? given : join(runFolder(composition.config), "job");
   writeJobFolder(plan, dir);
@@ -81,7 +87,7 @@ interface Run extends Begun {
 }
 
 async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
-  const { session, settings, attached, io } = run;
+  const { trainer, session, settings, attached, io } = run;
   const tell = (text: string) => io.err(`${text}\n`);
   const jobs = openRay(io, { address: attached?.address ?? settings.address, headers: settings.headers });
   const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
@@ -97,7 +103,7 @@ async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
     // The log of the job is read from its start.
     if (attached) for (const logger of loggers) await logger.rewind?.(0);
     await folder.describe(factsOf(run, record));
-    const end = await watchJob({ jobs, service, record, loggers, samples, folder, settings, io });
+    const end = await watchJob({ trainer, jobs, service, record, loggers, samples, folder, settings, io });
     await folder.end({ complete: end.kind === "succeeded" });
     return endOfRun(end, { ...run, record, dir: folder.dir });
   } finally {
@@ -134,28 +140,26 @@ interface Submission extends Run {
 }
 
 async function submit({ folder, jobs, service, token, id, ...run }: Submission): Promise<JobRecord> {
-  const { composition, settings, io } = run;
+  const { trainer, composition, settings, io } = run;
   const url = settings.service.url ?? service.url;
   const request = { ...run, id, service: { url, token } };
   // Before the cluster is asked, what is wrong with the run itself.
   const draft = planJob(request);
   const script = packagedText("ray/grpu_probe.py") ?? "";
   const { pip, pyExecutable: py_executable } = settings;
-  const packages = pip.length > 0 ? [] : ["verl"];
+  const packages = pip.length > 0 ? [] : [trainer.package];
   const asked = { url, token, run: id, script, packages, py_executable, signal: io.signal };
   const answers = await checkReachable(jobs, asked);
-  const version = versionOnCluster(answers, {
-    tree: composition.composed.verlTree,
-    warn: (message) => io.err(`warning: ${message}\n`),
-  });
-  const plan = version.name === draft.job.metadata.verl ? draft : planJob({ ...request, version });
+  const warn = (message: string) => io.err(`warning: ${message}\n`);
+  const version = trainer.versionOn(answers, { plan: draft, composition, warn });
+  const plan = version === draft.job.metadata[trainer.system] ? draft : planJob({ ...request, version });
   await folder.begin(composition);
   const { host } = settings.service;
   const record: JobRecord = {
     submission_id: plan.job.submission_id,
     address: jobs.address,
-    system: "verl",
-    version: version.name,
+    system: trainer.system,
+    version,
     service: { host, port: Number(new URL(service.url).port), url, token },
     checkpoints: String(getAt(composition.config, "trainer.default_local_dir")),
     submitted: new Date().toISOString(),
@@ -175,11 +179,11 @@ async function submit({ folder, jobs, service, token, id, ...run }: Submission):
   return record;
 }
 
-function factsOf({ composition: { config }, session }: Run, record: JobRecord) {
+function factsOf({ trainer, composition: { config }, session }: Run, record: JobRecord) {
   const model = getAt(config, "actor_rollout_ref.model.path");
   return {
     title: setting(config, "rllm.trainer.experiment_name"),
-    subtitle: `${session.environment.describe}; ${model}; verl ${record.version} at ${record.address}`,
+    subtitle: `${session.environment.describe}; ${model}; ${trainer.title} ${record.version} at ${record.address}`,
     total_steps: 0,
     started: record.submitted,
   };

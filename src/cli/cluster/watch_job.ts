@@ -3,7 +3,6 @@ import { join } from "node:path";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
 import { failureOf } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
-import { explainError } from "../../backend/verl/log.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Service } from "../../service/service.ts";
 import type { Io } from "../command.ts";
@@ -14,8 +13,10 @@ import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
 import { leaveOrStop } from "./leave_or_stop.ts";
 import type { SampledEpisodes } from "./sampled_episodes.ts";
 import type { ClusterSettings } from "./settings.ts";
+import type { ClusterTrainer } from "./trainers.ts";
 
 export interface WatchOptions {
+  readonly trainer: ClusterTrainer;
   readonly jobs: RayJobs;
   readonly service: Service;
   readonly record: JobRecord;
@@ -39,7 +40,7 @@ export interface JobEnd {
 
 /** Follows the job of a run to its end; a signal, a lost folder and too many failures end that earlier. */
 export async function watchJob(options: WatchOptions): Promise<JobEnd> {
-  const { jobs, record, folder, io } = options;
+  const { trainer, jobs, record, folder, io } = options;
   const follower = openFollower(options);
   const watch = new Watch(options);
   watch.start();
@@ -61,7 +62,7 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
   await follower.finish();
   const { step, totalSteps, lastSaved } = follower;
   const so = { step, totalSteps, lastSaved };
-  if (details) return ended(details, follower, so);
+  if (details) return ended(details, { follower, trainer, so });
   if (watch.tooMany === undefined && (await leaveOrStop(io)) === "leave") return { kind: "left", ...so };
   io.err(`stopping the job ${record.submission_id}\n`);
   await jobs.stop(record.submission_id);
@@ -69,8 +70,9 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
   return { kind: "failed", ...so, cause: failureText(options.service, watch.tooMany) };
 }
 
-function openFollower({ loggers, samples, folder, io }: WatchOptions): JobFollower {
+function openFollower({ trainer, loggers, samples, folder, io }: WatchOptions): JobFollower {
   return new JobFollower({
+    log: trainer.openLog(),
     loggers,
     file: join(folder.dir, JOB_LOG_FILE),
     tell: (text) => io.err(`${text}\n`),
@@ -147,12 +149,18 @@ class Watch {
   }
 }
 
-function ended(details: JobDetails, follower: JobFollower, so: Omit<JobEnd, "kind">): JobEnd {
+interface Followed {
+  readonly follower: JobFollower;
+  readonly trainer: ClusterTrainer;
+  readonly so: Omit<JobEnd, "kind">;
+}
+
+function ended(details: JobDetails, { follower, trainer, so }: Followed): JobEnd {
   if (details.status === "SUCCEEDED") return { kind: "succeeded", ...so };
   if (details.status === "STOPPED") return { kind: "stopped", ...so };
   const cause = follower.cause();
-  // What is known of verl's own errors comes first.
-  const known = cause && explainError(cause.message);
+  // What is known of the trainer's own errors comes first.
+  const known = cause && trainer.explain(cause.message);
   return { kind: "failed", ...so, cause: known === cause?.message ? failureOf(details, cause) : known };
 }
 

@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import type { MemoryUse } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
+import { isClusterBackend } from "../../config/fields/backend_fields.ts";
 import { setting } from "../../config/schema.ts";
 import { ConfigError } from "../../errors.ts";
 import { labelled, shortNumber } from "../../log/format.ts";
@@ -37,7 +38,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
     },
     io,
   );
-  if (setting(composition.config, "rllm.backend") === "verl") {
+  if (isClusterBackend(composition.composed.backend)) {
     const { trainOnCluster } = await import("../cluster/train_on_cluster.ts");
     return trainOnCluster(composition, input, io);
   }
@@ -62,9 +63,12 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
 function checkNoCluster({ options }: Input): void {
   const flag = options.dryRun === true ? "--dry-run" : options.attach === undefined ? undefined : "--attach";
   if (flag === undefined) return;
-  throw new ConfigError(`Cannot use ${flag}: the run trains here, not on a cluster. Choose rllm/backend=verl.`, {
-    kind: "usage",
-  });
+  throw new ConfigError(
+    `Cannot use ${flag}: the run trains here, not on a cluster. Choose rllm/backend=verl or trinity.`,
+    {
+      kind: "usage",
+    },
+  );
 }
 
 interface Begun {

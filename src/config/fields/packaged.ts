@@ -6,8 +6,11 @@ import { renderFields } from "./render.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
 import { SFT_FIELDS, SFT_SECTIONS } from "./sft.ts";
 import { TINKER_FIELDS, TINKER_SECTIONS } from "./tinker.ts";
+import { TRINITY_BACKEND_FIELDS } from "./trinity.ts";
 import { VERL_FIELDS } from "./verl.ts";
 import { DEFAULT_VERL } from "./verl_tree.ts";
+
+const ON_VERLS_TREE = `\ndefaults:\n  - /verl: "${DEFAULT_VERL}"\n  - _self_`;
 
 /** Text by file name under `config/`. */
 export function packagedFiles(): Record<string, string> {
@@ -34,7 +37,14 @@ export function packagedFiles(): Record<string, string> {
         "@package _global_\nThe verl backend: verl's own trainer on a Ray cluster; its tree, with what differs here.\n" +
         "Shared settings (rllm.* and their native names) are synchronised when the configuration is composed.",
       sections: CLUSTER_SECTIONS,
-      preamble: `\ndefaults:\n  - /verl: "${DEFAULT_VERL}"\n  - _self_`,
+      preamble: ON_VERLS_TREE,
+    }),
+    "rllm/backend/trinity.yaml": renderFields(TRINITY_BACKEND_FIELDS, {
+      head:
+        "@package _global_\nThe trinity backend: Trinity-RFT's own trainer on a Ray cluster. Settings have verl's names and are converted\n" +
+        "into Trinity's own configuration when the job is made; what Trinity alone has is in the section trinity.",
+      sections: CLUSTER_SECTIONS,
+      preamble: ON_VERLS_TREE,
     }),
   };
 }

@@ -3,13 +3,17 @@
  * has a name in verl is forwarded there and to Trinity, any other acts in the loop, and a backend's own setting acts on
  * that backend.
  */
-import { BACKEND_FIELDS } from "./backend_fields.ts";
+import { BACKEND_FIELDS, isClusterBackend } from "./backend_fields.ts";
 import { type Field, type Fields, type Status, TARGETS, type Target } from "./field.ts";
 import { RLLM_FIELDS } from "./rllm.ts";
 import { VERL_NOTES } from "./verl.ts";
 
-const NO_COUNTERPART = "Trinity has no such setting; config convert leaves it out and reports that";
+const UNAVAILABLE: Readonly<Record<string, string>> = {
+  "trinity dropped": "Trinity has no such setting; config convert leaves it out and reports that",
+  "trinity refused": "Trinity has no such setting",
+};
 const VERLS_OWN = "part of verl's own tree, passed to verl unchanged";
+const CONVERTED = "converted where Trinity has a counterpart; a run names what it leaves out";
 
 export interface Support {
   readonly status: Status;
@@ -23,21 +27,22 @@ const ABSENT: Support = { status: "-", reason: "has no such setting" };
 export function supportOn(path: string, target: Target): Support {
   const portable = rowAt(RLLM_FIELDS, path);
   if (portable) {
-    const statuses = portable.on ?? (portable.verl ? "acts acts forwarded forwarded" : "acts acts acts dropped");
+    const statuses = portable.on ?? (portable.verl ? "acts acts forwarded forwarded" : "acts acts acts acts");
     return explained(portable, { target, status: statuses.split(" ")[TARGETS.indexOf(target)] as Status });
   }
-  if (target === "trinity") return ABSENT;
   const own = rowAt(BACKEND_FIELDS[target], path);
-  if (own?.on || (own && target !== "verl"))
+  if (own?.on || (own && !isClusterBackend(target)))
     return explained(own, { target, status: (own.on ?? (own.same ? "forwarded" : "acts")) as Status });
-  return target === "verl" && isInVerlsTree(path) ? { status: "forwarded", reason: VERLS_OWN } : ABSENT;
+  if (!isClusterBackend(target) || !isInVerlsTree(path)) return ABSENT;
+  return { status: "forwarded", reason: target === "verl" ? VERLS_OWN : CONVERTED };
 }
 
 function explained({ why, same, describe }: Field, it: { target: Target; status: Status }): Support {
   const { target, status } = it;
   const usual = same ? `the same setting as ${same}` : describe;
   if (typeof why === "object" && why[target] !== undefined) return { status, reason: why[target] };
-  if (status === "dropped") return { status, reason: NO_COUNTERPART };
+  const unavailable = UNAVAILABLE[`${target} ${status}`];
+  if (unavailable !== undefined) return { status, reason: unavailable };
   return { status, reason: typeof why === "string" ? why : usual };
 }
 

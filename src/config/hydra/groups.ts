@@ -43,11 +43,10 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
     return problem(`Cannot choose ${group}=${choice}: there is no such group. ${advice}`);
   }
   if (allowed.includes(choice)) return undefined;
-  const trinity = choice === "trinity" ? " For Trinity-RFT, run: grpu config convert --from rllm --to trinity." : "";
   const plugIn = group === "rllm/backend" ? ", or one that a module given with --import registers" : "";
   const close = nearest(choice, allowed);
   const meant = close ? ` Did you mean ${group}=${close}?` : "";
-  return problem(`Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}${trinity}`);
+  return problem(`Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}`);
 }
 
 /** Refuses every choice: the settings of `grpu sft` have no groups. */

@@ -24,7 +24,8 @@ export function planOf(out: Out, engines?: number): GpuPlan | undefined {
     const at = `explorer.auxiliary_models.${i}`;
     auxiliary += sizeOf(out, `${at}.engine_num`) * gpusPerEngine(out, at);
   }
-  const trainer = nodes * perNode - explorer - auxiliary;
+  const isTrainer = out("mode") === "train";
+  const trainer = nodes * perNode - (isTrainer ? 0 : explorer + auxiliary);
   return nodes * perNode === 0 || Number.isNaN(trainer) ? undefined : { nodes, perNode, explorer, auxiliary, trainer };
 }
 
@@ -69,10 +70,19 @@ export function checkGpus(build: Build, out: Out): void {
   if (plan === undefined) return;
   const { nodes, perNode, explorer, auxiliary, trainer } = plan;
   const sum = `${nodes} x ${perNode} = ${nodes * perNode} GPUs: explorer ${explorer}, auxiliary ${auxiliary}, trainer ${trainer}`;
+  const mode = String(out("mode") ?? "both");
+  if (out("model.tinker.enable") === true || mode === "train") return;
+  if (mode !== "both") {
+    const isFull = mode === "colocate" ? nodes * perNode !== 1 || explorer !== 1 : trainer < 0;
+    const wants = mode === "colocate" ? "shares one GPU between one engine and the trainer" : "only samples";
+    if (isFull)
+      build.fail(`Cannot split the GPUs: mode=${mode} ${wants} (${sum}). Change cluster.gpu_per_node or the engines.`);
+    return;
+  }
   if (trainer < 1) {
     build.fail(
       `Cannot split the GPUs: none is left to train (${sum}). Trinity trains and samples on different GPUs. ` +
-        "Give it more (cluster.gpu_per_node), or fewer or smaller engines (engine_num, tensor_parallel_size).",
+        "Give it more (cluster.gpu_per_node), or fewer or smaller engines (engine_num, tensor_parallel_size); one GPU alone takes mode=colocate.",
     );
     return;
   }

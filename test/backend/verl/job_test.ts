@@ -1,10 +1,10 @@
 /** The job of a run: its rows, its files, and what a person reads before it starts. */
 import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
-import { dryRunFiles, dryRunText } from "../../../src/backend/verl/dry_run.ts";
+import { dryRunFiles, dryRunText } from "../../../src/backend/ray/dry_run.ts";
+import { quoteWord } from "../../../src/backend/ray/shell_word.ts";
 import { type JobRequest, verlJob } from "../../../src/backend/verl/job.ts";
 import { verlRows } from "../../../src/backend/verl/rows.ts";
-import { quoteWord } from "../../../src/backend/verl/shell_word.ts";
 import type { Task } from "../../../src/data/types.ts";
 import { compose, READY } from "./runs.ts";
 

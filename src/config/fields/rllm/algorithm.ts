@@ -33,7 +33,7 @@ const LOSSES = [
 
 const ACTOR = "actor_rollout_ref.actor";
 /** Read by this loop, which verl and Trinity do not use. */
-const LOOP_ONLY = "acts acts refused dropped";
+const LOOP_ONLY = "acts acts refused refused";
 const IN_LOOP = {
   local: "read in the loop, where advantages are computed",
   tinker: "read in the loop, where advantages are computed",
@@ -61,7 +61,7 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.norm_adv_by_std_in_grpo": bool(true, "divide by the group's standard deviation in grpo", {
     loop: true,
     verl: "algorithm.norm_adv_by_std_in_grpo",
-    on: "acts acts forwarded dropped",
+    on: "acts acts forwarded refused",
     why: { trinity: "Trinity's grpo always divides" },
   }),
   "rllm.algorithm.traj_group_adv_estimator_map": dict(
@@ -88,11 +88,11 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.loss_args": dict("settings of the loss, besides the clip range", {
     note: "A key that only grpu has. A loss accepts its published settings, or those that its module declares.",
     loop: true,
-    on: "acts acts refused dropped",
+    on: "acts acts refused refused",
     why: { verl: "verl's losses have settings of their own" },
   }),
   "rllm.algorithm.use_rllm": bool(null, "deprecated by rLLM: ignored there, refused here when set", {
-    on: "refused refused refused dropped",
+    on: "refused refused refused refused",
     why: "rLLM deprecated it; advantages always come from this loop",
   }),
   "rllm.algorithm.use_precomputed_advantage": bool(false, "take step.advantage as it is and skip the estimator", {

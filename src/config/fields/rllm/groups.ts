@@ -20,7 +20,7 @@ const TEXT = {
 
 /** Which trajectories are trained on: where verl or Trinity trains, its own trainer decides. */
 const CHOICE = each(
-  { on: "acts acts refused dropped", why: { verl: "verl's trainer forms its own batches" } },
+  { on: "acts acts refused refused", why: { verl: "verl's trainer forms its own batches" } },
   {
     "rllm.mask_truncated_samples": bool(false, "leave truncated trajectories out of the loss", { loop: true }),
 

@@ -48,12 +48,12 @@ const AGENT = {
   }),
   "rllm.agent.overlong_filter": bool(false, "leave out trajectories that ran over the length limit", {
     loop: true,
-    on: "acts acts refused dropped",
+    on: "acts acts refused refused",
     why: { verl: OWN_BATCHES },
   }),
   "rllm.agent.agent_args": dict("further arguments of the agent"),
   "rllm.agent.engine_args": dict("further arguments of the engine that runs it", {
-    on: "refused refused refused dropped",
+    on: "refused refused refused refused",
     why: "the engine is this loop, set by rllm.workflow",
   }),
 
@@ -106,7 +106,7 @@ const WORKFLOW = {
   }),
   "rllm.workflow.warm_queue_size": int(-1, "prepared sandboxes; 0 = none, below 0 = one per parallel rollout", {
     min: -1,
-    on: "refused refused refused dropped",
+    on: "refused refused refused refused",
     why: NO_REMOTE,
   }),
 } as const;
@@ -175,7 +175,7 @@ const SAMPLING = {
       "rllm.rollout.val.max_tokens": int(RESPONSE_LENGTH, "maximum new tokens for validation rollouts", {
         min: 1,
         loop: MAX_TOKENS,
-        on: "acts acts refused dropped",
+        on: "acts acts refused refused",
         why: { verl: "verl bounds validation like training", trinity: "Trinity bounds validation like training" },
       }),
       "rllm.rollout.val.*": open(MORE_SAMPLING, { on: "acts acts forwarded forwarded" }),

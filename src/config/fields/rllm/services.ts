@@ -6,7 +6,7 @@
 import { bool, dict, each, float, int, oneOf, str } from "../field.ts";
 
 export const NO_REMOTE = "remote sandboxes are a Python service; task.agent asks an agent in any container by HTTP";
-const REFUSED = "refused refused refused dropped";
+const REFUSED = "refused refused refused refused";
 const TRINITY = { trinity: "Trinity serves its explorer's models itself (explorer.rollout_model.enable_openai_api)" };
 
 const SDK = each(

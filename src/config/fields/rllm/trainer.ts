@@ -67,13 +67,13 @@ const EPISODES_WAIT = "episodes wait, not groups: set episode_offload_dir";
 const SYNCHRONOUS = { verl: "verl's main_ppo samples and trains in turn" };
 
 export const ASYNC_FIELDS = each(
-  { on: "acts acts refused dropped", why: SYNCHRONOUS },
+  { on: "acts acts refused refused", why: SYNCHRONOUS },
   {
     "rllm.async_training.enable": bool(false, "generate and train at the same time", { loop: true }),
     "rllm.async_training.mini_batch_size": int(64, "groups per optimiser step", { min: 1, loop: true }),
     "rllm.async_training.fwd_bwd_group_size": int(null, "groups per forward and backward pass; null = the mini-batch", {
       min: 1,
-      on: "refused refused refused dropped",
+      on: "refused refused refused refused",
       why: { local: PASSES, tinker: PASSES, ...SYNCHRONOUS },
     }),
     "rllm.async_training.staleness_threshold": float(0, "share of a window that may be generated ahead", {
@@ -91,7 +91,7 @@ export const ASYNC_FIELDS = each(
       loop: true,
     }),
     "rllm.async_training.trajectory_group_offload_dir": str(null, "folder for waiting groups; null = memory", {
-      on: "refused refused refused dropped",
+      on: "refused refused refused refused",
       why: { local: EPISODES_WAIT, tinker: EPISODES_WAIT, ...SYNCHRONOUS },
     }),
   },
@@ -99,7 +99,7 @@ export const ASYNC_FIELDS = each(
 
 export const EPISODE_LOGGING_FIELDS = {
   "rllm.episode_logging.log_episodes": bool(false, "write full episodes to disk", {
-    on: "acts acts refused dropped",
+    on: "acts acts refused refused",
     why: { verl: "verl keeps its rollouts (trainer.rollout_data_dir)" },
   }),
   "rllm.episode_logging.episode_log_dir": str(

@@ -1,7 +1,7 @@
 /** A job as text, for people who look at it before it runs or hand it to Ray themselves. */
-import type { JobSpec } from "../ray/contract.ts";
-import { type JobPlan, MAIN } from "./job.ts";
+import type { JobSpec } from "./contract.ts";
 import { quoteWord } from "./shell_word.ts";
+import type { JobPlan } from "./trainer.ts";
 
 const SECRET = /TOKEN|KEY|SECRET|PASSWORD/;
 const HIDDEN = "***";
@@ -19,13 +19,13 @@ export function dryRunFiles(job: JobSpec): Map<string, Uint8Array> {
   return files;
 }
 
-/** The job for a terminal: command with one override a line, files with their sizes, environment without secrets. */
-export function dryRunText({ job, overrides }: JobPlan): string {
+/** The job for a terminal: command with what belongs to it, files with their sizes, environment without secrets. */
+export function dryRunText({ job, command, facts }: JobPlan): string {
   const lines = [
     `job ${job.submission_id}`,
+    ...facts,
     "command:",
-    `  ${MAIN}`,
-    ...overrides.map((override) => `    ${quoteWord(override)}`),
+    ...command.map((line, i) => `${i === 0 ? "  " : "    "}${line}`),
     "files:",
     ...[...job.files].map(([name, bytes]) => `  ${name}  ${bytes.length} bytes`),
     "environment:",

@@ -1,0 +1,41 @@
+/** What a trainer on a cluster has to offer, whichever it is: a job, and a reader of the job's log. */
+import type { Problem } from "../../config/problem.ts";
+import type { JobSpec, LogLine } from "./contract.ts";
+
+export interface JobPlan {
+  readonly job: JobSpec;
+  /** Errors make the run impossible; warnings name what has no effect. */
+  readonly problems: readonly Problem[];
+  /** The command as people read it: its first line, then what belongs to it. */
+  readonly command: readonly string[];
+  /** What was worked out for the run, one line each, for instance which GPUs do what. */
+  readonly facts: readonly string[];
+  /** The nodes that the run needs, and the GPUs on each; absent: the trainer itself checks. */
+  readonly gpus?: { readonly nodes: number; readonly perNode: number } | undefined;
+}
+
+export type TrainerEvent =
+  /** Metrics of a step under verl's names; step 0 is the validation before training. */
+  | { readonly kind: "metrics"; readonly step: number; readonly metrics: Readonly<Record<string, number>> }
+  /** How many steps the run will have made at its end. */
+  | { readonly kind: "total"; readonly steps: number }
+  | { readonly kind: "resumed"; readonly step: number; readonly folder: string }
+  /** The folder is not complete before `saved`. */
+  | { readonly kind: "saving"; readonly step: number; readonly folder: string }
+  | { readonly kind: "saved"; readonly step: number; readonly folder: string }
+  /** A data set was opened; `kept` counts the rows whose prompt is not too long. */
+  | { readonly kind: "rows"; readonly all: number; readonly kept: number }
+  /** A rollout or a reward raised an error; the trainer goes on with the rest of the batch. */
+  | { readonly kind: "failure"; readonly message: string };
+
+/** Follows one job. It gets every line once and in order, and keeps what later lines refer to. */
+export interface TrainerLog {
+  /** The newest complete checkpoint. */
+  readonly lastSaved: { readonly step: number; readonly folder: string } | undefined;
+  /** What a line tells; most lines tell nothing. */
+  read(line: LogLine): TrainerEvent[];
+  /** What the last lines leave to tell, once the job has ended. */
+  finish?(): TrainerEvent[];
+  /** The line without what the trainer's logger adds, for whoever looks for tracebacks. */
+  plain?(line: LogLine): LogLine;
+}

@@ -1,0 +1,156 @@
+/** A composed configuration as Trinity-RFT's own: converted from verl's names, with what the run sets and what the section `trinity` says. */
+import type { Composed } from "../../config/compose.ts";
+import { fitValue } from "../../config/fields/fit.ts";
+import { nearestPath, type Problem } from "../../config/problem.ts";
+import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { getAt, isTree, type Tree, type Value } from "../../config/yaml/tree.ts";
+import type { Note, Source, SourceValue } from "../../convert/contract.ts";
+import { knownSettings, readProfile } from "../../convert/convert.ts";
+import { trinityField } from "../../convert/trinity/fields.ts";
+import { verlToTrinity } from "../../convert/trinity/from_verl.ts";
+import { type GpuPlan, planOf } from "../../convert/trinity/gpus.ts";
+import { convertedTree } from "../../convert/write.ts";
+import { explicitSettings } from "../verl/overrides.ts";
+import { fixedSettings, type TaskFolders, usualSettings } from "./own_settings.ts";
+import { findRefusals } from "./refusals.ts";
+
+export interface ConfigRequest {
+  /** Composed with `rllm/backend=trinity`. */
+  readonly composed: Composed;
+  readonly folders: TaskFolders;
+  /** Training tasks. */
+  readonly tasks: number;
+  readonly hasAgent: boolean;
+  /** Names of the run's own stages, losses and other hooks in TypeScript that would act in the training step. */
+  readonly hooks: readonly string[];
+  readonly readConfig: (name: string) => string | undefined;
+}
+
+export interface TrinityConfig {
+  /** Trinity's configuration. */
+  readonly tree: Tree;
+  readonly problems: readonly Problem[];
+  /** Absent where nothing samples or trains on GPUs of the cluster. */
+  readonly gpus: GpuPlan | undefined;
+  readonly totalSteps: number;
+}
+
+type Read = (path: string) => Value | undefined;
+
+/** Trinity's configuration of a run, and what is wrong with the run. */
+export function trinityConfig(request: ConfigRequest): TrinityConfig {
+  const { composed, folders, hasAgent, readConfig } = request;
+  const read: Read = (path) => getAt(composed.config, path);
+  const totalSteps = stepsOf(request, read);
+  const own = { folders, hasAgent, totalSteps, disablesThinking: read("rllm.disable_thinking") === true };
+  const section = sectionOf(composed);
+  const fixed = fixedSettings(own);
+  const profile = new Map([...usualSettings(own), ...section, ...fixed]);
+  const converted = verlToTrinity(sourceOf(request), {
+    ...{ target: "new", cadence: "scale", pin: true, profile },
+  });
+  const values = new Map([...converted.values].map(([path, { value }]) => [path, value] as const));
+  const out: Read = (path) => values.get(path);
+  const problems = [
+    ...sectionProblems(section, { fixed, readConfig }),
+    ...converted.problems,
+    ...droppedProblems(composed, converted.notes),
+    ...findRefusals({ ...request, read, out }),
+  ];
+  const gpus = out("model.tinker.enable") === true ? undefined : planOf(out);
+  return { tree: convertedTree(converted.values), problems, gpus, totalSteps };
+}
+
+/** Trinity's exploration steps: verl's steps are `sync_interval` of them. An epoch leaves out a batch that is not full, as in verl. */
+function stepsOf({ tasks }: ConfigRequest, read: Read): number {
+  const number = (path: string) => Number(read(path) ?? 0);
+  const batch = number("data.train_batch_size");
+  const mini = number("actor_rollout_ref.actor.ppo_mini_batch_size") || batch;
+  const interval = Math.max(1, Math.floor(batch / Math.min(mini, batch)));
+  const total = number("trainer.total_training_steps");
+  const steps = total > 0 ? total : Math.floor(tasks / batch) * number("trainer.total_epochs");
+  return steps * interval;
+}
+
+/** What the run sets under verl's names, with the lines of those that a person wrote. */
+function sourceOf({ composed, folders, hasAgent }: ConfigRequest): Source {
+  const explicit = explicitSettings(composed);
+  for (const [path, folder] of [
+    ["data.train_files", folders.train],
+    ["data.val_files", folders.val],
+  ] as const) {
+    if (folder === undefined) explicit.delete(path);
+    else explicit.set(path, folder);
+  }
+  const seed = getAt(composed.config, "rllm.data.seed");
+  if (!explicit.has("data.seed") && typeof seed === "number") explicit.set("data.seed", seed);
+  // Where Trinity renders the prompts. It leaves rows above the limit out of the loss, and verl leaves them out of the data.
+  const limit = "data.filter_overlong_prompts";
+  if (!hasAgent && (originOf(composed.origins, limit)?.level ?? LEVEL.native) < LEVEL.file) explicit.set(limit, true);
+  // Batches are always computed from these.
+  for (const path of NEEDED) explicit.set(path, getAt(composed.config, path)!);
+  const values = [...explicit].flatMap(([path, value]): [string, SourceValue][] => {
+    if (OF_THIS_PROCESS.test(path)) return [];
+    const { file, line, level = 0 } = originOf(composed.origins, path) ?? {};
+    return [[path, { value, file: level >= LEVEL.file ? (file ?? "") : "", line }]];
+  });
+  return { system: "verl", values: new Map(values), problems: [] };
+}
+
+const NEEDED = [
+  ...["data.train_batch_size", "data.max_prompt_length", "data.max_response_length", "algorithm.adv_estimator"],
+  ...["actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.rollout.n"],
+  ...["trainer.nnodes", "trainer.n_gpus_per_node"],
+];
+
+/** The section `trinity`, the loggers of this process, and the length of the run, which is computed. */
+const OF_THIS_PROCESS = /^(trinity(\.|$)|trainer\.(logger|total_training_steps)$)/;
+
+function sectionOf({ config }: Composed): Map<string, Value> {
+  const section = getAt(config, "trinity");
+  const isEmpty = !isTree(section) || Object.keys(section).length === 0;
+  return isEmpty ? new Map() : readProfile({ trinity: section }, "trinity");
+}
+
+interface SectionCheck {
+  readonly fixed: ReadonlyMap<string, Value>;
+  readonly readConfig: ConfigRequest["readConfig"];
+}
+
+function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfig }: SectionCheck): Problem[] {
+  const { isKnown, all } = knownSettings("trinity", readConfig);
+  return [...section].flatMap(([path, value]): Problem[] => {
+    const error = (message: string): Problem[] => [{ severity: "error", message, path: `trinity.${path}` }];
+    if (
+      fixed.has(path) ||
+      /\.(default_reward_fn_type|default_eval_workflow_type|workflow_key|reward_fn_key)$/.test(path)
+    )
+      return error(`Cannot set trinity.${path}: tasks, rewards and agents are this run's own. Remove it.`);
+    if (!isKnown(path)) {
+      const close = nearestPath(path, all);
+      const meant = close ? ` Did you mean trinity.${close}?` : "";
+      return error(`Cannot set trinity.${path}: Trinity-RFT has no such setting.${meant}`);
+    }
+    const field = trinityField(path);
+    const problem = field && fitValue(`trinity.${path}`, field, value, {}).problem;
+    return problem === undefined ? [] : error(problem);
+  });
+}
+
+/** Nothing is lost where the setting does nothing in verl either, or Trinity does the same by itself. */
+const IDLE = /so it has no effect$|anyway$|Trinity's default|validation is off|there are no|no limit/;
+/** What decides the result of training. */
+const OF_THE_STEP = /^(algorithm|critic)\.|^actor_rollout_ref\.(actor|ref|model)\./;
+
+/** What somebody set and Trinity has no counterpart for. */
+function droppedProblems({ origins }: Composed, notes: readonly Note[]): Problem[] {
+  return notes.flatMap(({ kind, from, message = "" }): Problem[] => {
+    const origin = from === undefined ? undefined : originOf(origins, from);
+    if (kind !== "dropped" || from === undefined || (origin?.level ?? LEVEL.native) < LEVEL.file) return [];
+    if (IDLE.test(message)) return [];
+    const place = { path: from, file: origin?.file, line: origin?.line };
+    return OF_THE_STEP.test(from)
+      ? [{ severity: "error", message: `Cannot set ${from} on Trinity: ${message}. Remove it.`, ...place }]
+      : [{ severity: "warning", message: `${from} has no effect on Trinity: ${message}.`, ...place }];
+  });
+}

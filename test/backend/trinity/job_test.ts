@@ -1,0 +1,163 @@
+/** The job of a Trinity run: its configuration, the split of the GPUs, its files, and what is refused. */
+import { describe, expect, test } from "vitest";
+import { dryRunText } from "../../../src/backend/ray/dry_run.ts";
+import { type JobRequest, trinityJob } from "../../../src/backend/trinity/job.ts";
+import { tryCompose } from "../../../src/config/compose.ts";
+import { getAt } from "../../../src/config/yaml/tree.ts";
+import { readConfig } from "../../config/disk.ts";
+
+const READY = [
+  "rllm/backend=trinity",
+  "actor_rollout_ref.model.path=Qwen/Qwen3-0.6B",
+  "trainer.default_local_dir=/shared/run",
+  "training.num_minibatches=1",
+  "rllm.data.train_batch_size=4",
+  "trainer.n_gpus_per_node=8",
+];
+const TASKS = Array.from({ length: 10 }, (_, i) => ({
+  id: `t${i}`,
+  instruction: `${i}+1=`,
+  metadata: { answer: i + 1 },
+}));
+
+function jobOf(overrides: readonly string[], more: Partial<JobRequest> = {}) {
+  const composed = tryCompose({ readConfig, overrides: [...READY, ...overrides], env: {} });
+  expect(composed.problems).toEqual([]);
+  return trinityJob({
+    ...{ composed, hasAgent: false, submission_id: "grpu-t", train: TASKS, val: TASKS.slice(0, 2) },
+    ...{ service: { url: "http://10.0.0.1:1", token: "secret-of-the-run" }, readPackaged: readConfig, ...more },
+  });
+}
+const told = (overrides: readonly string[], more?: Partial<JobRequest>) =>
+  jobOf(overrides, more).problems.map(({ severity, message }) => `${severity}: ${message}`);
+
+describe("Trinity's configuration of a run", () => {
+  test("has its batches, tasksets, workflow, length and folder", () => {
+    const { tree, problems } = jobOf(["rllm.trainer.total_epochs=3", "rllm.rollout.n=2", "training.num_minibatches=2"]);
+    expect(problems).toEqual([]);
+    const read = (path: string) => getAt(tree, path);
+    expect(read("mode")).toBe("both");
+    expect(read("buffer.batch_size")).toBe(2);
+    expect(read("buffer.train_batch_size")).toBe(4);
+    expect(read("algorithm.repeat_times")).toBe(2);
+    expect(read("synchronizer.sync_interval")).toBe(2);
+    expect(read("synchronizer.sync_offset")).toBe(0);
+    // 10 tasks fill two batches of 4 in each of 3 epochs; a batch is two steps of Trinity's.
+    expect([read("buffer.total_steps"), read("trainer.total_steps")]).toEqual([12, 12]);
+    expect(read("checkpoint_root_dir")).toBe("/shared/run");
+    expect(read("buffer.explorer_input.default_workflow_type")).toBe("trinity_reward.GrpuReward");
+    expect(read("buffer.explorer_input.tasksets")).toMatchObject([
+      { name: "train", path: "tasks/train", split: "train" },
+    ]);
+    expect(read("buffer.explorer_input.eval_tasksets")).toMatchObject([{ name: "val", path: "tasks/val" }]);
+    expect(read("model.enable_prompt_truncation")).toBe(true);
+  });
+
+  test("of an agent runs its workflow, several rollouts at once, and nothing without validation tasks", () => {
+    const { tree, job } = jobOf(["rllm.disable_thinking=true"], { hasAgent: true, val: [] });
+    expect(getAt(tree, "buffer.explorer_input.default_workflow_type")).toBe("trinity_agent.GrpuAgent");
+    expect(getAt(tree, "explorer.concurrent_mode")).toBe("asynchronous");
+    expect(getAt(tree, "model.enable_thinking")).toBe(false);
+    expect(getAt(tree, "buffer.explorer_input.eval_tasksets")).toBeUndefined();
+    expect([...job.files.keys()]).toEqual([
+      ...["trinity.yaml", "tasks/train/train.jsonl", "grpu_service.py", "trinity_driver.py", "trinity_reward.py"],
+      "trinity_agent.py",
+    ]);
+    expect(job.entrypoint).toBe("python3 trinity_driver.py trinity.yaml");
+  });
+
+  test("takes the section trinity over what is converted", () => {
+    const { tree, problems } = jobOf([
+      "trinity.explorer.rollout_model.engine_num=2",
+      "trinity.synchronizer.sync_offset=1",
+      "trinity.monitor.monitor_type=wandb",
+    ]);
+    expect(problems).toEqual([]);
+    expect(getAt(tree, "explorer.rollout_model.engine_num")).toBe(2);
+    expect(getAt(tree, "synchronizer.sync_offset")).toBe(1);
+    expect(getAt(tree, "monitor.monitor_type")).toBe("wandb");
+  });
+
+  test.each<[overrides: string[], fact: string]>([
+    [["trinity.explorer.rollout_model.engine_num=2"], "GPUs: 1 x 8: rollouts 2 (2 engines of 1), trainer 6"],
+    [
+      ["trainer.nnodes=2", "actor_rollout_ref.rollout.tensor_model_parallel_size=4"],
+      "GPUs: 2 x 8: rollouts 8 (2 engines of 4), trainer 8",
+    ],
+    [["trinity.mode=bench"], "GPUs: 1 x 8: rollouts 4 (4 engines of 1)"],
+    [["trinity.model.tinker.enable=true"], "GPUs: none of the cluster's (model.tinker), or left to Ray"],
+  ])("with %j says %s", (overrides, fact) => {
+    const plan = jobOf(overrides);
+    expect(plan.problems).toEqual([]);
+    expect(dryRunText(plan)).toContain(`${fact}\n`);
+    expect(dryRunText(plan)).not.toContain("secret-of-the-run");
+  });
+});
+
+const DB = "trinity.buffer.trainer_input.experience_buffer.path=/shared/rollouts.db";
+
+test.each<[mode: string, more: string[]]>([
+  ["explore", [DB, "trinity.explorer.rollout_model.engine_num=8"]],
+  ["train", [DB]],
+  ["bench", ["trinity.explorer.rollout_model.engine_num=8"]],
+  ["colocate", ["trainer.n_gpus_per_node=1"]],
+])("mode %s takes what is its own", (mode, more) => {
+  expect(told([`trinity.mode=${mode}`, ...more])).toEqual([]);
+});
+
+test.each<[overrides: string[], says: string]>([
+  [["trainer.n_gpus_per_node=1"], "error: Cannot split the GPUs: none is left to train (1 x 1 = 1 GPUs: explorer 1"],
+  [
+    ["trainer.nnodes=2", "trinity.explorer.rollout_model.engine_num=3"],
+    "error: Cannot split the GPUs: a trainer on several nodes needs whole nodes",
+  ],
+  [
+    ["trinity.mode=bench", "trinity.explorer.rollout_model.engine_num=9"],
+    "error: Cannot split the GPUs: mode=bench only samples",
+  ],
+  [["trinity.mode=colocate"], "error: Cannot split the GPUs: mode=colocate shares one GPU"],
+  [["trinity.mode=serve"], "error: Cannot run Trinity with trinity.mode=serve: a run here has an end"],
+  [["trinity.mode=explore"], "error: Cannot run Trinity with trinity.mode=explore: nothing would keep the rollouts."],
+  [["trinity.mode=train"], "error: Cannot run Trinity with trinity.mode=train: there are no rollouts to train on."],
+  [
+    ["trainer.default_local_dir=ckpt"],
+    "error: Cannot train in trainer.default_local_dir=ckpt: Trinity keeps checkpoints",
+  ],
+  [["actor_rollout_ref.model.path=./m"], "error: Cannot train actor_rollout_ref.model.path=./m: this folder is not on"],
+  [["rllm.data.train_batch_size=11"], "error: Cannot train on 10 tasks with data.train_batch_size=11"],
+  [["trinity.explorer.rolout_model.engine_num=2"], "Did you mean trinity.explorer.rollout_model.engine_num?"],
+  [
+    ["trinity.explorer.rollout_model.engine_num=two"],
+    "error: Cannot set trinity.explorer.rollout_model.engine_num: it takes int",
+  ],
+  [
+    ["trinity.buffer.explorer_input.default_workflow_type=x"],
+    "error: Cannot set trinity.buffer.explorer_input.default_workflow_type: tasks, rewards and agents are this run's own.",
+  ],
+  [["custom_reward_function.path=r.py"], "error: Cannot set custom_reward_function.path: rewards come from"],
+  [["algorithm.adv_estimator=opo"], "error: Cannot convert algorithm.adv_estimator=opo: Trinity has no such estimator"],
+  [
+    ["actor_rollout_ref.actor.optim.optimizer=SGD"],
+    "error: Cannot set actor_rollout_ref.actor.optim.optimizer on Trinity",
+  ],
+  [["data.truncation=left"], "warning: data.truncation has no effect on Trinity: Trinity truncates on the right"],
+  [
+    ["trinity.explorer.rollout_model.engine_type=external"],
+    "error: Cannot sample with trinity.explorer.rollout_model.engine_type=external",
+  ],
+  [
+    ["trinity.model.tinker.enable=true", "algorithm.adv_estimator=gae"],
+    "error: Cannot train with algorithm.adv_estimator=gae on trinity.model.tinker: it has no critic.",
+  ],
+])("%j: %s", (overrides, says) => {
+  expect(told(overrides).join("\n")).toContain(says);
+});
+
+test("an agent on an engine that takes only text, and a hook of the step, are refused", () => {
+  expect(told(["actor_rollout_ref.rollout.name=sglang"])).toEqual([]);
+  expect(told(["actor_rollout_ref.rollout.name=sglang"], { hasAgent: true })).toEqual([
+    expect.stringContaining("error: Cannot run an agent on actor_rollout_ref.rollout.name=sglang"),
+  ]);
+  expect(told([], { hooks: ["my_stage"] })).toEqual([expect.stringContaining("error: Cannot use my_stage")]);
+  expect(told(["trinity.mode=bench"], { val: [] }).join()).toContain("there are no validation tasks");
+});
