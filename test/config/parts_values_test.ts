@@ -356,7 +356,7 @@ test.each<[string, Record<string, string> | undefined, string | undefined]>([
   [
     "zzzzzzzz=x",
     undefined,
-    "Cannot choose zzzzzzzz=x: there is no such group. Groups: rllm, rllm/backend, verl, model_engine.",
+    "Cannot choose zzzzzzzz=x: there is no such group. Groups: rllm, rllm/backend, verl, model_engine, preset.",
   ],
 ])("the choice %s", (text, _, message) => {
   const [group, choice] = text.split("=");

@@ -4,8 +4,8 @@
  */
 import { ConfigError } from "../../errors.ts";
 import { getAt, isTree, joinPath, MANDATORY, splitPath, type Tree, type Value } from "../yaml/tree.ts";
-import { readWord } from "./parse_value.ts";
-import { pythonFloat } from "./parsed_value.ts";
+import { readValue, readWord } from "./parse_value.ts";
+import { type BadValue, pythonFloat } from "./parsed_value.ts";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
@@ -17,6 +17,7 @@ export interface Interpolator {
 }
 
 const RESOLVERS = ["oc.env", "oc.select", "oc.decode", "mul"];
+const MOST_ARGUMENTS: Readonly<Record<string, number>> = { "oc.env": 2, "oc.select": 2, "oc.decode": 1 };
 
 /** Reads through interpolations of a live tree: a later change of the tree is seen by the next call. */
 export function interpolator(tree: Tree, env: Env): Interpolator {
@@ -104,13 +105,23 @@ class TreeReader {
   }
 
   private callResolver({ name, args, body }: Call, path: string): Value {
-    const argument = (i: number): Value => {
-      const source = args[i]!.trim();
-      return source.includes("${") ? this.resolveText(source, path) : readArgument(source);
-    };
     const fail = (rule: string): never => {
       throw new ConfigError(`Cannot resolve \${${body}}: ${rule}`, { path });
     };
+    const read = (source: string): Value => {
+      try {
+        return readArgument(source);
+      } catch (error) {
+        return fail(`the value ${source} ${(error as BadValue).message}`);
+      }
+    };
+    const argument = (i: number): Value => {
+      const source = args[i]!.trim();
+      return source.includes("${") ? this.resolveText(source, path) : read(source);
+    };
+    const most = MOST_ARGUMENTS[name] ?? args.length;
+    if (args.length > most)
+      return fail(`${name} takes at most ${most} argument${most === 1 ? "" : "s"} (${args.length})`);
     switch (name) {
       case "oc.env": {
         const value = this.env[String(argument(0))];
@@ -123,7 +134,7 @@ class TreeReader {
         return args.length > 1 ? argument(1) : null;
       }
       case "oc.decode":
-        return readArgument(String(argument(0)));
+        return read(String(argument(0)));
       case "mul": {
         const factors = args.map((_, i) => argument(i));
         // An unset factor makes the product unset.
@@ -174,11 +185,18 @@ function splitText(text: string, path: string): Part[] {
   return parts;
 }
 
+/** A quoted text where an argument, an item or a value begins. */
+const QUOTED = /(?<=[,:[{]\s*)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")/gs;
+
+/** The same places, without what is in quotes. */
+const withoutQuotes = (text: string) => text.replace(QUOTED, (quoted) => " ".repeat(quoted.length));
+
 function closingBrace(text: string, from: number): number {
+  const scanned = withoutQuotes(text.slice(from));
   let depth = 0;
-  for (let i = from; i < text.length; i++) {
-    if (text[i] === "{") depth++;
-    else if (text[i] === "}" && --depth === 0) return i;
+  for (let i = 0; i < scanned.length; i++) {
+    if (scanned[i] === "{") depth++;
+    else if (scanned[i] === "}" && --depth === 0) return from + i;
   }
   return -1;
 }
@@ -193,14 +211,16 @@ function topLevelColon(body: string): number {
   return -1;
 }
 
+/** @param text what follows the resolver's colon */
 function splitArguments(text: string): string[] {
+  const scanned = withoutQuotes(`:${text}`).slice(1);
   const args: string[] = [];
   let depth = 0;
   let start = 0;
-  for (let i = 0; i < text.length; i++) {
-    if ("{[".includes(text[i]!)) depth++;
-    else if ("}]".includes(text[i]!)) depth--;
-    else if (text[i] === "," && depth === 0) {
+  for (let i = 0; i < scanned.length; i++) {
+    if ("{[".includes(scanned[i]!)) depth++;
+    else if ("}]".includes(scanned[i]!)) depth--;
+    else if (scanned[i] === "," && depth === 0) {
       args.push(text.slice(start, i));
       start = i + 1;
     }
@@ -209,12 +229,9 @@ function splitArguments(text: string): string[] {
   return args;
 }
 
+/** @throws {BadValue} for a list, a mapping or quotes without their end */
 function readArgument(source: string): Value {
-  const quoted = /^(["'])([\s\S]*)\1$/.exec(source);
-  if (quoted) return quoted[2]!;
-  if (source === "[]") return [];
-  if (source === "{}") return {};
-  return readWord(source);
+  return /^['"[{]/.test(source) ? readValue(source) : readWord(source);
 }
 
 /** As Python prints it, because OmegaConf inserts that into a longer text. */
@@ -222,5 +239,15 @@ function toText(value: Value): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number" && !Number.isSafeInteger(value)) return pythonFloat(value);
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+  return typeof value === "object" ? pythonText(value) : String(value);
+}
+
+/** A list or a mapping as Python prints it. */
+function pythonText(value: Value): string {
+  if (typeof value === "string") return `'${value.replace(/[\\']/g, "\\$&")}'`;
+  if (Array.isArray(value)) return `[${value.map(pythonText).join(", ")}]`;
+  if (!isTree(value)) return toText(value);
+  return `{${Object.entries(value)
+    .map(([key, item]) => `${pythonText(key)}: ${pythonText(item)}`)
+    .join(", ")}}`;
 }
