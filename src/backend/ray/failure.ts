@@ -18,22 +18,24 @@ export function failureOf(job: JobDetails, cause?: Cause): string | undefined {
 
 function explain(job: JobDetails, cause: Cause | undefined): readonly [string, string] {
   const { error_type, message, submission_id, driver_exit_code } = job;
-  const known = error_type === undefined ? undefined : BY_TYPE[error_type];
+  const known = BY_TYPE[error_type ?? ""];
   if (known) return [`${known[0]} (${lastLine(message)})`, known[1]];
   const more = `grpu jobs logs ${submission_id} prints its whole log`;
   if (cause) return [`${whoOf(cause)} raised ${oneLine(cause.message)}`, more];
-  if (driver_exit_code === SIGNALLED + SIGKILL)
-    return [
-      `its driver was killed (exit status ${driver_exit_code})`,
-      "The usual reason is the memory of the node that it ran on: look at that, and submit it again",
-    ];
-  if (driver_exit_code !== undefined && driver_exit_code > SIGNALLED)
-    return [`signal ${driver_exit_code - SIGNALLED} ended its driver (exit status ${driver_exit_code})`, more];
   if (driver_exit_code !== undefined)
-    return [`its command ended with exit status ${driver_exit_code} (${lastLine(message)})`, more];
+    return [whatOfExit(driver_exit_code, message), driver_exit_code === KILLED ? SEE_MEMORY : more];
   if (/actor died|supervisor/i.test(message))
     return ["the process on the cluster that looked after it died", "Its node may have been lost: submit it again"];
   return [lastLine(message), more];
+}
+
+const KILLED = SIGNALLED + SIGKILL;
+const SEE_MEMORY = "The usual reason is the memory of the node that it ran on: look at that, and submit it again";
+
+function whatOfExit(code: number, message: string): string {
+  if (code === KILLED) return `its driver was killed (exit status ${code})`;
+  if (code > SIGNALLED) return `signal ${code - SIGNALLED} ended its driver (exit status ${code})`;
+  return `its command ended with exit status ${code} (${lastLine(message)})`;
 }
 
 /** What happened before the job's command ran, by Ray's name of it. */

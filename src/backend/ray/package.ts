@@ -22,11 +22,17 @@ export async function packageFiles(files: ReadonlyMap<string, Uint8Array>): Prom
   for (const path of paths) checkPath(path);
   const entries: Zippable = Object.fromEntries(paths.map((path) => [path, [files.get(path)!, ATTRIBUTES]]));
   const bytes = zipSync(entries);
-  if (bytes.length > MOST_MIB * 2 ** 20)
-    throw new ConfigError(
-      `Cannot package the job: its files are larger than a Ray cluster takes (${Math.ceil(bytes.length / 2 ** 20)} MiB zipped, of ${MOST_MIB}). Put large files on storage that the cluster reads.`,
-    );
+  checkSize(bytes);
   return { name: `_ray_pkg_${await hashOf(paths, files)}.zip`, bytes };
+}
+
+/** @throws {ConfigError} for an archive of more than 512 MiB. */
+export function checkSize({ length }: Pick<Uint8Array, "length">): void {
+  const mebibytes = length / 2 ** 20;
+  if (mebibytes <= MOST_MIB) return;
+  throw new ConfigError(
+    `Cannot package the job: its files are larger than a Ray cluster takes (${Math.ceil(mebibytes)} MiB zipped, of ${MOST_MIB}). Put large files on storage that the cluster reads.`,
+  );
 }
 
 function checkPath(path: string): void {

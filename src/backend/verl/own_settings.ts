@@ -44,8 +44,7 @@ export function ownSettings({ config, origins }: Composed, { version, files }: O
   // An agent's prompts are rendered here, by the model's own template; verl's filter would render them by its tokenizer's.
   if (files.agents) own.set("actor_rollout_ref.rollout.agent.agent_loop_config_path", files.agents);
   else if (!isTyped("data.filter_overlong_prompts")) own.set("data.filter_overlong_prompts", true);
-  const orders = getAt(config, "rllm.data.seed");
-  if (!isTyped("data.seed") && typeof orders === "number") own.set("data.seed", orders);
+  if (!isTyped("data.seed")) own.set("data.seed", getAt(config, "rllm.data.seed") ?? null);
   if (getAt(config, "rllm.disable_thinking") === true)
     own.set("data.apply_chat_template_kwargs.enable_thinking", false);
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.

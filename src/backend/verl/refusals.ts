@@ -70,8 +70,8 @@ export function findRefusals(request: RefusalRequest): Problem[] {
 
 function loopFindings(read: Read): Finding[] {
   return OF_THE_LOOP.flatMap(([path, idle, advice]) => {
-    const value = read(path);
-    const isIdle = value === undefined || value === idle || (isTree(value) && Object.keys(value).length === 0);
+    const value = read(path)!;
+    const isIdle = value === idle || (isTree(value) && Object.keys(value).length === 0);
     return isIdle
       ? []
       : [{ path, message: `Cannot set ${path}=${JSON.stringify(value)} on verl: ${STEP}. ${advice}.` }];

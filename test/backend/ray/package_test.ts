@@ -1,7 +1,8 @@
 /** The archive of a job's files. */
+import { createHash } from "node:crypto";
 import { unzipSync } from "fflate";
 import { describe, expect, test } from "vitest";
-import { packageFiles } from "../../../src/backend/ray/package.ts";
+import { checkSize, packageFiles } from "../../../src/backend/ray/package.ts";
 
 const bytes = (text: string) => new TextEncoder().encode(text);
 const FILES = { "main.py": "print(1)\n", "data/train.jsonl": "{}\n".repeat(1000), "ünï.txt": "" };
@@ -24,6 +25,13 @@ describe("packageFiles()", () => {
     expect(first.name).toMatch(/^_ray_pkg_[0-9a-f]{64}\.zip$/);
   });
 
+  test("names it by the paths and the hashes of what it holds, so that every version of this program agrees", async () => {
+    const hash = (text: string) => createHash("sha256").update(text).digest("hex");
+    const lines = [`"a/b" ${hash("1")}`, `"c" ${hash("2")}`];
+    const { name } = await packageFiles(filesOf({ c: "2", "a/b": "1" }));
+    expect(name).toBe(`_ray_pkg_${hash(lines.join("\n"))}.zip`);
+  });
+
   test("gives another name for another content, path or division into files", async () => {
     const variants = [
       FILES,
@@ -35,6 +43,13 @@ describe("packageFiles()", () => {
     ];
     const names = await Promise.all(variants.map(async (texts) => (await packageFiles(filesOf(texts))).name));
     expect(new Set(names).size).toBe(variants.length);
+  });
+
+  test("refuses more than a cluster takes", () => {
+    checkSize({ length: 512 * 2 ** 20 });
+    expect(() => checkSize({ length: 512 * 2 ** 20 + 1 })).toThrow(
+      "Cannot package the job: its files are larger than a Ray cluster takes (513 MiB zipped, of 512).",
+    );
   });
 
   test.each(["/etc/passwd", "../up.py", "a/../b", "a//b", "./a", "", "a\\b"])("refuses the path %j", async (path) => {

@@ -79,6 +79,21 @@ describe("overrides", () => {
     );
   });
 
+  test("take the seed of the run's order where verl's is not set", () => {
+    expect(linesOf("0.9.1", ["rllm.data.seed=7"])).toContain("data.seed=7");
+    expect(linesOf("0.9.1", ["rllm.data.seed=7", "data.seed=3"])).toContain("data.seed=3");
+  });
+
+  test("keep what a file says of seeds, prompts and groups that fail", () => {
+    const file =
+      "rllm: { backend: verl }\ndata: { seed: 7, filter_overlong_prompts: false }\ntrainer: { v1: { sampler: { sync_refill_failed_groups: false } } }\n";
+    const more = { files: ["run.yaml"], readFile: () => file, overrides: ["verl=0.9.1", ...READY], env: {} };
+    const composed = tryCompose({ readConfig, ...more });
+    const { overrides } = verlOverrides({ composed, version: verlVersion("0.9.1"), readConfig, files: FILES });
+    expect(overrides).toContain("data.seed=7");
+    expect(overrides.join()).not.toMatch(/filter_overlong_prompts|refill/);
+  });
+
   test("of an agent name its loop, and leave prompts to it", () => {
     const lines = linesOf("0.9.1", [], { agents: "agent.yaml" });
     expect(lines).toContain("actor_rollout_ref.rollout.agent.agent_loop_config_path=agent.yaml");
