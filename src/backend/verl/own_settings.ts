@@ -24,7 +24,7 @@ export interface OwnOptions {
 export const REWARD_FUNCTION = "compute_score";
 
 /** Settings by path, with their values. */
-export function ownSettings({ config, origins }: Composed, { version, files }: OwnOptions): Map<string, Value> {
+export function ownSettings(composed: Composed, { version, files }: OwnOptions): Map<string, Value> {
   const own = new Map<string, Value>([
     ["data.train_files", files.train],
     ["data.val_files", files.val ?? files.train],
@@ -40,15 +40,20 @@ export function ownSettings({ config, origins }: Composed, { version, files }: O
     own.set("trainer.val_before_train", false);
     own.set("trainer.test_freq", -1);
   }
-  const isTyped = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
   // An agent's prompts are rendered here, by the model's own template; verl's filter would render them by its tokenizer's.
   if (files.agents) own.set("actor_rollout_ref.rollout.agent.agent_loop_config_path", files.agents);
-  else if (!isTyped("data.filter_overlong_prompts")) own.set("data.filter_overlong_prompts", true);
-  if (!isTyped("data.seed")) own.set("data.seed", getAt(config, "rllm.data.seed") ?? null);
-  if (getAt(config, "rllm.disable_thinking") === true)
+  else if (!isTyped(composed, "data.filter_overlong_prompts")) own.set("data.filter_overlong_prompts", true);
+  if (!isTyped(composed, "data.seed")) own.set("data.seed", getAt(composed.config, "rllm.data.seed") ?? null);
+  if (getAt(composed.config, "rllm.disable_thinking") === true)
     own.set("data.apply_chat_template_kwargs.enable_thinking", false);
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
   const refill = "trainer.v1.sampler.sync_refill_failed_groups";
-  if (version.hasV1 && !isTyped(refill)) own.set(refill, true);
+  if (version.hasV1 && !isTyped(composed, refill)) own.set(refill, true);
   return own;
+}
+
+/** True of a setting that a file, an override or the environment wrote, not a default. */
+export function isTyped({ origins }: Pick<Composed, "origins">, path: string): boolean {
+  const level = originOf(origins, path)?.level;
+  return level !== undefined && level >= LEVEL.file;
 }

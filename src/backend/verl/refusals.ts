@@ -1,9 +1,9 @@
 /** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
-import { LEVEL, originOf } from "../../config/yaml/layer.ts";
+import { originOf } from "../../config/yaml/layer.ts";
 import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";
-import type { RunFiles } from "./own_settings.ts";
+import { isTyped, type RunFiles } from "./own_settings.ts";
 import type { VerlVersion } from "./versions.ts";
 
 export interface RefusalRequest {
@@ -62,9 +62,8 @@ export function findRefusals(request: RefusalRequest): Problem[] {
     })),
   ];
   return found.map(({ path, message, severity }): Problem => {
-    const origin = originOf(origins, path);
-    const isTyped = origin !== undefined && origin.level >= LEVEL.file;
-    return { severity: severity ?? "error", message, path, ...(isTyped && { file: origin.file, line: origin.line }) };
+    const place = isTyped(request.composed, path) && originOf(origins, path)!;
+    return { severity: severity ?? "error", message, path, ...(place && { file: place.file, line: place.line }) };
   });
 }
 
@@ -81,15 +80,15 @@ function loopFindings(read: Read): Finding[] {
 function nameFindings(read: Read, { name, estimators, losses }: VerlVersion): Finding[] {
   const check = (path: string, known: readonly string[]): Finding[] => {
     const value = read(path);
-    if (typeof value !== "string" || known.includes(value)) return [];
+    if (known.includes(String(value))) return [];
     const message = `Cannot set ${path}=${value}: verl ${name} has ${known.join(", ")}. Choose one of them.`;
     return [{ path, message }];
   };
   return [...check("algorithm.adv_estimator", estimators), ...check(`${ACTOR}.policy_loss.loss_mode`, losses)];
 }
 
-function rewardFindings({ composed: { config, origins }, version }: RefusalRequest): Finding[] {
-  const typed = [...leaves(config)].filter(([path]) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file);
+function rewardFindings({ composed, version }: RefusalRequest): Finding[] {
+  const typed = [...leaves(composed.config)].filter(([path]) => isTyped(composed, path));
   return typed.flatMap(([path, value]): Finding[] => {
     if (value === null) return [];
     if (/^(reward\.)?custom_reward_function\./.test(path))

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { verlOverrides } from "../../../src/backend/verl/overrides.ts";
+import { isTyped } from "../../../src/backend/verl/own_settings.ts";
 import { VERL_RUN_VERSIONS, verlVersion } from "../../../src/backend/verl/versions.ts";
 import { composeConfig, tryCompose } from "../../../src/config/compose.ts";
 import { readConfig } from "../../config/disk.ts";
@@ -195,6 +196,7 @@ describe("problems", () => {
     [["rllm.rollout.val.max_tokens=9"], AGENT],
     [["reward.reward_manager.name=naive"]],
     [["reward.num_workers=3"]],
+    [["custom_reward_function.path=null"]],
     [["rllm.algorithm.estimator_args={}"]],
   ])("are none of %j", (overrides, files = {}) => {
     expect(problemsOf("0.9.1", overrides, files)).toEqual([]);
@@ -210,6 +212,12 @@ describe("problems", () => {
     );
     expect(places["reward_model.num_workers"]).toEqual(["run.yaml", 2, true]);
     expect(places["trainer.default_local_dir"]).toEqual([undefined, undefined, false]);
+  });
+
+  test("tell what was written from what nobody wrote", () => {
+    const { composed } = compose("0.9.1", [...READY, "reward.num_workers=3"]);
+    const typed = ["reward.num_workers", "reward.reward_manager.name", "no.such.setting"];
+    expect(typed.map((path) => isTyped(composed, path))).toEqual([true, false, false]);
   });
 
   test("allow what they refuse elsewhere", () => {
