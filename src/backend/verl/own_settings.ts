@@ -54,6 +54,5 @@ export function ownSettings(composed: Composed, { version, files }: OwnOptions):
 
 /** True of a setting that a file, an override or the environment wrote, not a default. */
 export function isTyped({ origins }: Pick<Composed, "origins">, path: string): boolean {
-  const level = originOf(origins, path)?.level;
-  return level !== undefined && level >= LEVEL.file;
+  return (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
 }
