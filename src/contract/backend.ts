@@ -202,7 +202,8 @@ export interface Backend {
   /**
    * log p(tokens[t] | before) and entropy at each token, [T], 0 at first tokens. `reference`: the policy before training.
    * Entropy is absent where a service does not return it. With a `mask`, [T], only tokens where it is 1 are wanted, and the
-   * values of the others may be 0: the output matrix is the dearest part of a pass over long prompts.
+   * values of the others may be 0: the output matrix is the dearest part of a pass over long prompts. With `greedy`, also 1
+   * where a token is the one that greedy decoding would draw, else 0, [T]; absent where a service does not tell.
    */
   logprobs(
     rows: PackedTokens,
@@ -210,8 +211,9 @@ export interface Backend {
       readonly policy: "current" | "reference";
       readonly temperature: number;
       readonly mask?: Uint32Array | undefined;
+      readonly greedy?: boolean | undefined;
     },
-  ): Promise<{ logprobs: Float32Array; entropy?: Float32Array }>;
+  ): Promise<{ logprobs: Float32Array; entropy?: Float32Array; greedy?: Float32Array }>;
   /** Adds this batch's gradient to the sum since the last `optimStep`. Returns the loss's published metrics. */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics>;
   /** Takes one AdamW step on the summed gradient and clears it. Returns `actor/grad_norm` and `actor/lr`. */

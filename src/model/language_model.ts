@@ -222,6 +222,7 @@ export class LanguageModel {
    * log p(tokens[t] | before) and the entropy of that distribution, [T], 0 at first tokens.
    * @param options.policy `reference` is the model without its adapter, or the copy of {@link freezeReference}.
    * @param options.mask [T]; 0 where a value is not wanted, which saves the output matrix there. Values are 0 there.
+   * @param options.greedy also tells where a token is the most likely one: 1, else 0, [T].
    * @throws ConfigError for a missing reference, a token outside the vocabulary, or a sequence beyond the context.
    */
   async logprobs(
@@ -230,22 +231,26 @@ export class LanguageModel {
       policy: "current" | "reference" | FrozenPolicy;
       temperature: number;
       mask?: Uint32Array | undefined;
+      greedy?: boolean | undefined;
     },
-  ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
+  ): Promise<{ logprobs: Float32Array; entropy: Float32Array; greedy?: Float32Array }> {
     const { tokens, offsets } = rows;
     const mask = options.mask ?? new Uint32Array(tokens.length).fill(1);
     const weights = this.weightsOf(options.policy);
-    const scores = await this.shared.passes.score(weights, { ...rows, mask }, options);
+    const { temperature } = options;
+    const scores = await this.shared.passes.score(weights, { ...rows, mask }, { temperature, greedy: options.greedy });
     const logprobs = new Float32Array(tokens.length);
     const entropy = new Float32Array(tokens.length);
+    const greedy = scores.greedy && new Float32Array(tokens.length);
     let r = 0;
     for (let i = 0; i + 1 < offsets.length; i++)
       for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) {
         if (mask[t] !== 1) continue;
         logprobs[t] = scores.logprobs[r]!;
+        if (greedy) greedy[t] = scores.greedy![r]!;
         entropy[t] = scores.entropies[r++]!;
       }
-    return { logprobs, entropy };
+    return { logprobs, entropy, ...(greedy && { greedy }) };
   }
 
   private weightsOf(policy: "current" | "reference" | FrozenPolicy): Weights {

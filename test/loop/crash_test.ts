@@ -129,20 +129,29 @@ test.each([
   },
 );
 
-/** A real model on the reference device, through the command line. Most of its seconds are start-up. */
-const TRAIN = [
-  ...["--import", "tsx", fileURLToPath(new URL("../../src/cli.ts", import.meta.url))],
-  ...["train", "examples/arithmetic/run.yaml", "--device", "cpu"],
+const CLI = ["--import", "tsx", fileURLToPath(new URL("../../src/cli.ts", import.meta.url))];
+const SMALL = [
+  ...["--device", "cpu"],
   "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
+];
+
+/** Real models on the reference device, through the command line. Most of their seconds are start-up. */
+const TRAIN = [
+  ...["train", "examples/arithmetic/run.yaml", ...SMALL],
   ...["warmup.steps=2", "warmup.batch_size=8", "rllm.data.train_batch_size=4", "rllm.rollout.n=4"],
   ...["rllm.trainer.total_batches=60", "rllm.trainer.save_freq=1", "rllm.trainer.test_freq=0"],
   ...["training.max_ckpt_to_keep=2", "training.resume_mode=auto", "rllm.trainer.val_before_train=false"],
 ];
+const SFT = [
+  ...["sft", "examples/sft/run.yaml", ...SMALL],
+  ...["data.train_batch_size=4", "trainer.total_training_steps=60", "trainer.save_freq=1", "trainer.test_freq=7"],
+  ...["trainer.max_ckpt_to_keep=2", "trainer.resume_mode=auto"],
+];
 
 /** Runs the command to its end, or kills it that long after its first output. True when killed. */
-function trainCommand(folder: string, killAfterMs?: number): Promise<boolean> {
+function runCommand(command: readonly string[], folder: string, killAfterMs?: number): Promise<boolean> {
   return new Promise((resolve, reject) => {
-    const args = [...TRAIN, `training.default_local_dir=${folder}`];
+    const args = [...CLI, ...command, `training.default_local_dir=${folder}`];
     const process_ = spawn(process.execPath, args, { stdio: ["ignore", "ignore", "pipe"] });
     let err = "";
     let isTimed = false;
@@ -159,24 +168,31 @@ function trainCommand(folder: string, killAfterMs?: number): Promise<boolean> {
   });
 }
 
-test("a real model killed four times ends with the same weights and optimiser, byte for byte", async () => {
-  const [whole, killed] = [join(dir, "model"), join(dir, "model_killed")];
-  await trainCommand(whole);
-  const deaths = await [150, 300, 60, 220].reduce<Promise<boolean[]>>(
-    async (before, ms) => [...(await before), await trainCommand(killed, ms)],
-    Promise.resolve([]),
-  );
-  expect(deaths.filter(Boolean).length).toBeGreaterThan(1);
-  await trainCommand(killed);
-  const last = "global_step_60";
-  const files = readdirSync(join(whole, last), { recursive: true, encoding: "utf8" }).filter(
-    // Both contain log positions, which depend on times in the lines.
-    (name) => name !== "loop.json" && name !== "files.json",
-  );
-  expect(files.length).toBeGreaterThan(2);
-  for (const name of files) {
-    const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, last, name)));
-    expect(b!.equals(a!), name).toBe(true);
-  }
-  expectSameLines([whole, killed], "metrics.jsonl");
-}, 120_000);
+test.each([
+  ["train", TRAIN],
+  ["sft", SFT],
+])(
+  "a real model of grpu %s killed four times ends with the same weights and optimiser, byte for byte",
+  async (name, command) => {
+    const [whole, killed] = [join(dir, `${name}_model`), join(dir, `${name}_model_killed`)];
+    await runCommand(command, whole);
+    const deaths = await [150, 300, 60, 220].reduce<Promise<boolean[]>>(
+      async (before, ms) => [...(await before), await runCommand(command, killed, ms)],
+      Promise.resolve([]),
+    );
+    expect(deaths.filter(Boolean).length).toBeGreaterThan(1);
+    await runCommand(command, killed);
+    const last = "global_step_60";
+    const files = readdirSync(join(whole, last), { recursive: true, encoding: "utf8" }).filter(
+      // Both contain log positions, which depend on times in the lines.
+      (file) => file !== "loop.json" && file !== "files.json",
+    );
+    expect(files.length).toBeGreaterThan(2);
+    for (const file of files) {
+      const [a, b] = [whole, killed].map((folder) => readFileSync(join(folder, last, file)));
+      expect(b!.equals(a!), file).toBe(true);
+    }
+    expectSameLines([whole, killed], "metrics.jsonl");
+  },
+  120_000,
+);

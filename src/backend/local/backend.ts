@@ -151,8 +151,9 @@ export class LocalBackend implements Backend {
       readonly policy: "current" | "reference";
       readonly temperature: number;
       readonly mask?: Uint32Array | undefined;
+      readonly greedy?: boolean | undefined;
     },
-  ): Promise<{ logprobs: Float32Array; entropy: Float32Array }> {
+  ): Promise<{ logprobs: Float32Array; entropy: Float32Array; greedy?: Float32Array }> {
     return this.languageModel.logprobs(rows, options);
   }
 

@@ -7,23 +7,32 @@ import type { EncodedRow } from "./encode.ts";
 const ROWS = 64;
 
 /**
- * `val/loss`, the weighted mean of the cross-entropies of all trained tokens of all rows, and `val/perplexity`, its
- * exponential. Sums are kept in float64, so the result does not depend on how rows are grouped.
+ * `val/loss`, the weighted mean of the cross-entropies of all trained tokens of all rows; `val/perplexity`, its exponential;
+ * and, where the backend tells, `val/mean_token_accuracy`, the share of these tokens that greedy decoding would draw (TRL's
+ * name). Sums are kept in float64.
  */
 export async function heldOutLoss(
   rows: readonly EncodedRow[],
   { backend, signal }: { readonly backend: Backend; readonly signal: AbortSignal },
 ): Promise<Metrics> {
-  let [loss, weight] = [0, 0];
+  let [loss, weight, tokens, hits] = [0, 0, 0, 0];
   for (let from = 0; from < rows.length; from += ROWS) {
     signal.throwIfAborted();
     const batch = supervisedBatch(rows.slice(from, from + ROWS));
-    const { logprobs } = await backend.logprobs(batch, { policy: "current", temperature: 1, mask: batch.mask });
+    const options = { policy: "current", temperature: 1, mask: batch.mask, greedy: true } as const;
+    const { logprobs, greedy } = await backend.logprobs(batch, options);
     batch.weights.forEach((each, t) => {
       if (each === 0) return;
       loss -= each * logprobs[t]!;
       weight += each;
+      tokens++;
+      // NaN where nothing tells.
+      hits += greedy?.[t] ?? Number.NaN;
     });
   }
-  return { "val/loss": loss / weight, "val/perplexity": Math.exp(loss / weight) };
+  return {
+    "val/loss": loss / weight,
+    "val/perplexity": Math.exp(loss / weight),
+    ...(Number.isFinite(hits) && { "val/mean_token_accuracy": hits / tokens }),
+  };
 }

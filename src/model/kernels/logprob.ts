@@ -63,6 +63,24 @@ export const logprob = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-5 },
 });
 
+/** greedy[r] = 1 where greedy decoding would draw targets[r], the first of the largest logits; else 0. */
+export const greedyHits = defineKernel({
+  name: "head/greedy",
+  bindings: { logits: "read f32", targets: "read u32", greedy: "write f32" },
+  params: PARAMS,
+  constants: { WORKGROUP: 8 },
+  grid: perRow,
+  reference({ logits, targets, greedy }, { rows, first_row, vocabulary, stride }) {
+    for (let row = 0; row < rows; row++) {
+      const own = logits.subarray(row * stride, row * stride + vocabulary);
+      const target = targets[first_row + row]!;
+      const isBeaten = own.some((x, i) => x > own[target]! || (x === own[target]! && i < target));
+      greedy[first_row + row] = Number(!isBeaten);
+    }
+  },
+  tolerance: { relative: 0, absolute: 0 },
+});
+
 /**
  * Replaces logits by their gradient, from a = logprobGrads and b = entropyGrads of each row:
  * (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature. Columns V .. stride become 0.

@@ -5,7 +5,7 @@
  */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
-import { chooseLogprob, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
+import { chooseLogprob, greedyHits, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
 import { plainRows } from "../kernels/norm.ts";
 import { gatherRows, logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { type RowRun, rowsOf } from "../row_windows.ts";
@@ -20,6 +20,8 @@ import { groupTargets, type TargetGroups, type Targets } from "./targets.ts";
 export class HeadPass {
   readonly logprobs: Buffer;
   readonly entropies: Buffer;
+  /** 1 where a target is the most likely token, else 0; where asked for. */
+  readonly greedy: Buffer | undefined;
   /** Targets, R. */
   readonly count: number;
   private readonly model: Transformer;
@@ -43,7 +45,7 @@ export class HeadPass {
   constructor(
     model: Transformer,
     weights: Weights,
-    of: { state: ForwardState; targets: Targets; temperature: number; scratch: Scratch },
+    of: { state: ForwardState; targets: Targets; temperature: number; scratch: Scratch; greedy?: boolean | undefined },
   ) {
     const { scratch, targets } = of;
     this.model = model;
@@ -61,6 +63,7 @@ export class HeadPass {
     this.inverse = norm.inverse;
     this.logprobs = scratch.floats(this.count, "logprobs");
     this.entropies = scratch.floats(this.count, "entropies");
+    if (of.greedy) this.greedy = scratch.floats(this.count, "greedy");
     this.logSumExps = scratch.floats(this.count, "log-sum-exps");
     this.windows = logitWindows(model, this.rows);
     this.logits = scratch.floats((this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize), "logits");
@@ -75,12 +78,17 @@ export class HeadPass {
 
   private forward(window: RowRun): void {
     this.project(window);
-    const { targetBuffer: targets, logprobs, entropies, logSumExps } = this;
-    for (const part of this.targetLogits(window))
-      this.model.device.dispatch(this.kernels.forward, {
-        buffers: { logits: part.logits, targets, logprobs, entropies, logSumExps },
-        params: this.params(part),
+    const { device } = this.model;
+    const { targetBuffer: targets, logprobs, entropies, logSumExps, greedy } = this;
+    for (const part of this.targetLogits(window)) {
+      const { logits } = part;
+      const params = this.params(part);
+      device.dispatch(this.kernels.forward, {
+        buffers: { logits, targets, logprobs, entropies, logSumExps },
+        params,
       });
+      if (greedy) device.dispatch(greedyHits, { buffers: { logits, targets, greedy }, params });
+    }
   }
 
   /** The logits of a window with a row per target: those of the window, or copies of its rows. */

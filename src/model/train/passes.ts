@@ -51,6 +51,12 @@ export interface TrainingPass<L extends PassLoss = PassLoss> {
   loss(outputs: PassOutputs): L | Promise<L>;
 }
 
+/** How a pass scores. */
+export interface ScorePass {
+  readonly temperature: number;
+  readonly greedy?: boolean | undefined;
+}
+
 /** The loss of a pass that was done, and what it read. */
 export interface TrainedPass<L extends PassLoss> {
   readonly loss: L;
@@ -81,23 +87,23 @@ export class Passes {
 
   /**
    * Log-probability and entropy at every target, [R], in the order of the positions.
+   * @param options.greedy also tells where the target is the most likely token (1; else 0).
    * @throws ConfigError for a token outside the vocabulary or a sequence beyond the context.
    */
   async score(
     weights: Weights,
     rows: PackedTokens & TargetChoice,
-    { temperature }: { temperature: number },
-  ): Promise<{ logprobs: Float32Array; entropies: Float32Array }> {
+    options: ScorePass,
+  ): Promise<{ logprobs: Float32Array; entropies: Float32Array; greedy?: Float32Array }> {
     const scores = await this.inParts(rows, { weights, work: "score" }, (part) =>
-      this.scorePart(weights, part, temperature),
+      this.scorePart(weights, part, options),
     );
-    const [logprobs, entropies] = [0, 1].map((i) =>
+    const joined = (i: number) =>
       join(
         scores.map((part) => part[i] as Float32Array),
         Float32Array,
-      ),
-    );
-    return { logprobs: logprobs!, entropies: entropies! };
+      );
+    return { logprobs: joined(0), entropies: joined(1), ...(options.greedy && { greedy: joined(2) }) };
   }
 
   /** Adds the gradient of a loss over the targets to the sink. @returns each pass's loss with the data that it requested. */
@@ -168,15 +174,16 @@ export class Passes {
     if (warning !== undefined) this.warn(warning);
   }
 
-  private async scorePart(weights: Weights, { rows, targets }: Part, temperature: number): Promise<Data[]> {
+  private async scorePart(weights: Weights, { rows, targets }: Part, options: ScorePass): Promise<Data[]> {
     const { transformer, device } = this;
     const scratch = new Scratch(device);
     const mark = device.mark();
     try {
       const state = transformer.forward(weights, { input: packInput(scratch, rows), scratch });
-      const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
+      const head = new HeadPass(transformer, weights, { state, targets, scratch, ...options });
       const of = { type: "f32", length: head.count } as const;
-      return await device.read([head.logprobs, head.entropies].map((buffer) => ({ buffer, ...of })));
+      const wanted = [head.logprobs, head.entropies, ...(head.greedy ? [head.greedy] : [])];
+      return await device.read(wanted.map((buffer) => ({ buffer, ...of })));
     } catch (error) {
       device.rollback(mark);
       throw error;

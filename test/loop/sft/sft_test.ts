@@ -51,9 +51,16 @@ overDevices("packed rows", (device) => {
     const each = await mapInOrder(rows, (row) => heldOutLoss([row], { backend, signal }));
     const shares = rows.map((row, i) => (i + 1) * trainedIn([row]));
     const expected = sumOf(each.map((metrics, i) => metrics["val/loss"]! * shares[i]!)) / sumOf(shares);
-    const { "val/loss": loss, "val/perplexity": perplexity } = await heldOutLoss(weighed, { backend, signal });
+    const measured = await heldOutLoss(weighed, { backend, signal });
+    const { "val/loss": loss, "val/perplexity": perplexity, "val/mean_token_accuracy": accuracy } = measured;
     expect(loss).toBeCloseTo(expected, 12);
     expect(perplexity).toBe(Math.exp(loss!));
+    const { tokens, offsets, mask } = supervisedBatch(rows);
+    const { tokens: likely } = await backend.languageModel.top({ tokens, offsets }, { k: 1, policy: "current" });
+    const trained = [...mask.keys()].filter((t) => mask[t] === 1);
+    const hits = trained.filter((t) => likely[t - 1] === tokens[t]).length;
+    expect(hits).toBeGreaterThan(0);
+    expect(accuracy).toBe(hits / trained.length);
   });
 });
 

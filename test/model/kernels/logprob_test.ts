@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { chooseLogprob, logprob } from "../../../src/model/kernels/logprob.ts";
+import { chooseLogprob, greedyHits, logprob } from "../../../src/model/kernels/logprob.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -98,6 +98,54 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
         entropyGrads: noise(shape.rows, 4),
       },
       params: { ...shape, first_row: 0, inverse_temperature: 1 },
+    });
+  });
+});
+
+describe("the target that greedy decoding would draw", () => {
+  const params = (shape: Shape) => ({ ...shape, first_row: 2, inverse_temperature: 1 });
+
+  test.each(CASES)("%o", async (shape) => {
+    const logits = logitsOf(shape);
+    const { rows, vocabulary, stride } = shape;
+    const best = Array.from({ length: rows }, (_, row) => {
+      const own = logits.subarray(row * stride, row * stride + vocabulary);
+      return own.indexOf(Math.max(...own));
+    });
+    // Every other row asks for the largest logit.
+    const targets = integers(rows + 2, vocabulary, 8).map((target, i) => (i % 2 === 0 ? (best[i - 2] ?? 0) : target));
+    const { greedy } = await runOnBoth(devices, greedyHits, {
+      buffers: { logits, targets, greedy: new Float32Array(rows + 2).fill(7) },
+      params: params(shape),
+    });
+    const expected = best.map((token, row) => Number(token === targets[row + 2]));
+    expect([...greedy]).toEqual([7, 7, ...expected]);
+  });
+
+  test("is the first of equal ones", async () => {
+    const logits = Float32Array.of(1, 3, 3, 0, 2, 3, 3, 3);
+    const shape = { rows: 2, vocabulary: 4, stride: 4 };
+    for (const [targets, expected] of [
+      [Uint32Array.of(0, 0, 1, 1), [1, 1]],
+      [Uint32Array.of(0, 0, 2, 2), [0, 0]],
+    ] as const) {
+      const { greedy } = await runOnBoth(devices, greedyHits, {
+        buffers: { logits, targets, greedy: new Float32Array(4) },
+        params: params(shape),
+      });
+      expect([...greedy].slice(2)).toEqual(expected);
+    }
+  });
+
+  test("in more than 65,535 workgroups", async () => {
+    const shape = { rows: 8 * 65_540, vocabulary: 1, stride: 4 };
+    await runOnBoth(devices, greedyHits, {
+      buffers: {
+        logits: noise(shape.rows * 4),
+        targets: new Uint32Array(shape.rows + 2),
+        greedy: new Float32Array(shape.rows + 2),
+      },
+      params: params(shape),
     });
   });
 });
