@@ -19,6 +19,7 @@ export const showCommand: Command = {
   options: [
     CONFIG,
     FORMAT,
+    { flag: "--sft", describe: "the settings of grpu sft instead of those of a training run" },
     { flag: "--origin", describe: "add the source of each value as a comment" },
     { flag: "--section", value: "PATH", describe: "only this section or setting" },
     {
@@ -30,6 +31,7 @@ export const showCommand: Command = {
     "grpu config show",
     "grpu config show rllm/backend=verl rllm.algorithm.kl_beta=0.01 --origin",
     "grpu config show --config run.yaml --section rllm.algorithm",
+    "grpu config show --sft --section optim",
   ],
   notes:
     "Later sources win: defaults, backend, files, overrides. Secrets are masked; mandatory settings without a value show as ???.",
@@ -45,6 +47,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
   const { files, overrides } = splitArguments(args);
   const attempt = tryCompose({
     ...configFiles(),
+    base: options.sft === true ? "sft" : "unified",
     files: [...asList(options.config), ...files],
     overrides,
     env: io.env,

@@ -13,7 +13,7 @@ export const sftCommand: Command = {
     "grpu sft my.yaml trainer.total_training_steps=100 trainer.test_freq=20 trainer.resume_mode=auto",
   ],
   notes:
-    "config/sft.yaml of the package lists every setting with its meaning. Names are those of verl's SFT trainer.\n" +
+    "`grpu config show --sft` lists every setting, config/sft.yaml of the package says what each does.\n" +
     "Ctrl-C finishes the current step, saves a checkpoint and exits; the same command continues from it.",
   async run(input, io) {
     const { runSft } = await import("./sft_run.ts");

@@ -52,7 +52,7 @@ async function runIn(place: RunPlace, { composed, examples, input, io }: Begun):
   });
   const { config } = session;
   try {
-    place.use({ config: composed.sft, added: [] });
+    place.use({ config: composed.sft, added: composed.added });
     const options: SftOptions = {
       backend,
       rows: encodeAll(examples, { backend, sft: composed.sft, io }),

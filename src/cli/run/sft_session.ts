@@ -1,9 +1,9 @@
 /** From the command line of `grpu sft` to its configuration, that of the training run it is, and its rows. */
 import { composeConfig } from "../../config/compose.ts";
 import { runPathOf, SFT_AS_RUN, SFT_FIELDS, sftSetting } from "../../config/fields/sft.ts";
-import { setting } from "../../config/schema.ts";
+import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, setAt, type Tree } from "../../config/yaml/tree.ts";
+import { getAt, leaves, setAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Split } from "../../data/dataset.ts";
 import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "../../data/supervised.ts";
 import { ConfigError } from "../../errors.ts";
@@ -23,6 +23,8 @@ export interface SftComposition {
   readonly config: Tree;
   /** Of a path in {@link config}. */
   readonly isGiven: (path: string) => boolean;
+  /** Keys of the user's own, which no table of settings has. */
+  readonly added: readonly string[];
 }
 
 /**
@@ -56,7 +58,8 @@ export async function composeSft(
     const own = ownPath.get(path);
     return own !== undefined && (originOf(composed.origins, own)?.level ?? LEVEL.native) >= LEVEL.file;
   };
-  return { sft, config: asRun(sft, usual.config), isGiven };
+  const added = [...leaves(sft)].map(([path]) => path).filter((path) => !fieldAt(composed.schema, path));
+  return { sft, config: asRun(sft, usual.config), isGiven, added };
 }
 
 const PATHS = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];
