@@ -15,6 +15,8 @@ export function tiles(): HTMLElement | undefined {
   return h("div", { class: "tiles" }, [
     fromTo(accuracy && curve(run, "val", accuracy), "validation accuracy"),
     fromTo(curve(run, "train", MEAN_REWARD), "mean reward"),
+    fromTo(curve(run, "train", "train/loss"), "loss"),
+    fromTo(curve(run, "val", "val/loss"), "held-out loss"),
     stepsTile(run),
     tile(duration(seconds(run)), "in all"),
     tokens > 0 ? tile(number(tokens), "tokens trained on") : undefined,
@@ -65,11 +67,13 @@ function finalRows(): Row[] {
     ...rewards,
     { label: "reward", note: "last", of: last("train", MEAN_REWARD), isBestGreatest },
     { label: "reward", note: "mean", of: meanOf(MEAN_REWARD), isBestGreatest },
+    { label: "val/loss", note: "last", of: last("val", "val/loss") },
+    { label: "val/loss", note: "least", of: (run) => curve(run, "val", "val/loss")?.min },
     { label: "training steps", of: steps },
     { label: "time", of: seconds, show: duration },
     { label: "tokens trained on", of: (run) => sum(run, "train", TOKENS) || undefined },
     { label: "tokens/s", note: "mean", of: meanOf("perf/throughput") },
-    ...["actor/entropy", "actor/ppo_kl", "response_length/mean"].map(
+    ...["train/loss", "actor/entropy", "actor/ppo_kl", "response_length/mean"].map(
       (name): Row => ({ label: name, note: "last", of: last("train", name) }),
     ),
   ];

@@ -119,6 +119,7 @@ async function step({ backend, rows, order, settings, loggers, total }: Parts, s
     "training/epoch": epoch,
     "progress/done_frac": done / total,
     "time/step": seconds,
+    "perf/total_num_tokens": tokens,
     "perf/throughput": tokens / seconds,
   };
   for (const logger of loggers) await logger.log({ phase: "train", step: done, totalSteps: total, metrics });
