@@ -23,6 +23,14 @@ describe("a problem", () => {
     expect(complaints(["tinker_base_url=http://x", "rllm.rolout.n=1"])).toHaveLength(2);
   });
 
+  test("of an override masks a secret under any sign", () => {
+    for (const sign of ["", "+", "++", "~"]) {
+      const told = complaints([`${sign}token='hunter2`]);
+      expect(told).toEqual([expect.stringContaining("token=********")]);
+      expect(told.join()).not.toContain("hunter2");
+    }
+  });
+
   test("of an interpolation keeps the brackets of its text, and loses those of its place", () => {
     expect(complaints(["rllm.trainer.experiment_name='${oc.env:MY (RUN)}'"])).toEqual([
       "Cannot resolve ${oc.env:MY (RUN)}: the environment has no MY (RUN) (in rllm.trainer.experiment_name).",
@@ -115,6 +123,9 @@ test.each<[string, Value | RegExp]>([
   ["int(1,value=2)", /it calls int\(\) with other arguments than one value/],
   ["int(value=1,other=2)", /it calls int\(\) with other arguments than one value/],
   ["int(other=1)", /it calls int\(\) with other arguments than one value/],
+  ["int(1=2)", /it has = outside quotes/],
+  ["int(a=)", /it has \) outside quotes/],
+  ["a,", /it is a sweep/],
   ["int()", /it calls int\(\) with other arguments than one value/],
   ["str(2.0)", "2.0"],
   ["str(null)", /it has a value that is no str/],
@@ -160,9 +171,11 @@ describe("support", () => {
       expect([path, statusOf(path, "verl"), statusOf(path, "local")]).toEqual([path, "forwarded", "acts"]);
   });
 
-  test("of one that conversion drops says so; why it acts elsewhere is no reason for that", () => {
-    expect(statusOf("rllm.algorithm.use_rllm", "trinity")).toBe("dropped");
-    expect(reasonOn("rllm.algorithm.use_rllm", "trinity")).toContain("Trinity has no such setting");
+  test("of one that Trinity lacks says so; why it acts elsewhere is no reason for that", () => {
+    expect(statusOf("rllm.algorithm.use_rllm", "trinity")).toBe("refused");
+    expect(reasonOn("rllm.algorithm.use_rllm", "trinity")).toBe("Trinity has no such setting");
+    expect(statusOf("rllm.episode_logging.episode_log_dir", "trinity")).toBe("dropped");
+    expect(reasonOn("rllm.episode_logging.episode_log_dir", "trinity")).toMatch(/^Trinity has no such setting; /);
     expect(reasonOn("rllm.algorithm.use_rllm", "local")).toContain("rLLM deprecated it");
     expect(reasonOn("training.group_size", "local")).toBe("the same setting as rllm.rollout.n");
     expect(reasonOn("training.learning_rate", "verl")).toBe("as actor_rollout_ref.actor.optim.lr");
@@ -189,7 +202,7 @@ describe("a schema", () => {
 
   test.each([
     ["tinker_base_url", "the local backend has no such setting. It belongs to rllm/backend=tinker."],
-    ["ray.address", "the local backend has no such setting. It belongs to rllm/backend=verl."],
+    ["ray.address", "the local backend has no such setting. It belongs to rllm/backend=verl|trinity."],
     ["hydra", "it configures Hydra, which is not used here. Remove it."],
     ["hydra.run.dir", "it configures Hydra, which is not used here. Remove it."],
     ["rllm.rolout.n", "there is no such setting. Did you mean rllm.rollout.n?"],
@@ -276,6 +289,10 @@ describe("an agent in another process", () => {
   );
   test("of a list, the one that is no text is named", () => {
     expect(told("task.agent=['http://h/run',7]")).toEqual([expect.stringMatching(/^Cannot ask the agent 7: /)]);
+  });
+
+  test("a list in the list is no address", () => {
+    expect(told("task.agent=[['http://h/run']]")).toEqual([expect.stringMatching(/^Cannot ask the agent \["http/)]);
   });
 
   test("each setting that only its gateway reads is warned of without it, and its default is not", () => {

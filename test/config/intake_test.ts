@@ -50,8 +50,8 @@ test.each<[set: string[], message: string]>([
     `Cannot set ${ACTOR}.use_dynamic_bsz: the local backend has no such setting. Set training.max_tokens_per_pass: passes are always filled by tokens.`,
   ],
   [
-    ["rllm/backend=tinker", `${ACTOR}.use_dynamic_bsz=true`],
-    `Cannot set ${ACTOR}.use_dynamic_bsz: there is no such setting. List them with: grpu config show`,
+    ["rllm/backend=tinker", "actor_rollout_ref.rollout.gpu_memory_utilization=0.5"],
+    "Cannot set actor_rollout_ref.rollout.gpu_memory_utilization: there is no such setting. List them with: grpu config show",
   ],
   [
     ["rllm/backend=tinker", `${ACTOR}.optim.lr=1e-4`],
@@ -155,4 +155,14 @@ test("a reward model's engine needs a name only where there is a reward model", 
     "actor_rollout_ref.rollout.name",
     "reward.reward_model.rollout.name",
   ]);
+});
+
+test("weights of an asynchronous run on verl travel by the engine that is typed, else NCCL", () => {
+  const engine = "actor_rollout_ref.rollout.checkpoint_engine.backend";
+  const used = (...set: string[]) => {
+    const more = ["rllm.async_training.enable=true", "rllm.workflow.raise_on_error=false", ...set];
+    return getAt(attempt(["rllm/backend=verl", ...more]).config, engine);
+  };
+  expect([used(), used(`${engine}=naive`), used(`${engine}=nixl`)]).toEqual(["nccl", "nccl", "nixl"]);
+  expect(used(`${engine}=nixl`, "rllm.async_training.enable=false")).toBe("naive");
 });

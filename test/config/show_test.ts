@@ -166,6 +166,7 @@ describe("a user's files", () => {
     ["defaults: [unified, /ppo_trainer, ppo_megatron_trainer, base, a]\n", ["d/a.yaml", "d/run.yaml"]],
     ["defaults: [rllm/backend: verl, a]\n", ["d/a.yaml", "d/run.yaml"]],
     ["x: 1\n", ["d/run.yaml"]],
+    ["defaults: [c.yml.old]\n", ["d/c.yml.old.yaml", "d/run.yaml"]],
   ])("are laid in the order of %j", (text, order) => {
     const texts = {
       "d/run.yaml": text,
@@ -173,6 +174,7 @@ describe("a user's files", () => {
       "/d/a.yaml": "a: 2\n",
       "d/b.yaml": "b: 1\n",
       "d/c.yml": "",
+      "d/c.yml.old.yaml": "",
     };
     expect(layersOf(texts, ["d/run.yaml"])).toEqual({ layers: order, problems: [] });
   });

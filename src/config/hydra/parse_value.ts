@@ -46,7 +46,7 @@ class Parser {
   readAll(): Parsed {
     if (this.tokens.length === 0 && this.rest === "") return "";
     const value = this.readElement();
-    if (this.peek() === "," && this.tokens.length > this.at + 1) refuseSweep();
+    if (this.peek() === ",") refuseSweep();
     if (this.at < this.tokens.length || this.rest !== "") this.refuseNext();
     return value;
   }

@@ -60,7 +60,7 @@ const addresses: Check = (read) => {
 function isHttp(value: Value | undefined): boolean {
   if (typeof value !== "string" || !URL.canParse(value)) return false;
   const { protocol, username, password } = new URL(value);
-  return /^https?:$/.test(protocol) && username === "" && password === "";
+  return ["http:", "https:"].includes(protocol) && username === "" && password === "";
 }
 
 const tunnel: Check = (read) => {

@@ -138,7 +138,7 @@ function switchEngines(draft: Draft): void {
   const isNaive = draft.read(engine) === "naive";
   draft.mirror(!isAsync, cause, "actor_rollout_ref.hybrid_engine");
   if (isAsync && isNaive) draft.mirror("nccl", cause, engine);
-  if (!isAsync && !isNaive && draft.read(engine) !== undefined) draft.mirror("naive", cause, engine);
+  if (!isAsync) draft.mirror("naive", cause, engine);
   if (!isAsync) return;
   const batch = "rllm.async_training.mini_batch_size";
   const partial = "rllm.async_training.partial_rollout";
