@@ -22,6 +22,8 @@ export const STREAM_SEEDS = {
     at.agent === 0 ? seedOf(attempt, at.call) : seedOf(attempt, at.call, at.agent),
   /** Sample i of one server request. The first uses the client's seed unchanged. */
   servedSample: (seed: number, i: number): number => (i === 0 ? seed >>> 0 : seedOf(seed, i)),
+  /** Draw j of the tokens that could stand at a place of a prompt, of a request with this seed. */
+  promptDraw: (seed: number, at: { place: number; draw: number }): number => seedOf(seed, 0xa17, at.place, at.draw),
 };
 
 /** Mixes integers into one well-spread unsigned 32-bit seed. Order matters. */

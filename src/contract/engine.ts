@@ -66,6 +66,15 @@ export interface PromptTargets {
   readonly tokens: Uint32Array;
 }
 
+/** Tokens to draw from the distribution at each place of a prompt but the first, independently of each other. */
+export interface PromptDraws {
+  /** Tokens at each place. */
+  readonly k: number;
+  /** 0 always draws the most likely token. */
+  readonly temperature: number;
+  readonly seed: number;
+}
+
 export interface ScoreOptions {
   /** Most likely tokens at each place. */
   readonly topk: number;
@@ -73,6 +82,8 @@ export interface ScoreOptions {
   readonly own?: boolean | undefined;
   /** Of each prompt. */
   readonly targets?: readonly (PromptTargets | undefined)[] | undefined;
+  /** Of each prompt. */
+  readonly draws?: readonly (PromptDraws | undefined)[] | undefined;
 }
 
 /** Log-probs of a prompt's tokens: entry 0 is NaN, because nothing precedes the first token. */
@@ -80,6 +91,8 @@ export interface PromptScores {
   readonly logprobs: Float32Array;
   /** Of the prompt's targets, [R], where it has some. */
   readonly targets?: Float32Array | undefined;
+  /** Tokens drawn at each place but the first, [length - 1, k] row-major, with their log-probs at temperature 1. */
+  readonly draws?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
   /** With `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }

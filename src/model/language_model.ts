@@ -1,7 +1,7 @@
 /** A language model on a device: its weights, an optional adapter, and the passes that score, train and sample it. */
 import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
-import type { BatchOptions } from "../contract/engine.ts";
+import type { BatchOptions, PromptDraws } from "../contract/engine.ts";
 import { ConfigError } from "../errors.ts";
 import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
@@ -269,6 +269,13 @@ export class LanguageModel {
   /** The `k` most likely tokens after each position. */
   top(rows: PackedTokens, options: { k: number; policy: "current" | FrozenPolicy }): Promise<TopLogprobs> {
     return this.shared.passes.top(this.weightsOf(options.policy), rows, options);
+  }
+
+  /** Tokens drawn after each position of one sequence, [positions, k], with their log-probs at temperature 1. */
+  draws(
+    of: PromptDraws & { readonly tokens: Uint32Array; readonly policy: "current" | FrozenPolicy },
+  ): Promise<TopLogprobs> {
+    return this.shared.passes.draws(this.weightsOf(of.policy), of);
   }
 
   /**

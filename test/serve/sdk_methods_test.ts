@@ -50,7 +50,6 @@ test("what the notes say is refused, is refused by its name", async () => {
   const { sampling_session_id } = (await server.post("create_sampling_session", sampler)).json;
   const sample = { sampling_session_id, prompt: { chunks: [] }, sampling_params: {} };
   const refused: readonly (readonly [string, object, string])[] = [
-    ["asample", { ...sample, prompt_alt_tokens_k: 1 }, "prompt_alt_tokens_k"],
     ["asample", { ...sample, record_stability_info: true }, "record_stability_info"],
     ["optim_step", { model_id, optimizer_params: { type: "dimuon" } }, "AdamW"],
     ["save_weights_external", { model_id, path: "a", age_encryption_recipients: ["k"] }, "age_encryption_recipients"],

@@ -1,6 +1,13 @@
 /** Weights of the local engine to sample and score with, whatever is trained later. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { BatchOptions, EnginePolicy, PromptScores, PromptTargets, ScoreOptions } from "../../contract/engine.ts";
+import type {
+  BatchOptions,
+  EnginePolicy,
+  PromptDraws,
+  PromptScores,
+  PromptTargets,
+  ScoreOptions,
+} from "../../contract/engine.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
 import type { TopLogprobs } from "../../model/train/top_logprobs.ts";
 
@@ -21,7 +28,7 @@ export class LocalPolicy implements EnginePolicy {
 
   async scorePrompts(
     prompts: readonly (readonly number[])[],
-    { topk, own = true, targets = [] }: ScoreOptions,
+    { topk, own = true, targets = [], draws = [] }: ScoreOptions,
   ): Promise<PromptScores[]> {
     const offsets = new Uint32Array(prompts.length + 1);
     for (const [i, { length }] of prompts.entries()) offsets[i + 1] = offsets[i]! + length;
@@ -35,14 +42,25 @@ export class LocalPolicy implements EnginePolicy {
     };
     const { logprobs } = await this.model.score({ ...rows, ...wanted }, { policy: this.frozen, temperature: 1 });
     const top = topk > 0 ? await this.model.top(rows, { k: topk, policy: this.frozen }) : undefined;
+    const drawn: (PromptScores["draws"] | undefined)[] = [];
+    for (const [i, prompt] of prompts.entries()) drawn.push(await this.draw(prompt, draws[i]));
     let first = 0;
     return prompts.map((_, i) => {
       const range = { from: offsets[i]!, to: offsets[i + 1]! };
       const values = logprobs.subarray(first, first + cells[i]!.length);
       first += values.length;
       const scores = scoresOf(cells[i]!, { values, length: range.to - range.from, targets: targets[i] });
-      return { ...scores, ...(top && { top: promptTop(top, { ...range, topk }) }) };
+      const more = drawn[i];
+      return { ...scores, ...(top && { top: promptTop(top, { ...range, topk }) }), ...(more && { draws: more }) };
     });
+  }
+
+  /** What is drawn after the last token stands at no place of the prompt. */
+  private async draw(prompt: readonly number[], draws: PromptDraws | undefined): Promise<PromptScores["draws"]> {
+    if (!draws) return undefined;
+    const end = (prompt.length - 1) * draws.k;
+    const drawn = await this.model.draws({ ...draws, tokens: Uint32Array.from(prompt), policy: this.frozen });
+    return { tokens: drawn.tokens.subarray(0, end), logprobs: drawn.logprobs.subarray(0, end) };
   }
 
   release(): void {

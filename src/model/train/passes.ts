@@ -1,12 +1,15 @@
 /** Scores and trains packed sequences in passes over whole sequences, smaller ones where memory runs out. */
+
 import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
 import type { PackedTokens } from "../../contract/backend.ts";
+import type { PromptDraws } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { longestSequence, packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
+import { drawnTokens } from "./drawn_tokens.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
 import { type PassOptions, PassSize, type RefusedPass } from "./pass_size.ts";
@@ -133,6 +136,15 @@ export class Passes {
         Float32Array,
       ),
     };
+  }
+
+  /** Tokens drawn after every position of one sequence; see {@link drawnTokens}. */
+  async draws(weights: Weights, of: PromptDraws & { readonly tokens: Uint32Array }): Promise<TopLogprobs> {
+    const rows = { tokens: of.tokens, offsets: Uint32Array.of(0, of.tokens.length), targets: of.tokens };
+    const [drawn] = await this.inParts(rows, { weights, work: "score" }, () =>
+      drawnTokens(this.transformer, weights, of),
+    );
+    return drawn!;
   }
 
   /** Runs the parts that have targets, in order. A part that runs out of memory is repeated in smaller ones. */

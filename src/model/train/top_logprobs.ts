@@ -32,7 +32,8 @@ export async function topLogprobs(
   return top;
 }
 
-async function* windowLogits(
+/** The logits after every position, some rows at a time, in order. */
+export async function* windowLogits(
   transformer: Transformer,
   weights: Weights,
   rows: PackedTokens,

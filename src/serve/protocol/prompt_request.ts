@@ -3,7 +3,7 @@ import type { SampleRequest } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
-import type { PromptTargetTensor } from "./prompt_targets.ts";
+import { MOST_PROMPT_CELLS, type PromptTargetTensor } from "./prompt_targets.ts";
 
 /** A request to sample in the server's terms. */
 export interface PromptRequest {
@@ -21,6 +21,8 @@ export interface PromptRequest {
   readonly topkPromptLogprobs: number;
   /** Most likely tokens at each sampled token. */
   readonly topkSampleLogprobs: number;
+  /** Tokens to draw at each place of the prompt but the first. */
+  readonly promptAltTokens: number;
   /** Return log-probs of only the last N prompt tokens. */
   readonly promptLogprobsLastN?: number | undefined;
   /** Further tokens to score at places of the prompt. */
@@ -50,15 +52,20 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
     top_k: request.topK,
     stop_token_ids: request.stopTokens ?? engine.eosTokenIds,
   };
-  const seed = request.seed ?? crypto.getRandomValues(new Uint32Array(1))[0];
+  const seed = seedOf(request);
   const ends = endsAt(request.stopTexts, engine);
   return Array.from({ length: request.count }, (_, i) => ({
     prompt_ids: request.prompt,
     params,
-    seed: STREAM_SEEDS.servedSample(seed!, i),
+    seed: STREAM_SEEDS.servedSample(seed, i),
     ends,
     ...(request.topkSampleLogprobs > 0 && { top_logprobs: request.topkSampleLogprobs }),
   }));
+}
+
+/** The client's seed, or another one for each request. */
+export function seedOf({ seed }: PromptRequest): number {
+  return seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
 }
 
 /** Most tokens of each sample. */
@@ -127,6 +134,10 @@ function checkRequest(request: PromptRequest, engine: Engine): void {
     [
       request.topkSampleLogprobs <= Math.min(MOST_TOPK, vocabSize),
       `topk_sample_logprobs must lie in [0, ${Math.min(MOST_TOPK, vocabSize)}] (${request.topkSampleLogprobs})`,
+    ],
+    [
+      request.promptAltTokens <= MOST_TOPK && request.promptAltTokens * prompt.length <= MOST_PROMPT_CELLS,
+      `prompt_alt_tokens_k must lie in [0, ${MOST_TOPK}], and draw at most ${MOST_PROMPT_CELLS} tokens in all (${request.promptAltTokens} for each of ${prompt.length})`,
     ],
     [
       sampledTop(request, engine) <= MOST_SAMPLED_TOP,

@@ -142,6 +142,7 @@ export const SHAPES = {
     topk_sample_logprobs: count.default(0),
     prompt_logprobs_last_n: z.number().int().nullish(),
     target_prompt_logprobs: PROMPT_TARGETS.nullish(),
+    prompt_alt_tokens_k: count.default(0),
     record_stability_info: z.boolean().nullish(),
     type,
   }),
@@ -262,6 +263,7 @@ export function promptRequestOf(request: z.output<typeof SHAPES.sample>): Prompt
     promptLogprobs: (request.prompt_logprobs ?? false) || request.topk_prompt_logprobs > 0,
     topkPromptLogprobs: request.topk_prompt_logprobs,
     topkSampleLogprobs: request.topk_sample_logprobs,
+    promptAltTokens: request.prompt_alt_tokens_k,
     promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
     targetPromptLogprobs: request.target_prompt_logprobs ?? undefined,
   };

@@ -80,7 +80,21 @@ export function encodeSamples(
   }
   const { targetPromptLogprobs: tensor } = request;
   if (tensor && of.scores?.targets) response.message(5, encodeTargetLogprobs(tensor, of.scores.targets));
+  if (of.scores?.draws) response.message(6, drawsOf(of.scores.draws, length - 1));
   return response.finish();
+}
+
+/** PromptAltTokens: matrices [prompt length - 1, k]. */
+function drawsOf({ tokens, logprobs }: NonNullable<PromptScores["draws"]>, rows: number): Writer {
+  const tensor = (values: ArrayBufferView, dtype: number) =>
+    new Writer()
+      .bytes(1, bytesOf(values))
+      .varint(3, dtype)
+      .varint(4, rows)
+      .varint(4, rows > 0 ? tokens.length / rows : 0);
+  return new Writer()
+    .message(1, tensor(BigInt64Array.from(tokens, BigInt), DTYPE.int64))
+    .message(2, tensor(logprobs, DTYPE.float32));
 }
 
 function sequenceOf({ tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence): Writer {

@@ -3,11 +3,12 @@
 import { futureBody } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { sampledTopBytes } from "../protocol/prompt_request.ts";
+import { MOST_PROMPT_CELLS } from "../protocol/prompt_targets.ts";
 import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { type Routes, readRequest, waiting } from "./bodies.ts";
 
-/** Of a cell of target_prompt_logprobs: its id and column as read, its place and token, and its log-prob. */
+/** Of a cell of target_prompt_logprobs or prompt_alt_tokens: its id and column as read, its place and token, and its log-prob. */
 const CELL_BYTES = 32;
 
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {
@@ -35,7 +36,8 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
       throw new Refusal(422, "Cannot sample: the request needs sampling_session_id. Create a sampling session first.");
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
-    const cells = prompt.targetPromptLogprobs?.data.length ?? 0;
+    const drawn = Math.min(prompt.promptAltTokens * prompt.prompt.length, MOST_PROMPT_CELLS);
+    const cells = (prompt.targetPromptLogprobs?.data.length ?? 0) + drawn;
     lease.takeMore(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, sampler.model.engine));
     let sequenceIds: readonly string[] = [];
     const future = waiting(service, {

@@ -1,12 +1,13 @@
 /** Jobs that are sampled together: whose they are, and what each of them got. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { PromptScores, PromptTargets } from "../../contract/engine.ts";
+import type { PromptDraws, PromptScores, PromptTargets } from "../../contract/engine.ts";
 
-/** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, and given ones. */
+/** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, given ones and drawn ones. */
 export interface Scoring {
   readonly own?: boolean | undefined;
   readonly topk: number;
   readonly targets?: PromptTargets | undefined;
+  readonly draws?: PromptDraws | undefined;
 }
 
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */

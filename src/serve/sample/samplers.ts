@@ -3,7 +3,7 @@ import type { Engine } from "../../contract/engine.ts";
 import type { BaseModels } from "../base_models.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
 import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
-import { MOST_SAMPLES, type PromptRequest, requestsOf } from "../protocol/prompt_request.ts";
+import { MOST_SAMPLES, type PromptRequest, requestsOf, seedOf } from "../protocol/prompt_request.ts";
 import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
@@ -191,7 +191,9 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, { request, engine }: { request: PromptRequest; engine: Engine }): SampleJob {
+  private jobOf(future: Future, of: { request: PromptRequest; engine: Engine }): SampleJob {
+    const { engine } = of;
+    const request = { ...of.request, seed: seedOf(of.request) };
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
@@ -207,11 +209,15 @@ export class Samplers {
   }
 }
 
+type Seeded = PromptRequest & { readonly seed: number };
+
 /** What of the prompt is scored; undefined where nothing is. */
-function scoringOf(request: PromptRequest, { vocabSize }: Engine): Scoring | undefined {
+function scoringOf(request: Seeded, { vocabSize }: Engine): Scoring | undefined {
   const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
   const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });
-  return own || topk > 0 || targets ? { own, topk, targets } : undefined;
+  const { promptAltTokens: k, temperature, seed } = request;
+  const draws = k > 0 ? { k, temperature, seed } : undefined;
+  return own || topk > 0 || targets || draws ? { own, topk, targets, draws } : undefined;
 }
 
 /** Moves a sampler to the end of its session's list, which is in the order of use. */

@@ -203,7 +203,8 @@ async function scorePrompts(policy: EnginePolicy, batch: Batch): Promise<Map<Sam
     const score = async (some: readonly SampleJob[]) => {
       const prompts = some.map(({ prompt }) => prompt);
       const targets = some.map(({ scores }) => scores?.targets);
-      const scores = await policy.scorePrompts(prompts, { own, topk, targets });
+      const draws = some.map(({ scores }) => scores?.draws);
+      const scores = await policy.scorePrompts(prompts, { own, topk, targets, draws });
       for (const [i, job] of some.entries()) results.set(job, scores[i]!);
     };
     try {
