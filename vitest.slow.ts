@@ -9,6 +9,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/fuzz_gateway_test.ts",
   "test/attack/fuzz_test.ts",
   "test/attack/gateway_load_test.ts",
+  "test/attack/kill_test.ts",
   "test/backend/published_plan_test.ts",
   "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",

@@ -1,4 +1,6 @@
 /** A model that costs nothing, so that what a server spends is the server's own. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Engine, EnginePolicy, LossRows, Trainer, TrainerConfig } from "../../src/contract/engine.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 
@@ -75,7 +77,9 @@ class ToyTrainer implements Trainer {
     );
   }
 
-  async load(): Promise<void> {}
+  async load(dir: string): Promise<void> {
+    this.step = Number((await readFile(join(dir, "adapter_model.safetensors"), "utf8")).trim());
+  }
 
   release(): void {}
 }

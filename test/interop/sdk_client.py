@@ -436,6 +436,8 @@ def newer():
     plain, topped = [pinned.sample(row(ids), 2, params, topk_sample_logprobs=k).result().sequences for k in (0, 3)]
     best = [max(map(abs, np.array(it.logprobs)[hit] - np.array(top.logprobs)[hit, 0]), default=0) for it in topped
             for top in [it.topk_logprobs_np] for hit in [np.array(top.token_ids)[:, 0] == it.tokens]]
+    drawn = pinned.sample(row(ids), 1, params, prompt_alt_tokens_k=3).result().prompt_alt_tokens
+    rescored = pinned.sample(row(ids), 1, params, target_prompt_logprobs=drawn.tokens).result().target_prompt_logprobs
     other = failure(lambda: client.optim_step(types.DimuonParams(learning_rate=1e-3)))
     external = client.save_weights_external("out").result().path
     rest = sdk.create_rest_client()
@@ -455,6 +457,8 @@ def newer():
         "tokens": n + 1,
         "topk_samples": [[it.tokens for it in plain] == [it.tokens for it in topped], max(best),
                          [list(it.topk_logprobs_np.token_ids.shape) == [len(it.tokens), 3] for it in topped], plain[0].topk_logprobs],
+        "drawn": [list(drawn.tokens.shape), list(drawn.logprobs.shape),
+                  float(np.max(np.abs(np.array(drawn.logprobs.data) - np.array(rescored.data))))],
         "other_optimiser": other,
         "external": {name: len(urllib.request.urlopen(url).read()) for name, url in urls.items()},
         "sessions": [[it.display_name, it.project_id, it.checkpoints_count] for it in found],

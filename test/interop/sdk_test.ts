@@ -157,6 +157,9 @@ describe.each([...inject("sdks")])("$name", (sdk) => {
     expect(of.choices).toEqual([true, true, [of.tokens - 1, 2]]);
     expect(of.topk_samples).toEqual([true, expect.any(Number), [true, true], null]);
     expect(of.topk_samples[1]).toBeLessThan(GAP);
+    const cells = [of.tokens - 1, 3];
+    expect(of.drawn).toEqual([cells, cells, expect.any(Number)]);
+    expect(of.drawn[2]).toBeLessThan(GAP);
     expect(of.own).toEqual([true, [of.tokens - 1, 1]]);
     expect(of.other_optimiser.text).toContain("trains only with AdamW");
     expect(of.external["adapter_model.safetensors"]).toBeGreaterThan(1000);
