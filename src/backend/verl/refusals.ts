@@ -101,10 +101,15 @@ function rewardFindings({ composed, version }: RefusalRequest): Finding[] {
   });
 }
 
+/** Settings of verl 0.8 that have another name under `reward.` since. */
+const RENAMED: Readonly<Record<string, string>> = {
+  "reward_model.reward_manager": "reward_manager.name",
+  "reward_model.num_workers": "num_workers",
+  "reward_model.model.path": "reward_model.model_path",
+};
+
 function newPlace(path: string): string {
-  if (path === "reward_model.reward_manager") return "Set reward.reward_manager.name";
-  if (path === "reward_model.num_workers") return "Set reward.num_workers";
-  return `Set reward.${path.replace(/^reward_model\.model\.path$/, "reward_model.model_path")}`;
+  return `Set reward.${RENAMED[path] ?? path}`;
 }
 
 function managerFinding(path: string, value: Value): Finding[] {

@@ -229,6 +229,17 @@ describe("what the cluster tells", () => {
     expect(await result(client([200, "<html>"]).jobs.version())).toContain("it answered 200: no JSON");
   });
 
+  test("of a log that no connection brings is fetched as a whole", async () => {
+    const request = async (url: string) =>
+      Response.json(url.endsWith("/logs") ? { logs: "one\ntwo" } : { status: "SUCCEEDED" });
+    const jobs = new RayJobs({ address: "http://head", request, tail: async () => ({ code: 1000, reason: "" }) });
+    const lines: string[] = [];
+    expect(await result(jobs.follow("sum-1", ({ text }) => void lines.push(text)))).toMatchObject({
+      status: "SUCCEEDED",
+    });
+    expect(lines).toEqual(["one", "two"]);
+  });
+
   test("of a job that is followed is asked once each time, for 15 seconds at most", async () => {
     const { jobs, limits, names } = client([503, "starting"]);
     const stop = new AbortController();

@@ -193,6 +193,16 @@ test.each<[printed: object, answer: Partial<NodeAnswer>]>([
   if (!("versions" in answer)) expect(read).not.toHaveProperty("versions");
 });
 
+test.each([{ status: 200, body: healthy() }, { status: 401 }, { kind: "name" }])(
+  "%j comes with its GPUs",
+  async (printed) => {
+    const { jobs } = client(answered({ node: "a", ...printed, gpus: 0 }, { node: "b", ...printed }));
+    const [a, b] = await probe(jobs, options());
+    expect(a).toMatchObject({ node: "a", gpus: 0 });
+    expect(b).not.toHaveProperty("gpus");
+  },
+);
+
 test("checkReachable() gives the answers, and refuses where a node does not reach the service", async () => {
   const body = healthy();
   const good = client(answered({ node: "a", status: 200, body }, { node: "b", status: 200, body }));

@@ -222,6 +222,16 @@ describe("problems", () => {
 
   test("allow what they refuse elsewhere", () => {
     expect(problemsOf("0.8.0", ["reward_model.reward_manager=dapo"])).toEqual([]);
+    const own = ["custom_reward_function.path=a.py", "reward_model.enable=true", "reward_model.reward_manager=remote"];
+    expect(
+      problemsOf(
+        "0.9.1",
+        own.map((each) => `+my.${each}`),
+      ),
+    ).toEqual([]);
+    expect(
+      problemsOf("0.8.0", ["+my.reward_model.reward_manager=remote", "+reward_model.reward_manager_2=remote"]),
+    ).toEqual([]);
     expect(problemsOf("0.9.1", ["trainer.default_local_dir=here", "rllm.trainer.save_freq=-1"])).toEqual([]);
     expect(
       problemsOf("0.9.1", ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/a/global_step_3"]),
