@@ -66,7 +66,7 @@ overDevices("packed rows", (device) => {
 
 test("a step's loss is the weighted mean over the tokens of all its rows", async () => {
   const backend = smallBackend(new CpuDevice());
-  const rows = madeRows([9, 17]).map((row, i) => ({ ...row, weights: row.mask.map((each) => each * (i ? 0.5 : 2)) }));
+  const rows = madeRows([9, 17]).map((row, i) => ({ ...row, weights: row.mask.map((each) => each * (i ? 0.25 : 2)) }));
   const log = new MemoryLogger();
   const { "val/loss": expected } = await heldOutLoss(rows, { backend, signal: new AbortController().signal });
   await sft({
@@ -155,6 +155,13 @@ describe("a run", () => {
       15,
     );
     expect(steps.at(-1)["train/loss"]).toBeLessThan(steps[0]["train/loss"]);
+  });
+
+  test("without a number of steps between validations validates at its end", async () => {
+    const log = new MemoryLogger();
+    const trainer = { total_epochs: 1, test_freq: -1, val_before_train: false };
+    await fileRun("end", { loggers: [log], settings: { ...SETTINGS, trainer } }).run();
+    expect(log.of("val").map(({ step }) => step)).toEqual([3]);
   });
 
   test("is refused with fewer rows than a batch takes", async () => {
