@@ -39,14 +39,21 @@ type Read = (path: string) => Value | undefined;
 
 /** Trinity's configuration of a run, and what is wrong with the run. */
 export function trinityConfig(request: ConfigRequest): TrinityConfig {
-  const { composed, folders, hasAgent, readConfig } = request;
+  const { composed, hasAgent, readConfig } = request;
   const read: Read = (path) => getAt(composed.config, path);
   const totalSteps = stepsOf(request, read);
-  const own = { folders, hasAgent, totalSteps, disablesThinking: read("rllm.disable_thinking") === true };
   const section = sectionOf(composed);
+  const onlyValidates = read("trainer.val_only") === true || section.get("mode") === "bench";
+  const frequency = Number(read("trainer.test_freq"));
+  const validates = frequency > 0 || read("trainer.val_before_train") === true || onlyValidates;
+  const folders = { ...request.folders, ...(!validates && { val: undefined }) };
+  const own = {
+    ...{ folders, hasAgent, totalSteps, onlyValidates, isTinker: section.get("model.tinker.enable") === true },
+    disablesThinking: read("rllm.disable_thinking") === true,
+  };
   const fixed = fixedSettings(own);
   const profile = new Map([...usualSettings(own), ...section, ...fixed]);
-  const converted = verlToTrinity(sourceOf(request), {
+  const converted = verlToTrinity(sourceOf({ ...request, folders }), {
     ...{ target: "new", cadence: "scale", pin: true, profile },
   });
   const values = new Map([...converted.values].map(([path, { value }]) => [path, value] as const));
@@ -55,7 +62,7 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
     ...sectionProblems(section, { fixed, readConfig }),
     ...converted.problems,
     ...droppedProblems(composed, converted.notes),
-    ...findRefusals({ ...request, read, out }),
+    ...findRefusals({ ...request, folders, read, out }),
   ];
   const gpus = out("model.tinker.enable") === true ? undefined : planOf(out);
   return { tree: convertedTree(converted.values), problems, gpus, totalSteps };
@@ -82,6 +89,9 @@ function sourceOf({ composed, folders, hasAgent }: ConfigRequest): Source {
     if (folder === undefined) explicit.delete(path);
     else explicit.set(path, folder);
   }
+  // Validation before training alone: the next one would come after the end.
+  const every = "trainer.test_freq";
+  if (folders.val !== undefined && !(Number(getAt(composed.config, every)) > 0)) explicit.set(every, NEVER);
   const seed = getAt(composed.config, "rllm.data.seed");
   if (!explicit.has("data.seed") && typeof seed === "number") explicit.set("data.seed", seed);
   // Where Trinity renders the prompts. It leaves rows above the limit out of the loss, and verl leaves them out of the data.
@@ -96,6 +106,9 @@ function sourceOf({ composed, folders, hasAgent }: ConfigRequest): Source {
   });
   return { system: "verl", values: new Map(values), problems: [] };
 }
+
+/** Steps, of which no run has so many. */
+const NEVER = 1_000_000_000;
 
 const NEEDED = [
   ...["data.train_batch_size", "data.max_prompt_length", "data.max_response_length", "algorithm.adv_estimator"],

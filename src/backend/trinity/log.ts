@@ -160,7 +160,7 @@ export class TrinityLog implements TrainerLog {
   }
 }
 
-const EVALUATION = /^(?:eval|bench)\/|^time\/(?:eval|bench)$/;
+const EVALUATION = /^(?:eval|bench)\//;
 
 /** An event under verl's names. */
 function told(step: number, values: Values): TrainerEvent {

@@ -15,6 +15,9 @@ export interface OwnOptions {
   /** Exploration steps of the whole run. */
   readonly totalSteps: number;
   readonly disablesThinking: boolean;
+  readonly onlyValidates: boolean;
+  /** `trinity.model.tinker`: rollouts come from a service. */
+  readonly isTinker: boolean;
 }
 
 const INPUT = "buffer.explorer_input";
@@ -48,9 +51,9 @@ function taskset(at: string, name: string, folder: string): [string, Value][] {
 }
 
 /** Settings that the section `trinity` may change. */
-export function usualSettings({ hasAgent, totalSteps, disablesThinking }: OwnOptions): Map<string, Value> {
+export function usualSettings({ hasAgent, totalSteps, ...own }: OwnOptions): Map<string, Value> {
   const usual = new Map<string, Value>([
-    ["mode", "both"],
+    ["mode", own.onlyValidates ? "bench" : "both"],
     // As in verl, rollouts are made with the weights of the step before.
     ["synchronizer.sync_offset", 0],
     // One monitor writes files beside the checkpoints; this process reads the log and has loggers of its own.
@@ -59,6 +62,8 @@ export function usualSettings({ hasAgent, totalSteps, disablesThinking }: OwnOpt
     ["trainer.total_steps", totalSteps],
   ]);
   if (hasAgent) usual.set("explorer.concurrent_mode", "asynchronous");
-  if (disablesThinking) usual.set("model.enable_thinking", false);
+  // Engines of a service are clients, which take no GPUs to divide.
+  if (own.isTinker) usual.set("explorer.rollout_model.engine_num", 1);
+  if (own.disablesThinking) usual.set("model.enable_thinking", false);
   return usual;
 }

@@ -66,6 +66,20 @@ describe("Trinity's configuration of a run", () => {
     expect(job.entrypoint).toBe("python3 trinity_driver.py trinity.yaml");
   });
 
+  test.each<[overrides: string[], interval: unknown, before: unknown, sets: number]>([
+    [["rllm.trainer.test_freq=5"], 5, undefined, 1],
+    [["rllm.trainer.test_freq=-1", "rllm.trainer.val_before_train=true"], 1_000_000_000, undefined, 1],
+    [["rllm.trainer.test_freq=-1", "rllm.trainer.val_before_train=false"], undefined, false, 0],
+    [["rllm.trainer.val_only=true", "rllm.trainer.test_freq=-1"], 1_000_000_000, undefined, 1],
+  ])("validates as %j says", (overrides, interval, before, sets) => {
+    const { tree, problems } = jobOf(overrides);
+    expect(problems).toEqual([]);
+    expect(getAt(tree, "explorer.eval_interval")).toBe(interval);
+    if (before !== undefined) expect(getAt(tree, "explorer.eval_on_startup")).toBe(before);
+    expect(getAt(tree, "buffer.explorer_input.eval_tasksets") ?? []).toHaveLength(sets);
+    expect(getAt(tree, "mode")).toBe(overrides[0]!.includes("val_only") ? "bench" : "both");
+  });
+
   test("takes the section trinity over what is converted", () => {
     const { tree, problems } = jobOf([
       "trinity.explorer.rollout_model.engine_num=2",

@@ -60,7 +60,13 @@ test("a step is told once, when both halves are whole, with verl's names", () =>
 test("validations are told at once; a benchmark is one", () => {
   const line = reader();
   expect(line("Explorer: Step 0: {'eval/val/acc': 0.5, 'time/eval': 2}")).toEqual([
-    { kind: "metrics", step: 0, metrics: { "val-aux/val/acc": 0.5, "timing_s/testing": 2 } },
+    { kind: "metrics", step: 0, metrics: { "val-aux/val/acc": 0.5 } },
+  ]);
+  expect(line("Explorer: Step 2: {'eval/val/acc': 0.5, 'time/eval': 2}")).toMatchObject([{ step: 2 }]);
+  line("Explorer: Explorer sync_weights at step 2 started.");
+  // How long it took belongs to the step.
+  expect(line("Trainer: Step 2: {'a': 1}")).toEqual([
+    { kind: "metrics", step: 2, metrics: { "timing_s/testing": 2, a: 1 } },
   ]);
   expect(line("Explorer: Step 4: {'bench/val/acc/mean@1': 1}")).toEqual([
     { kind: "metrics", step: 4, metrics: { "val-core/val/acc/mean@1": 1 } },
