@@ -45,6 +45,8 @@ export class TrinityLog implements TrainerLog {
   /** The explorer has logged all steps up to this one. */
   private explored = 0;
   private trained = 0;
+  /** The newest step that was told. */
+  private newest = 0;
   private saving: number | undefined;
   private mode = "both";
   private root = "";
@@ -74,7 +76,8 @@ export class TrinityLog implements TrainerLog {
     const validation = entries.filter(([name]) => EVALUATION.test(name));
     const rest = entries.filter(([name]) => !EVALUATION.test(name));
     const events = validation.length > 0 ? [told(step, Object.fromEntries(validation))] : [];
-    if (rest.length === 0 || step === 0) return events;
+    // The explorer's last line is for a step that may have been told.
+    if (rest.length === 0 || step <= this.newest) return events;
     const half = this.halves.get(step) ?? { explorer: {}, trainer: {}, hasExplorer: false, hasTrainer: false };
     this.halves.set(step, half);
     const isTrainer = worker === "Trainer";
@@ -104,6 +107,7 @@ export class TrinityLog implements TrainerLog {
       .map((step) => {
         const { explorer, trainer } = this.halves.get(step)!;
         this.halves.delete(step);
+        this.newest = Math.max(this.newest, step);
         return told(step, { ...explorer, ...trainer });
       });
   }

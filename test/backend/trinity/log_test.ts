@@ -49,6 +49,9 @@ test("a step is told once, when both halves are whole, with verl's names", () =>
       },
     },
   ]);
+  // As Trinity's explorer ends: a line for a step that was told.
+  expect(line("Explorer: Step 1: {'explore/time/sync_interval': 6.9e-05}")).toEqual([]);
+  expect(line("Explorer: Explorer (explorer) shutdown successfully at step 1.")).toEqual([]);
   // The trainer is later.
   expect(line("Explorer: Step 2: {'rollout/reward/mean': 0.5}")).toEqual([]);
   expect(line("Explorer: Explorer sync_weights at step 2 started.")).toEqual([]);
