@@ -72,7 +72,7 @@ export function checkGpus(build: Build, out: Out): void {
   const sum = `${nodes} x ${perNode} = ${nodes * perNode} GPUs: explorer ${explorer}, auxiliary ${auxiliary}, trainer ${trainer}`;
   const mode = String(out("mode") ?? "both");
   if (out("model.tinker.enable") === true || mode === "train") return;
-  if (mode !== "both") {
+  if (["explore", "bench", "serve", "colocate"].includes(mode)) {
     const isFull = mode === "colocate" ? nodes * perNode !== 1 || explorer !== 1 : trainer < 0;
     const wants = mode === "colocate" ? "shares one GPU between one engine and the trainer" : "only samples";
     if (isFull)
