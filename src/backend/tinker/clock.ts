@@ -12,13 +12,13 @@ export const SYSTEM_CLOCK: Clock = {
     new Promise((resolve, reject) => {
       const leave = () => {
         clearTimeout(timer);
-        reject(signal?.reason);
+        reject(signal!.reason);
       };
       const timer = setTimeout(() => {
         signal?.removeEventListener("abort", leave);
         resolve();
       }, ms);
       if (signal?.aborted) leave();
-      else signal?.addEventListener("abort", leave, { once: true });
+      else signal?.addEventListener("abort", leave);
     }),
 };
