@@ -1,0 +1,77 @@
+/**
+ * How fast each preset learns: every one on the arithmetic task and the game of turns with the same models, learning rates and batches, over
+ * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks and draws its curves.
+ * BENCH_SEEDS (5), BENCH_TASKS (arithmetic,game), BENCH_PRESETS (all) and BENCH_DEVICE shorten it; a run takes half a minute and more.
+ */
+import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { PRESETS } from "../src/config/hydra/groups.ts";
+import { type Curve, curvesSvg } from "./curves_svg.ts";
+import { check, heading, remark } from "./harness.ts";
+
+const TASKS: Readonly<Record<string, { file: string; title: string }>> = {
+  arithmetic: { file: "examples/arithmetic/run.yaml", title: "one digit added to two" },
+  game: { file: "examples/multi_turn/run.yaml", title: "a hidden digit in four guesses" },
+};
+const CLI = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
+const IMAGES = fileURLToPath(new URL("../docs/images/", import.meta.url));
+const listOf = (name: string, all: readonly string[]) => process.env[name]?.split(",") ?? all;
+
+export async function run(): Promise<void> {
+  const seeds = Array.from({ length: Number(process.env.BENCH_SEEDS ?? 5) }, (_, seed) => seed);
+  for (const task of listOf("BENCH_TASKS", Object.keys(TASKS))) {
+    const { file, title } = TASKS[task]!;
+    heading(`algorithms: ${title}, ${seeds.length} seeds, share of held-out attempts that are right`);
+    const curves: Curve[] = [];
+    for (const preset of listOf("BENCH_PRESETS", PRESETS)) {
+      const runs = seeds.map((seed) => accuracies({ file, preset, seed }));
+      const curve = { name: preset, points: meanCurve(runs) };
+      curves.push(curve);
+      remark(rowOf(curve));
+    }
+    mkdirSync(IMAGES, { recursive: true });
+    writeFileSync(join(IMAGES, `algorithms_${task}.svg`), curvesSvg(curves, { title, y: "held-out accuracy" }));
+  }
+}
+
+/** Accuracy on held-out tasks by training step. */
+function accuracies({ file, preset, seed }: { file: string; preset: string; seed: number }): Map<number, number> {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-algorithms-"));
+  try {
+    const overrides = [`+preset=${preset}`, `training.seed=${seed}`, "rllm.trainer.logger=[jsonl]"];
+    const quiet = ["rllm.trainer.save_freq=-1", `training.default_local_dir=${folder}`];
+    const device = process.env.BENCH_DEVICE ? ["--device", process.env.BENCH_DEVICE] : [];
+    const args = [CLI, "train", file, ...overrides, ...quiet, ...device];
+    const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", maxBuffer: 2 ** 26 });
+    check(status === 0, `${preset} with seed ${seed}: ${stderr?.slice(-500)}`);
+    const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
+    return new Map(lines.flatMap((line) => accuracyOf(JSON.parse(line))));
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+type MetricsLine = Readonly<Record<string, number>> & { readonly step: number };
+
+function accuracyOf(line: MetricsLine): [number, number][] {
+  const [, value] = Object.entries(line).find(([name]) => /^val\/.*\/pass@1$/.test(name)) ?? [];
+  return value === undefined ? [] : [[line.step, value]];
+}
+
+/** Mean, least and most over the seeds at each step. */
+function meanCurve(runs: readonly ReadonlyMap<number, number>[]): Curve["points"] {
+  return [...runs[0]!.keys()].map((step) => {
+    const values = runs.map((run) => run.get(step)!);
+    const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+    return { step, mean, least: Math.min(...values), most: Math.max(...values) };
+  });
+}
+
+function rowOf({ name, points }: Curve): string {
+  const last = points.at(-1)!;
+  const spread = `${last.least.toFixed(3)} to ${last.most.toFixed(3)}`;
+  return `${name.padEnd(20)} ${points.map(({ mean }) => mean.toFixed(3)).join(" ")}  at the end ${spread}`;
+}
