@@ -148,7 +148,10 @@ export interface Engine {
   readonly decode?: ((ids: readonly number[]) => string) | undefined;
   /** Whether the device is lost, with every trainer and policy. Absent where none gets lost. */
   readonly isLost?: boolean;
-  /** Opens a lost device again and loads the base model; trainers and policies from before are only to be released. */
+  /**
+   * Opens a lost device again and loads the base model; trainers and policies from before are only to be released. Rejects
+   * with `isLost` set where the device cannot be opened, else with the base model unloaded.
+   */
   reopen?(): Promise<void>;
   /** Whether the base model's weights are on the device. Absent where they always are. */
   readonly isLoaded?: boolean;

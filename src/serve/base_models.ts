@@ -160,16 +160,23 @@ export class BaseModels {
         this.unload(model, `after ${Math.round((now - at) / 60_000)} min without a request`);
   }
 
-  get areLost(): boolean {
-    return this.all.some(({ engine }) => engine.isLost);
+  /** The models whose device is lost. */
+  get lost(): readonly BaseModel[] {
+    return this.all.filter(({ engine }) => engine.isLost);
   }
 
-  /** Opens the lost device again. @throws the first failure, after all have been tried. */
-  async reopen(): Promise<void> {
-    // The first of them opens the device, after which the others do not look lost.
-    const lost = this.all.filter(({ engine }) => engine.isLost);
+  /**
+   * Opens the device of the models of {@link lost} again, and loads those that were loaded. One that cannot be loaded stays
+   * unloaded, and its next use tries again. The list is given because the first model opens the device for all.
+   * @throws the first failure to open the device, after all models have been tried
+   */
+  async reopen(lost: readonly BaseModel[]): Promise<void> {
     const failures: unknown[] = [];
-    for (const { engine } of lost) await engine.reopen?.().catch((error: unknown) => failures.push(error));
+    for (const { engine, names } of lost)
+      await engine.reopen?.().catch((error: Error) => {
+        if (engine.isLost) failures.push(error);
+        else this.options.log(`could not load ${names[0]} again: ${error.message}`);
+      });
     if (failures.length > 0) throw failures[0];
   }
 

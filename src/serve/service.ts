@@ -123,17 +123,20 @@ export class TinkerService {
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);
     this.training = new TrainingRequests(this);
-    this.scheduler.prepare = () => (this.models.areLost ? this.reopen() : undefined);
+    this.scheduler.prepare = () => {
+      const { lost } = this.models;
+      return lost.length > 0 ? this.reopen(lost) : undefined;
+    };
     this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
   }
 
-  /** After the loss of the device: opens it again, and says what was lost. Never rejects. */
-  private async reopen(): Promise<void> {
+  /** After the loss of these models' device: opens it again, and says what was lost. Never rejects. */
+  private async reopen(lost: readonly BaseModel[]): Promise<void> {
     this.log("the GPU device was lost; it is opened again");
     try {
-      this.runs.lose();
-      this.policies.lose();
-      await this.models.reopen();
+      this.runs.lose(lost);
+      this.policies.lose(lost);
+      await this.models.reopen(lost);
       this.log("the GPU device is open again; the base model and saved weights can be used");
     } catch (error) {
       this.log(`could not open the GPU device again: ${(error as Error).message}`);

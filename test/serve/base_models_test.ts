@@ -1,9 +1,10 @@
 /** Several base models in one server: found by name, loaded when asked for, unloaded when idle, and never while used. */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rename, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
+import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
 import { openBaseModels } from "../../src/cli/run/base_models.ts";
 import { openDevice } from "../../src/compute/open.ts";
@@ -252,6 +253,45 @@ test("a lost device is opened once, and every model on it is used again", async 
   expect(one.calls.filter((call) => call === "open base")).toHaveLength(2);
 });
 
+test("after a loss, a model that cannot be loaded again fails alone, and loads once it can", async () => {
+  const log: string[] = [];
+  const { server, one } = await openThree({ log: (line) => log.push(line) });
+  const id = await sampler(server, { base_model: "one" });
+  const before = await server.result("asample", draw(id, 1));
+  let isLost = true;
+  Object.defineProperty(one, "isLost", { get: () => isLost });
+  const failure = new Error("the model's files are away");
+  const { load } = one;
+  one.load = () => Promise.reject(failure);
+  Object.assign(one, {
+    reopen: async () => {
+      one.unload();
+      isLost = false;
+      await one.load();
+    },
+  });
+  const { model_id } = await create(server, "toy");
+  expect(log).toContain("could not load one again: the model's files are away");
+  expect((await server.result("asample", draw(id, 2))).json.error).toContain("files are away");
+  expect((await server.result("optim_step", step(model_id, 1))).json.metrics).toEqual({ grad_norm: 1 });
+  one.load = load;
+  expect((await server.result("asample", draw(id, 3))).bytes).toEqual(before.bytes);
+  expect(log.filter((line) => line.startsWith("the GPU device was lost"))).toHaveLength(1);
+});
+
+test("a model that stays lost takes nothing from the others", async () => {
+  const { server, one } = await openThree();
+  const ids = [await sampler(server, { base_model: "toy" }), await sampler(server, { base_model: "one" })];
+  const { model_id } = await create(server, "toy");
+  Object.defineProperty(one, "isLost", { get: () => true });
+  Object.assign(one, { reopen: () => Promise.reject(new Error("no adapter answers")) });
+  for (const seq of [1, 2]) {
+    expect((await server.result("optim_step", step(model_id, seq))).json.metrics).toEqual({ grad_norm: 1 });
+    await server.result("asample", draw(ids[0]!, seq));
+  }
+  expect(server.engine.calls.filter((call) => call === "open base")).toHaveLength(1);
+});
+
 describe("on one device", () => {
   let root = "";
   const [one, two] = [() => join(root, "model1"), () => join(root, "model2")];
@@ -328,6 +368,25 @@ describe("on one device", () => {
     expect(device.memory.live).toBe(empty);
     expect(await both.drawOf(ids[0]!, 2)).toEqual(alone[0]);
     expect(device.memory.live).toBe(withOne);
+  });
+
+  test("an engine whose weights cannot be loaded after a loss of the device is unloaded, not lost", async () => {
+    const device = await openDevice({ device: "cpu" });
+    const engine = await LocalEngine.open({ device, folder: one() });
+    let isLost = true;
+    Object.defineProperty(device, "isLost", { get: () => isLost });
+    Object.assign(device, {
+      reopen: async () => {
+        isLost = false;
+      },
+    });
+    await rename(one(), `${one()}-away`);
+    await expect(engine.reopen()).rejects.toThrow();
+    await rename(`${one()}-away`, one());
+    expect([engine.isLost, engine.isLoaded]).toEqual([false, false]);
+    await engine.load();
+    expect(engine.isLoaded).toBe(true);
+    engine.close();
   });
 
   test("adapters of several ranks on one base, asked at once, sample as one at a time", async () => {

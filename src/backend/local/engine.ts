@@ -202,15 +202,16 @@ export class LocalEngine implements Engine {
   }
 
   /**
-   * Opens the device, unless another engine on it has, and loads the base model where it was loaded. After a failure the
-   * engine stays lost, so that it is tried again.
+   * Opens the device, unless another engine on it has, and loads the base model where it was loaded. Without a device the
+   * engine stays lost, so that it is tried again; a base model that cannot be loaded stays unloaded.
    */
   async reopen(): Promise<void> {
     this.wasLoaded ??= this.isLoaded;
     if (this.hardware.isLost) await this.hardware.reopen?.();
     this.unload();
-    if (this.wasLoaded) await this.load();
+    const { wasLoaded } = this;
     this.wasLoaded = undefined;
+    if (wasLoaded) await this.load();
   }
 
   close(): void {

@@ -94,6 +94,8 @@ export class ServedModel {
   }
 
   private async open(version: Version): Promise<EnginePolicy> {
+    // After a loss of the device the base model may have failed to load.
+    if (!version.policy) await this.context.engine.load?.();
     version.policy ??= await this.context.engine.openPolicy(version.source.dir);
     return version.policy;
   }

@@ -192,9 +192,9 @@ export class Policies {
     for (const [name, held] of this.held) if (held.model === model && held.reopen) this.drop(name, held);
   }
 
-  /** After the loss of the device: saved policies are opened again at their next use, snapshots are gone. */
-  lose(): void {
-    for (const [name, held] of this.held) this.drop(name, held);
+  /** After the loss of these models' device: saved policies are opened again at their next use, snapshots are gone. */
+  lose(lost: readonly BaseModel[]): void {
+    for (const [name, held] of this.held) if (lost.includes(held.model)) this.drop(name, held);
   }
 
   release(): void {

@@ -85,11 +85,11 @@ export class TrainingRuns {
     return `Resume from ${formatPath(saved)} (create_training_client_from_state_with_optimizer).`;
   }
 
-  /** After the loss of the device. A run stays known until its session ends, so that its requests say what became of it. */
-  lose(): void {
+  /** After the loss of these models' device. A run stays known until its session ends, so that its requests say what became of it. */
+  lose(lost: readonly BaseModel[]): void {
     for (const run of this.byId.values()) {
       // A model that is still to be made loses nothing.
-      if (!run.trainer) continue;
+      if (!run.trainer || !lost.includes(run.model)) continue;
       const steps = run.unsavedSteps;
       const unsaved = steps === 0 ? "nothing that was not saved" : `${steps} optimiser steps that were not saved`;
       this.options.log(`${run.name} was lost with the GPU device, with ${unsaved}`);
