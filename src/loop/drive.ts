@@ -78,13 +78,23 @@ async function takeSteps(run: Course, at: Cursor): Promise<void> {
   await warmUp(run, at);
   if (at.state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
   for (;;) {
-    if (isValidationDue(run, at.state)) at.state = await seal(await run.validate(at.state), run);
+    if (isValidationDue(run, at.state)) at.state = await seal(await validated(run, at), run);
     if (at.state.step >= total) return;
     if (isSaveDue(run, at)) await save(run, at);
     signal.throwIfAborted();
     const state = await seal(await run.step(at.state), run);
     await advance(run, at, run.generation ? { ...state, generation: run.generation.state } : state);
     checkUntrained(at.state, { settings, total });
+  }
+}
+
+/** A validation that is refused for its settings loses no step: the run continues from here once they are corrected. */
+async function validated(run: Course, at: Cursor): Promise<LoopState> {
+  try {
+    return await run.validate(at.state);
+  } catch (error) {
+    if (error instanceof ConfigError) await save(run, at);
+    throw error;
   }
 }
 

@@ -12,7 +12,7 @@ import { optimParams } from "../stages/learning_rate.ts";
 import { supervisedBatch } from "./batch.ts";
 import type { EncodedRow } from "./encode.ts";
 import { supervisedStep } from "./update.ts";
-import { heldOutLoss } from "./validate.ts";
+import { checkBestMetric, heldOutLoss } from "./validate.ts";
 
 /** What {@link sft} needs; the rest has defaults. */
 export interface SftOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, "loggers" | "signal" | "warn">> {
@@ -32,7 +32,7 @@ export interface SftOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, 
 
 /**
  * Trains on examples to the last step, or until the signal aborts. A resumed run equals an uninterrupted one bit for bit.
- * @throws {ConfigError} for fewer rows than a batch takes
+ * @throws {ConfigError} for fewer rows than a batch takes, and a `metric_for_best_model` that no held-out row has
  * @see train for how runs are saved, resumed and brought back after the loss of a device
  */
 export function sft(options: SftOptions): Promise<TrainOutcome> {
@@ -41,7 +41,7 @@ export function sft(options: SftOptions): Promise<TrainOutcome> {
 
 function courseOf(options: SftOptions): Course {
   const { backend, rows, loggers = [], checkpoints, signal = new AbortController().signal } = options;
-  const given = loopSettings(options.settings);
+  const given = sftSettings(options.settings);
   const order = orderOf(rows.train, { ...options, settings: given });
   const total = stepsOf(order, given);
   const { test_freq } = given.trainer;
@@ -64,8 +64,15 @@ function courseOf(options: SftOptions): Course {
  * @throws {ConfigError} for fewer rows than a batch takes
  */
 export function totalSftSteps(options: Pick<SftOptions, "rows" | "settings" | "batchTokens" | "isShuffled">): number {
-  const settings = loopSettings(options.settings);
+  const settings = sftSettings(options.settings);
   return stepsOf(orderOf(options.rows.train, { ...options, settings }), settings);
+}
+
+/** Checks at the start what a validation would find out after the last step. */
+function sftSettings(given: SftOptions["settings"]): LoopSettings {
+  const settings = loopSettings(given);
+  checkBestMetric(settings.training.metric_for_best_model);
+  return settings;
 }
 
 function stepsOf(order: RowOrder, { trainer: { total_batches, total_epochs } }: LoopSettings): number {
@@ -135,8 +142,8 @@ async function validate(parts: Parts, state: LoopState): Promise<LoopState> {
   const started = performance.now();
   const measured = await heldOutLoss(rows.val ?? [], parts);
   const metrics = { ...measured, "time/testing": (performance.now() - started) / 1000 };
-  // Before anything is logged, because it may throw.
-  const best = bestOf(state, { metrics, training: settings.training });
+  // Before anything is logged, because it throws where the backend does not tell the accuracy.
+  const best = bestOf(state, { metrics: measured, training: settings.training });
   for (const logger of loggers) await logger.log({ phase: "val", step: state.step, totalSteps: total, metrics });
   return { ...state, validated: state.step, ...best };
 }

@@ -169,6 +169,33 @@ describe("a run", () => {
     await expect(run()).rejects.toThrow(/one needs 2 rows, and the training data has 1.*\(data\.train_batch_size\)/);
   });
 
+  test("is refused before its first step with a best metric that no validation measures", async () => {
+    const log = new MemoryLogger();
+    const training = { ...SETTINGS.training, metric_for_best_model: "val/lossy" };
+    const trainer = { ...SETTINGS.trainer, val_before_train: false };
+    const { run } = fileRun("metric", { loggers: [log], settings: { ...SETTINGS, trainer, training } });
+    await expect(run()).rejects.toThrow(
+      /no metric val\/lossy\. Set trainer\.metric_for_best_model to one of val\/loss, val\/perplexity, val\/mean_token_accuracy, or to null/,
+    );
+    expect(log.of("train")).toEqual([]);
+  });
+
+  test("keeps its last step where the validation that follows it does not measure the best metric", async () => {
+    const training = { ...SETTINGS.training, metric_for_best_model: "val/mean_token_accuracy" };
+    const trainer = { total_epochs: 1, test_freq: -1, val_before_train: false };
+    const silent = fileRun("kept", { settings: { ...SETTINGS, trainer, training } });
+    const logprobs = silent.backend.logprobs.bind(silent.backend);
+    silent.backend.logprobs = async (...given) => {
+      const { greedy: _, ...rest } = await logprobs(...given);
+      return rest;
+    };
+    await expect(silent.run()).rejects.toThrow(/validation does not measure val\/mean_token_accuracy/);
+    const log = new MemoryLogger();
+    const again = fileRun("kept", { settings: { ...SETTINGS, trainer }, loggers: [log] });
+    expect(await again.run()).toMatchObject({ isComplete: true, state: { step: 3 } });
+    expect([log.of("train"), log.of("val").map(({ step }) => step)]).toEqual([[], [3]]);
+  });
+
   test("with a token budget takes every row once an epoch", async () => {
     const log = new MemoryLogger();
     const { run } = fileRun("tokens", { batchTokens: 20, loggers: [log] });
