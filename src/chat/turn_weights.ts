@@ -5,10 +5,12 @@ import { ConfigError } from "../errors.ts";
 
 /** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
 const FLAGS = ["weight", "train", "trainable"] as const;
+/** Weights besides 0. f32, which holds them and the sums of their losses, turns much smaller ones into 0 and larger ones into infinity. */
+const [LEAST, MOST] = [1e-6, 1e6];
 
 /**
  * The weight of every message in the loss: 0 for those that the assistant did not write, else what the message says
- * (`weight`: a number from 0, or `train` or `trainable`: a boolean), else 1, or 0 where `trainOn` leaves the turn out.
+ * (`weight`: 0, or a number from 1e-6 to 1e6; or `train` or `trainable`: a boolean), else 1, or 0 where `trainOn` leaves the turn out.
  * @throws {ConfigError} for a flag of another type, flags that contradict each other, and a turn of another role that is
  * to be trained on
  */
@@ -28,13 +30,17 @@ function flaggedWeight(message: ChatMessage, i: number): number | undefined {
   const weights = FLAGS.filter((name) => message[name] !== undefined && message[name] !== null).map((name) => {
     const value = message[name];
     if (typeof value === "boolean") return Number(value);
-    if (name === "weight" && typeof value === "number" && Number.isFinite(value) && value >= 0) return value;
-    const form = name === "weight" ? "a number from 0 on" : "true or false";
+    if (name === "weight" && typeof value === "number" && isWeight(value)) return value;
+    const form = name === "weight" ? "0, or a number from 1e-6 to 1e6" : "true or false";
     throw cannot(`${name} of message ${i} must be ${form} (${JSON.stringify(value)}). Correct it`);
   });
   if (weights.some((weight) => weight !== weights[0]))
     throw cannot(`${FLAGS.join(", ")} of message ${i} contradict each other. Keep one`);
   return weights[0];
+}
+
+function isWeight(value: number): boolean {
+  return value === 0 || (value >= LEAST && value <= MOST);
 }
 
 function cannot(rule: string): ConfigError {

@@ -95,7 +95,10 @@ describe("weights of messages", () => {
   });
 
   test.each([
-    [turns({ weight: -1 }), /weight of message 1 must be a number from 0 on \(-1\)/],
+    [turns({ weight: -1 }), /weight of message 1 must be 0, or a number from 1e-6 to 1e6 \(-1\)/],
+    // f32 holds neither: the first becomes 0, the second infinity.
+    [turns({ weight: 1e-50 }), /weight of message 1 must be 0, or a number from 1e-6 to 1e6 \(1e-50\)/],
+    [turns({}, { weight: 1e39 }), /weight of message 3 must be 0, or a number from 1e-6 to 1e6 \(1e\+39\)/],
     [turns({ train: "yes" }), /train of message 1 must be true or false \("yes"\)/],
     [turns({ weight: 1, train: false }), /weight, train, trainable of message 1 contradict each other/],
     [turns({ weight: 0 }, { weight: 0 }), /no turn of the assistant is trained on, because each has weight 0/],
