@@ -14,15 +14,19 @@ export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
 export type Truncation = (typeof TRUNCATIONS)[number];
 
 /** A conversation; trained on the turns of the assistant. */
-export interface ChatExample {
+export interface ChatExample extends Rendering {
   readonly messages: readonly ChatMessage[];
+}
+
+/** What the chat template reads besides the messages. */
+export interface Rendering {
   readonly tools?: readonly unknown[] | undefined;
-  /** Further variables of the chat template. */
+  /** Further variables of the template. */
   readonly variables?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** Trained on the response and the token that ends it. */
-export interface ResponseExample {
+/** Trained on the response and the token that ends it. A prompt that is text is not rendered. */
+export interface ResponseExample extends Rendering {
   readonly prompt: string | readonly ChatMessage[];
   readonly response: string;
 }
@@ -110,8 +114,7 @@ function chatOf(row: Row, keys: SupervisedKeys, at: At): ChatExample {
   return { messages: withSystem(readAt(row[keys.messages], at), keys), ...renderingOf(row, keys, at) };
 }
 
-/** What the chat template reads besides the messages. */
-function renderingOf(row: Row, keys: SupervisedKeys, at: At): Omit<ChatExample, "messages"> {
+function renderingOf(row: Row, keys: SupervisedKeys, at: At): Rendering {
   const thinking = row[keys.enableThinking];
   const variables = { ...keys.variables, ...(isThere(thinking) && { enable_thinking: thinking }) };
   return {
@@ -159,7 +162,10 @@ function responseOf(
     );
   }
   const prompt = promptOf(row, keys, { ...at, promptKey });
-  if (!Array.isArray(row[key])) return { prompt, response: textAt(row, key, at) };
+  if (!Array.isArray(row[key])) {
+    const response = textAt(row, key, at);
+    return typeof prompt === "string" ? { prompt, response } : { prompt, response, ...renderingOf(row, keys, at) };
+  }
   const before = typeof prompt === "string" ? withSystem([{ role: "user", content: prompt }], keys) : prompt;
   return { messages: [...before.map(untrained), ...readAt(row[key], at)], ...renderingOf(row, keys, at) };
 }

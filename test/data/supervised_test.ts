@@ -41,7 +41,13 @@ describe("the example of a row", () => {
       "a prompt as a message",
       { prompt: "a", response: "b" },
       { promptType: "messages" },
-      { prompt: [user], response: "b" },
+      { prompt: [user], response: "b", tools: undefined },
+    ],
+    [
+      "a prompt of messages with what its template reads",
+      { prompt: [user], response: "b", tools: [{ type: "function" }], enable_thinking: false },
+      { variables: { x: 1 } },
+      { prompt: [user], response: "b", tools: [{ type: "function" }], variables: { x: 1, enable_thinking: false } },
     ],
     [
       "messages as prompt and response",

@@ -34,7 +34,7 @@ export function encodeExample(example: SupervisedExample, it: EncodeOptions): Ma
     const whole = ids.at(-1) === it.eos ? ids : ended(ids, it);
     return { ids: whole, mask: whole.map(() => 1) };
   }
-  const prompt = encodePrompt(example.prompt, tokenizer);
+  const prompt = encodePrompt(example, tokenizer);
   const ids = ended([...prompt, ...tokenizer.encode(example.response, { addSpecialTokens: false })], it);
   return { ids, mask: ids.map((_, i) => Number(i >= prompt.length)) };
 }
@@ -43,8 +43,9 @@ function ended(ids: readonly number[], { eos }: EncodeOptions): number[] {
   return eos === undefined ? [...ids] : [...ids, eos];
 }
 
-function encodePrompt(prompt: ResponseExample["prompt"], tokenizer: Tokenizer): number[] {
-  return typeof prompt === "string" ? tokenizer.encode(prompt) : [...new Transcript({ tokenizer }).prompt(prompt).ids];
+function encodePrompt({ prompt, tools, variables }: ResponseExample, tokenizer: Tokenizer): number[] {
+  if (typeof prompt === "string") return tokenizer.encode(prompt);
+  return [...new Transcript({ tokenizer }).prompt(prompt, { tools, variables }).ids];
 }
 
 /** The same, with the limit of a row. */

@@ -120,6 +120,21 @@ describe("other rows", () => {
     expect(trained(tokenizer, rows[1]!)).toEqual([["the 12<|im_end|>", 1]]);
   });
 
+  test("a prompt of messages is rendered with its tools and the variables of the template", () => {
+    const template = `{{ mood }}{{ tools is defined and tools is not none }}${CHATML}`;
+    const prompt = [{ role: "user", content: "the" }];
+    const textOf = (more: object) => {
+      const { rows, tokenizer } = encode([{ prompt, response: "on", ...more }], template);
+      expect(trained(tokenizer, rows[0]!)).toEqual([["on<|im_end|>", 1]]);
+      return tokenizer.decode([...rows[0]!.ids], { skipSpecialTokens: false });
+    };
+    const rendered = textOf({ tools: TOOLS, variables: { mood: "and" } });
+    const { tokenizer } = encode([], template);
+    const options = { tools: TOOLS, variables: { mood: "and" }, addGenerationPrompt: true };
+    expect(rendered).toBe(`${tokenizer.formatChat!(prompt, options)}on<|im_end|>`);
+    expect(rendered).not.toBe(textOf({}));
+  });
+
   const long = [{ prompt: "aaaa", response: "12bb" }, { text: "bb" }];
   // Tokens: a a a a 12 b b end, and b b end.
   test.each<[FitOptions["truncation"], number, lengths: number[], counts: object]>([
