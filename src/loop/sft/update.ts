@@ -20,9 +20,18 @@ export async function supervisedStep(
   batch: SupervisedBatch,
   { params }: { readonly params: OptimParams },
 ): Promise<Metrics> {
-  const loss = await backend.forwardBackward(batch, lossOf(batch));
+  const spec = lossOf(batch);
+  const loss = await backend.forwardBackward(batch, spec);
   const optim = await backend.optimStep(params);
-  return plainNames({ ...loss, ...optim });
+  return plainNames({ ...withEntropy(loss, { batch, spec }), ...optim });
+}
+
+/** The backend divides the sum of the entropies like that of the losses, but no weight acts on an entropy. */
+function withEntropy(loss: Metrics, { batch: { mask }, spec }: { batch: SupervisedBatch; spec: LossSpec }): Metrics {
+  const entropy = loss["actor/entropy"];
+  if (entropy === undefined || spec.batch_num_tokens === undefined) return loss;
+  const trained = mask.reduce((sum, each) => sum + each, 0);
+  return { ...loss, "actor/entropy": (entropy * spec.batch_num_tokens) / trained };
 }
 
 /** Weights of 0 and 1 add up to the trained tokens, by which a loss divides by itself. */

@@ -78,6 +78,19 @@ test("a step's loss is the weighted mean over the tokens of all its rows", async
   expect(log.of("train")[0]!.metrics["train/loss"]).toBeCloseTo(expected!, 5);
 });
 
+test("a step's entropy is the mean over the trained tokens, whatever they weigh", async () => {
+  const entropyAt = async (weight: number) => {
+    const rows = madeRows([9, 17]).map((row) => ({ ...row, weights: row.mask.map((each) => each * weight) }));
+    const log = new MemoryLogger();
+    const settings = { data: { train_batch_size: 2 }, trainer: { total_batches: 1 } };
+    await sft({ backend: smallBackend(new CpuDevice()), rows: { train: rows }, loggers: [log], settings });
+    return log.of("train")[0]!.metrics["train/entropy"]!;
+  };
+  const plain = await entropyAt(1);
+  expect(plain).toBeGreaterThan(1);
+  expect(await entropyAt(0.25)).toBeCloseTo(plain, 5);
+});
+
 describe("a run", () => {
   let dir: string;
   beforeEach(async () => {
