@@ -1,5 +1,6 @@
-"""Runs Trinity-RFT 0.6 on a configuration. Raises what Trinity itself only logs: `trinity run` ends with 0 after a crash."""
+"""Runs Trinity-RFT 0.6 on a configuration. Raises where Trinity itself ends with status 0: after a crash, and before its last step."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -31,10 +32,37 @@ def caught_error(file, start):
     return where
 
 
+def total_steps(config):
+    """0 for a benchmark, which takes the checkpoints that it finds."""
+    part = {"bench": None, "explore": config.buffer}.get(config.mode, config.trainer)
+    return (part and part.total_steps) or 0
+
+
+def saved_step(config):
+    """The step of the newest saved state. Trainer and explorer save when they end, also when they run out of rollouts."""
+    name = config.explorer.name if config.mode == "explore" else config.trainer.name
+    file = Path(config.checkpoint_job_dir, f"{name}_meta.json")
+    return json.loads(file.read_text("utf-8"))["latest_iteration"] if file.exists() else 0
+
+
+def check_end(config):
+    """Raises for a run that ended before its last step, and prints the step that it reached."""
+    total, saved = total_steps(config), saved_step(config)
+    if saved >= total:
+        return print(f"Trinity reached step {saved}", flush=True)
+    text = f"Trinity stopped without an error, and the newest saved step is {saved} of {total}."
+    if config.mode in ("both", "colocate"):
+        # The explorer is at its end: only further steps of its own give the trainer the rest.
+        more = (config.buffer.total_steps or total) + total - saved
+        text += " Its trainer lacked rollouts, or was not done synchronizer.sync_timeout after its explorer. To train the rest, "
+        text += f"run the same command with trinity.buffer.total_steps={more} trinity.trainer.total_steps={total}."
+    raise RuntimeError(text)
+
+
 def main(path):
     config = load_config(path)
     config.check_and_update()
-    print(f"Total training steps: {config.buffer.total_steps or 0}", flush=True)
+    print(f"Total training steps: {total_steps(config)}", flush=True)
     print(f"Trinity runs in mode {config.mode}, with checkpoints in {config.checkpoint_job_dir}", flush=True)
     before = {file: file.stat().st_size for file in logs(config)}
     status = run_stage(config)
@@ -45,6 +73,7 @@ def main(path):
         error = caught_error(file, before.get(file, 0))
         if error is not None:
             raise RuntimeError(f"Trinity stopped before its end. {error}")
+    check_end(config)
 
 
 if __name__ == "__main__":

@@ -171,6 +171,18 @@ test("a job that fails ends the run with its cause, what to do, and where the lo
   expect(JSON.parse(readFileSync(join(dir, "failed", "run.json"), "utf8")).complete).toBe(false);
 }, 60_000);
 
+test("a run that only validates makes none of its steps and is complete; any other is not", async () => {
+  trainer = async (job) => {
+    job.log = "Total training steps: 2\n(TaskRunner pid=7) step:0 - val-core/arithmetic/reward/mean@1:0.25\n";
+    job.status = "SUCCEEDED";
+  };
+  const validates = await train([`training.default_local_dir=${dir}/val`, "rllm.trainer.val_only=true"]);
+  expect(validates.code).toBe(0);
+  const trains = await train([`training.default_local_dir=${dir}/no-steps`]);
+  expect(trains.code).toBe(1);
+  expect(trains.err).toContain("the job ended without an error after step 0 of 2");
+}, 60_000);
+
 test("a signal stops the job where nobody can be asked", async () => {
   const stop = new AbortController();
   trainer = async () => stop.abort();

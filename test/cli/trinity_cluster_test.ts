@@ -85,6 +85,39 @@ test("a run's two streams come back as steps, with the checkpoint and the report
   expect(existsSync(join(dir, "run", "report.html"))).toBe(true);
 }, 60_000);
 
+const BEGIN = "Total training steps: 2\nTrinity runs in mode both, with checkpoints in /shared/ckpt/p/sums\n";
+const first = () => stamped("Trainer", "Step 1: {'actor/pg_loss': 0.125}");
+
+test("a job that ends without an error before its last step is not complete", async () => {
+  log =
+    BEGIN + first() + stamped("Trainer", "Saving checkpoint at step 1...") + stamped("Trainer", "> Trainer finished.");
+  const folder = join(dir, "short");
+  const { code, out, err } = await train(["--json", `training.default_local_dir=${folder}`]);
+  expect(code).toBe(1);
+  expect(err).toContain(`short    the job ended without an error after step 1 of 2\nlog      ${folder}/job.log\n`);
+  expect(err).toContain("saved    step 1: /shared/ckpt/p/sums/global_step_1, on the cluster\n");
+  expect(err).toMatch(/go on {4}.* train .*run\.yaml .* trainer\.resume_mode=auto\n/);
+  expect(JSON.parse(out)).toMatchObject({ outcome: "incomplete", complete: false, step: 1, total_steps: 2 });
+  expect(JSON.parse(readFileSync(join(folder, "run.json"), "utf8")).complete).toBe(false);
+}, 60_000);
+
+test.each([
+  ["the driver names its last step", () => `${BEGIN}${first()}Trinity reached step 2\n`],
+  [
+    "an earlier job trained to the end",
+    () => BEGIN + stamped("Trainer", "Saving checkpoint at step 2...") + stamped("Trainer", "> Trainer finished."),
+  ],
+  ["a benchmark has no last step", () => `Total training steps: 0\n${stamped("Explorer", "Step 2: {'bench/a': 1}")}`],
+])(
+  "%s: complete",
+  async (_, lines) => {
+    log = lines();
+    const { code } = await train([`training.default_local_dir=${dir}/whole${log.length}`]);
+    expect(code).toBe(0);
+  },
+  60_000,
+);
+
 test("a driver that raises what Trinity caught ends the run with that cause", async () => {
   log = [
     "(Trainer pid=7) ERROR 11-23 04:05:06 [trainer.py:160] Error in Trainer:\r",

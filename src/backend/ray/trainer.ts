@@ -19,6 +19,8 @@ export type TrainerEvent =
   | { readonly kind: "metrics"; readonly step: number; readonly metrics: Readonly<Record<string, number>> }
   /** How many steps the run will have made at its end. */
   | { readonly kind: "total"; readonly steps: number }
+  /** The step that the trainer says it is at as it ends. Its metrics may lie in the log of an earlier job. */
+  | { readonly kind: "reached"; readonly step: number }
   | { readonly kind: "resumed"; readonly step: number; readonly folder: string }
   /** The folder is not complete before `saved`. */
   | { readonly kind: "saving"; readonly step: number; readonly folder: string }

@@ -115,6 +115,8 @@ export class TrinityLog implements TrainerLog {
   private readState(text: string): TrainerEvent[] | undefined {
     const total = /^Total training steps: (\d+)$/.exec(text)?.[1];
     if (total !== undefined) return Number(total) > 0 ? [{ kind: "total", steps: Number(total) }] : [];
+    const reached = /^Trinity reached step (\d+)$/.exec(text)?.[1];
+    if (reached !== undefined) return [{ kind: "reached", step: Number(reached) }];
     const explored =
       /^Explorer (?:sync_weights at step (\d+) started\.|\(\S+\) shutdown successfully at step (\d+)\.)$/.exec(text);
     if (explored) {

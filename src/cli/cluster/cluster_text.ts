@@ -59,11 +59,10 @@ export function endOfRun(end: JobEnd, { session, record, dir, input, io }: Ended
   io.err("\n");
   const log = join(dir, JOB_LOG_FILE);
   if (end.kind === "failed") io.err(`failed   ${end.cause}\nlog      ${log}\n`);
-  if (end.kind === "left") {
-    const flags = importsOf(input).flatMap((file) => ["--import", file]);
-    const words = [...input.args, "--attach", ...flags].map(quoted).join(" ");
-    io.err(`left     the job ${record.submission_id} goes on; follow it with:  ${commandName(io)} train ${words}\n`);
-  }
+  if (end.kind === "incomplete")
+    io.err(`short    the job ended without an error after step ${end.reached} of ${end.totalSteps}\nlog      ${log}\n`);
+  if (end.kind === "left")
+    io.err(`left     the job ${record.submission_id} goes on; follow it with:  ${again("--attach", { input, io })}\n`);
   if (end.kind === "stopped") io.err(`stopped  after step ${end.step}\n`);
   if (end.lastSaved) {
     const { step, folder } = end.lastSaved;
@@ -71,9 +70,17 @@ export function endOfRun(end: JobEnd, { session, record, dir, input, io }: Ended
     const merge = CLUSTER_TRAINERS[record.system].merge?.(folder, config);
     if (merge !== undefined) io.err(`merge    ${merge}\n`);
   }
+  if (end.kind === "incomplete" && end.lastSaved)
+    io.err(`go on    ${again("trainer.resume_mode=auto", { input, io })}\n`);
   if (report) io.err(`report   ${report}\n`);
   if (end.kind === "succeeded" || end.kind === "left") return EXIT_OK;
   return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_FAILED;
+}
+
+/** The command with one word more. */
+function again(word: string, { input, io }: Pick<Ended, "input" | "io">): string {
+  const flags = importsOf(input).flatMap((file) => ["--import", file]);
+  return `${commandName(io)} train ${[...input.args, word, ...flags].map(quoted).join(" ")}`;
 }
 
 function summary(end: JobEnd, it: { record: JobRecord; dir: string; report: string | undefined }) {

@@ -24,10 +24,15 @@ export interface FollowerOptions {
 /** Failures of rollouts and rewards that are printed; all are counted. */
 const PRINTED_FAILURES = 5;
 
+/** Events of a step that is made. */
+const MADE: ReadonlySet<TrainerEvent["kind"]> = new Set(["metrics", "reached", "resumed", "saved"]);
+
 export class JobFollower {
   /** Steps that the run will have made, once the trainer has said so. */
   totalSteps = 0;
   step = 0;
+  /** The newest step that the job was at, by its metrics, its checkpoints or its own words. */
+  reached = 0;
   failures = 0;
   private readonly causes = new CauseFinder();
   private readonly options: FollowerOptions;
@@ -74,6 +79,7 @@ export class JobFollower {
 
   private take(event: TrainerEvent): void {
     const { tell } = this.options;
+    if (MADE.has(event.kind) && "step" in event) this.reached = Math.max(this.reached, event.step);
     if (event.kind === "metrics") this.metrics(event);
     else if (event.kind === "total") {
       this.totalSteps = event.steps;

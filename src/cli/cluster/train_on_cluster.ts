@@ -103,7 +103,9 @@ async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
     // The log of the job is read from its start.
     if (attached) for (const logger of loggers) await logger.rewind?.(0);
     await folder.describe(factsOf(run, record));
-    const end = await watchJob({ trainer, jobs, service, record, loggers, samples, folder, settings, io });
+    const onlyValidates = getAt(session.config, "trainer.val_only") === true;
+    const watched = { trainer, jobs, service, record, loggers, samples, folder, settings, onlyValidates, io };
+    const end = await watchJob(watched);
     await folder.end({ complete: end.kind === "succeeded" });
     return endOfRun(end, { ...run, record, dir: folder.dir });
   } finally {

@@ -24,13 +24,18 @@ export interface WatchOptions {
   readonly samples: SampledEpisodes;
   readonly folder: ClusterFolder;
   readonly settings: ClusterSettings;
+  /** The run validates and stops: it makes none of its steps. */
+  readonly onlyValidates: boolean;
   readonly io: Io;
 }
 
 export interface JobEnd {
-  /** `left`: the job goes on. */
-  readonly kind: "succeeded" | "failed" | "stopped" | "left";
+  /** `left`: the job goes on. `incomplete`: it ended without an error before its last step. */
+  readonly kind: "succeeded" | "incomplete" | "failed" | "stopped" | "left";
+  /** The newest step with metrics. */
   readonly step: number;
+  /** The newest step that is made: of a job that continues a run, also steps of the jobs before it. */
+  readonly reached: number;
   readonly totalSteps: number;
   /** The newest complete checkpoint, on the cluster. */
   readonly lastSaved: { readonly step: number; readonly folder: string } | undefined;
@@ -40,7 +45,7 @@ export interface JobEnd {
 
 /** Follows the job of a run to its end; a signal, a lost folder and too many failures end that earlier. */
 export async function watchJob(options: WatchOptions): Promise<JobEnd> {
-  const { trainer, jobs, record, folder, io } = options;
+  const { jobs, record, folder, io } = options;
   const follower = openFollower(options);
   const watch = new Watch(options);
   watch.start();
@@ -60,9 +65,9 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
     throw folder.signal.reason;
   }
   await follower.finish();
-  const { step, totalSteps, lastSaved } = follower;
-  const so = { step, totalSteps, lastSaved };
-  if (details) return ended(details, { follower, trainer, so });
+  const { step, reached, totalSteps, lastSaved } = follower;
+  const so = { step, reached, totalSteps, lastSaved };
+  if (details) return ended(details, { ...options, follower, so });
   if (watch.tooMany === undefined && (await leaveOrStop(io)) === "leave") return { kind: "left", ...so };
   io.err(`stopping the job ${record.submission_id}\n`);
   await jobs.stop(record.submission_id);
@@ -149,14 +154,14 @@ class Watch {
   }
 }
 
-interface Followed {
+interface Followed extends Pick<WatchOptions, "trainer" | "onlyValidates"> {
   readonly follower: JobFollower;
-  readonly trainer: ClusterTrainer;
   readonly so: Omit<JobEnd, "kind">;
 }
 
-function ended(details: JobDetails, { follower, trainer, so }: Followed): JobEnd {
-  if (details.status === "SUCCEEDED") return { kind: "succeeded", ...so };
+function ended(details: JobDetails, { follower, trainer, onlyValidates, so }: Followed): JobEnd {
+  const isWhole = onlyValidates || so.reached >= so.totalSteps;
+  if (details.status === "SUCCEEDED") return { kind: isWhole ? "succeeded" : "incomplete", ...so };
   if (details.status === "STOPPED") return { kind: "stopped", ...so };
   const cause = follower.cause();
   // What is known of the trainer's own errors comes first.
