@@ -148,6 +148,10 @@ export interface LossSpec {
   /** Denominators of the whole optimiser step when it is split into several calls. Absent: those of this call. */
   readonly batch_num_tokens?: number;
   readonly global_batch_size?: number;
+  /** Rows of the whole step, those without a trained token too, by which TRL's losses and `geo_mean` divide. Absent: those of this call. */
+  readonly all_rows?: number;
+  /** Divisor of `seq-mean-token-sum-norm`: a number of tokens that stays the same over the run. Absent: the longest row of the batch. */
+  readonly loss_scale_factor?: number;
 }
 
 /** Settings of one AdamW step. */

@@ -24,6 +24,8 @@ export interface Normalisers {
   readonly batch_num_tokens?: number | undefined;
   /** Sequences of the step (`seq-mean-*`). Default: the rows with at least one trained token. */
   readonly global_batch_size?: number | undefined;
+  /** Rows of the step, those without a trained token too (TRL's losses, `geo_mean`). */
+  readonly all_rows?: number | undefined;
   /** Divisor of `seq-mean-token-sum-norm`. Default: the longest row. */
   readonly loss_scale_factor?: number | undefined;
   /** `verl-2026-01` leaves `seq-mean-token-sum-norm` without its division by sequences and ranks. */

@@ -1,6 +1,5 @@
 /** What a policy loss is: one function of a token, its settings under their published names, and its metrics. */
 import type { Kernel } from "../../compute/kernel.ts";
-import type { RowCounts } from "../rows.ts";
 import { mergeSettings, type SettingsSchema } from "../settings.ts";
 import type { Normalisers } from "./aggregation.ts";
 
@@ -65,8 +64,16 @@ export interface Selection {
 /** Settings of a loss under their published names. */
 export type LossSettings = Readonly<Record<string, number>>;
 
+/** Rows of a whole optimiser step, of which a call may hold a part. */
+export interface StepRows {
+  /** Those without a trained token too. */
+  readonly count: number;
+  /** Trained tokens of the longest, or the divisor that stands for it. */
+  readonly longest: number;
+}
+
 /** The mode and normalisers of a loss that brings its own aggregation. */
-export type Aggregation = (rows: RowCounts) => { readonly mode: string; readonly given: Normalisers };
+export type Aggregation = (step: StepRows) => { readonly mode: string; readonly given: Normalisers };
 
 /** Names of the three averaged numbers; null is not reported. */
 export type MetricNames = readonly [string | null, string | null, string | null];

@@ -39,7 +39,8 @@ export interface ResolvedLoss {
 export function resolveLoss(spec: PolicyLossSpec, rows: RowCounts): ResolvedLoss {
   const plan = planLoss(findLoss(spec.name), spec.settings ?? {});
   const termWeight = tokenWeights(spec.loss_agg_mode, rows, spec);
-  const imposed = plan.aggregation?.(rows);
+  const step = { count: spec.all_rows ?? rows.trained.length, longest: spec.loss_scale_factor ?? rows.longest };
+  const imposed = plan.aggregation?.(step);
   return {
     name: spec.name,
     plan,

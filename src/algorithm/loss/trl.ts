@@ -82,9 +82,9 @@ const NO_METRICS: MetricNames = [null, null, null];
 /** TRL does not cut k3 off. */
 const klBound = Number.POSITIVE_INFINITY;
 
-const rowMean: Aggregation = (rows) => ({
+const rowMean: Aggregation = (step) => ({
   mode: "seq-mean-token-mean",
-  given: { global_batch_size: rows.trained.length },
+  given: { global_batch_size: step.count },
 });
 
 const upper = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
@@ -125,19 +125,16 @@ const PLANS: Readonly<Record<string, (s: TrlSettings) => LossPlan>> = {
   grpo: (s) => clippedPlan(s, rowMean),
   bnpo: (s) => clippedPlan(s, () => ({ mode: "token-mean", given: {} })),
   dr_grpo: (s) =>
-    clippedPlan(s, (rows) => ({
+    clippedPlan(s, (step) => ({
       mode: "seq-mean-token-sum-norm",
-      given: {
-        global_batch_size: rows.trained.length,
-        loss_scale_factor: s.max_completion_length || rows.longest,
-      },
+      given: { global_batch_size: step.count, loss_scale_factor: s.max_completion_length || step.longest },
     })),
   dapo: (s) => clippedPlan(s, allTokens(s)),
   // The mean over rows of L n: every row weighs as many tokens as it has.
   luspo: (s) =>
-    clippedPlan({ ...s, importance_sampling_level: 1 }, (rows) => ({
+    clippedPlan({ ...s, importance_sampling_level: 1 }, (step) => ({
       mode: "seq-mean-token-sum",
-      given: { global_batch_size: rows.trained.length },
+      given: { global_batch_size: step.count },
     })),
   cispo: (s) => ({
     code: 17,

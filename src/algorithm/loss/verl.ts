@@ -194,9 +194,9 @@ const NO_METRICS: MetricNames = [null, null, null];
 const sequenceMean: Aggregation = () => ({ mode: "seq-mean-token-mean", given: {} });
 
 /** GMPO: the mean over all rows, empty ones as 0. */
-const meanOfAllRows: Aggregation = (rows) => ({
+const meanOfAllRows: Aggregation = (step) => ({
   mode: "seq-mean-token-sum",
-  given: { global_batch_size: rows.trained.length },
+  given: { global_batch_size: step.count },
 });
 
 const band = (s: VerlSettings) => ({ low: 1 - s.clip_ratio_low, high: 1 + s.clip_ratio_high });

@@ -55,9 +55,11 @@ function checkBatch(batch: TrainBatch): void {
 
 /** The spec with the denominators of the whole batch, because a pass holds only a part of it. */
 function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
-  const { trained } = countRows(batch.offsets, batch.mask);
+  const { trained, longest } = countRows(batch.offsets, batch.mask);
   return {
     ...spec,
+    all_rows: spec.all_rows ?? trained.length,
+    loss_scale_factor: spec.loss_scale_factor ?? longest,
     batch_num_tokens: spec.batch_num_tokens ?? trained.reduce((sum, count) => sum + count, 0),
     global_batch_size: spec.global_batch_size ?? trained.filter((count) => count > 0).length,
   };

@@ -14,6 +14,8 @@ export function lossSpec({ name, loss_args }: RoleLoss, { algorithm, rollout }: 
   return {
     name,
     loss_agg_mode: loss_agg_mode ?? "token-mean",
+    // As in verl, where every row is as long as the longest response allowed.
+    loss_scale_factor: rollout.train.max_tokens,
     settings: lossSettings(name, { algorithm, loss_args }),
     entropy_coeff: 0,
     ...(kl_beta > 0 && { kl: { type: "low_var_kl", coef: kl_beta } }),

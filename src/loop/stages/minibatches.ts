@@ -67,8 +67,10 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
 /** The denominators of a step that is split into several losses. */
 export function denominators(parts: readonly TrainBatch[]) {
   const count = (mask: Uint32Array) => mask.reduce((sum, bit) => sum + bit, 0);
+  const rows = parts.reduce((sum, part) => sum + rowCount(part), 0);
   return {
     batch_num_tokens: parts.reduce((sum, { mask }) => sum + count(mask), 0),
-    global_batch_size: parts.reduce((sum, part) => sum + rowCount(part), 0),
+    global_batch_size: rows,
+    all_rows: rows,
   };
 }
