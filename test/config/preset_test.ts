@@ -72,6 +72,17 @@ describe("conversion", () => {
   test.each([
     ["of the file", RUN, "", "gspo", 0.001],
     ["of the command line", PLAIN, "+preset=gspo", "gspo", 3e-4],
+    ["beneath the overrides", PLAIN, "rllm.algorithm.eps_clip=0.5\n+preset=gspo", "gspo", 0.5],
+    ["in the place of the file's", RUN, "preset=cispo", "cispo", 0.001],
+    ["above the file's", RUN, "+preset=cispo", "cispo", 10],
+    ["where the file has none", PLAIN, "preset=gspo", "gspo", 3e-4],
+    [
+      "above the file's own values",
+      RUN.replace(/ {2}- preset.*\n {2}- _self_/, "  - _self_\n  - preset: gspo"),
+      "",
+      "gspo",
+      3e-4,
+    ],
   ])("takes the settings of a preset %s", (_, text, args, loss, clip) => {
     const { problems, values } = convertRun(text, args);
     expect(problems).toEqual([]);
@@ -84,12 +95,14 @@ describe("conversion", () => {
     expect(problems).toEqual([
       {
         severity: "error",
-        message:
-          "Cannot read the preset own: there is no such file (config/preset/own.yaml). Give its settings instead.",
+        message: expect.stringMatching(/^Cannot choose preset=own: the choices are grpo, .*[.?]$/),
         file: "run.yaml",
         line: 1,
+        path: "preset",
       },
     ]);
+    const [problem] = readSource([{ name: "x.args", text: "+preset=../../secret" }], "rllm", { readConfig }).problems;
+    expect(problem?.message).toMatch(/^Cannot choose preset=\.\.\/\.\.\/secret: the choices are/);
   });
 });
 

@@ -56,8 +56,11 @@ export function defaultsBelow(defaults: Value | undefined, line?: number): Confi
   };
 }
 
-/** The presets that a defaults list chooses. */
-export function presetsIn(defaults: Value | undefined): string[] {
+/** The presets that a defaults list chooses: those under the file's own values, and those over them. */
+export function presetsIn(defaults: Value | undefined): { below: string[]; above: string[] } {
   const entries = Array.isArray(defaults) ? (defaults as readonly Value[]) : [];
-  return entries.flatMap((entry) => (isTree(entry) && "preset" in entry ? [String(entry.preset)] : []));
+  const self = entries.includes("_self_") ? entries.indexOf("_self_") : entries.length;
+  const among = (some: readonly Value[]) =>
+    some.flatMap((entry) => (isTree(entry) && "preset" in entry ? [String(entry.preset)] : []));
+  return { below: among(entries.slice(0, self)), above: among(entries.slice(self)) };
 }

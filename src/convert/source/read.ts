@@ -1,5 +1,6 @@
 /** Reads settings under the names of their system: from YAML, `key=value` lines, or a shell script. */
 import { isMap, isPair, isScalar, isSeq, LineCounter, type Node, parseDocument } from "yaml";
+import { checkChoice } from "../../config/hydra/groups.ts";
 import { parseOverride } from "../../config/hydra/override.ts";
 import type { Problem } from "../../config/problem.ts";
 import { readYaml } from "../../config/yaml/read.ts";
@@ -24,8 +25,21 @@ export interface ReadOptions extends ShellOptions {
  * Interpolations stay unchanged; `$HOME` in a script becomes `${oc.env:HOME}`.
  */
 export function readSource(files: readonly SourceFile[], system: System, options: ReadOptions = {}): Source {
-  const { readConfig, ...shell } = options;
-  const into: Into = { values: new Map(), problems: [], notes: [], system, readConfig };
+  const presets: Presets = { inFiles: false };
+  const source = readFiles(files, system, { ...options, presets });
+  // Overrides come after the file whose preset they replace.
+  const isReplaced = presets.inFiles && presets.typed !== undefined;
+  return isReplaced
+    ? readFiles(files, system, { ...options, presets: { inFiles: false, instead: presets.typed } })
+    : source;
+}
+
+function readFiles(
+  files: readonly SourceFile[],
+  system: System,
+  { readConfig, presets, ...shell }: ReadOptions & { readonly presets: Presets },
+): Source {
+  const into: Into = { values: new Map(), problems: [], notes: [], system, readConfig, presets };
   let head: string | undefined;
   const names: string[] = [];
   for (const file of files) {
@@ -47,6 +61,15 @@ function isYaml({ name, text }: SourceFile): boolean {
 
 interface Into extends Pick<Source, "values" | "problems" | "system">, Pick<ReadOptions, "readConfig"> {
   readonly notes: Note[];
+  readonly presets: Presets;
+}
+
+/** The presets that were met, and the one that replaces those of files. */
+interface Presets {
+  inFiles: boolean;
+  /** The last `preset=NAME` of the overrides, without a plus. */
+  typed?: string | undefined;
+  readonly instead?: string | undefined;
 }
 
 function readYamlSource({ name, text }: SourceFile, into: Into): string | undefined {
@@ -59,22 +82,45 @@ function readYamlSource({ name, text }: SourceFile, into: Into): string | undefi
   if (system !== "trinity") {
     const line = read.lines.get("defaults");
     putBelow(defaultsBelow(defaults, line), name, into);
-    for (const preset of presetsIn(defaults)) putPreset(preset, { file: name, line }, into);
   }
+  // Trinity has no presets, and a list of that name in its files means nothing.
+  const chosen = system === "trinity" ? { below: [], above: [] } : presetsIn(defaults);
+  const lay = (some: readonly string[]) => {
+    for (const preset of some) {
+      into.presets.inFiles = true;
+      putPreset(into.presets.instead ?? preset, { file: name, line: read.lines.get("defaults") }, into);
+    }
+  };
+  lay(chosen.below);
   for (const [path, value] of [...leaves(tree)].flatMap(([path, value]) => [...deepLeaves(path, value)])) {
     values.set(path, { value, file: name, line: read.lines.get(path), comment: comments.get(path) });
   }
+  lay(chosen.above);
   return head;
 }
 
 /** One override a line. */
 function readArgs({ name, text }: SourceFile, into: Into): void {
-  text.split("\n").forEach((raw, i) => {
+  const words = text.split("\n").flatMap((raw, i): ShellWord[] => {
     const line = raw.trim();
-    if (line === "" || line.startsWith("#")) return;
+    if (line === "" || line.startsWith("#")) return [];
     const word = line.replace(/\$HOME\b|\$\{HOME\}/g, HOME).replace(/^--(?=[\w.]+=)/, "");
-    if (/^~|=/.test(word)) readOverride({ text: word, line: i + 1 }, name, into);
+    return /^~|=/.test(word) ? [{ text: word, line: i + 1 }] : [];
   });
+  readOverrides(words, name, into);
+}
+
+const PRESET = /^(\+*)preset=(.*)$/;
+
+/** Presets lie under all other overrides, wherever they stand. */
+function readOverrides(words: readonly ShellWord[], file: string, into: Into): void {
+  for (const { text, line } of words) {
+    const [, sign, name] = PRESET.exec(text) ?? [];
+    if (name === undefined) continue;
+    if (sign === "") into.presets.typed = name;
+    if (sign !== "" || name !== into.presets.instead) putPreset(name, { file, line }, into);
+  }
+  for (const word of words) if (!PRESET.test(word.text)) readOverride(word, file, into);
 }
 
 const LINE_OF_ARGS = /^[+~]*(--)?[\w./@-]+(=.*)?$/;
@@ -85,7 +131,7 @@ function isArgs(text: string): boolean {
   const meant = lines.filter((line) => line !== "" && !line.startsWith("#"));
   const isEach = meant.every((line) => LINE_OF_ARGS.test(line) && !line.endsWith("\\"));
   // Lines of a script could be assignments, which have neither a dot in the name nor a plus.
-  return isEach && meant.some((line) => line.includes(".") || line.startsWith("+"));
+  return isEach && meant.some((line) => line.includes(".") || line.startsWith("+") || PRESET.test(line));
 }
 
 /** The overrides of the one run that a shell script starts. */
@@ -105,7 +151,8 @@ function readScript(
   }
   const below = configBelow(run, { system: into.system, names });
   putBelow(below, name, into);
-  for (const word of run.words) readOverride({ ...word, text: word.text.replace(/^--/, "") }, name, into);
+  const words = run.words.map((word) => ({ ...word, text: word.text.replace(/^--/, "") }));
+  readOverrides(words, name, into);
 }
 
 function putBelow({ settings, note, problem }: ConfigBelow, file: string, { values, notes, problems }: Into): void {
@@ -116,10 +163,15 @@ function putBelow({ settings, note, problem }: ConfigBelow, file: string, { valu
 
 /** Lays the settings of `config/preset/NAME.yaml`, which are grpu's own, over those so far. */
 function putPreset(name: string, at: { file: string; line?: number | undefined }, into: Into): void {
+  const problem = checkChoice("preset", { choice: name, by: at.file, ...at });
+  if (problem) {
+    into.problems.push(problem);
+    return;
+  }
   const file = `preset/${name}.yaml`;
   const text = into.readConfig?.(file);
   if (text === undefined) {
-    const message = `Cannot read the preset ${name}: there is no such file (config/${file}). Give its settings instead.`;
+    const message = `Cannot read config/${file}: the file is missing from the package. Install grpu again.`;
     into.problems.push({ severity: "error", message, ...at });
     return;
   }
@@ -136,10 +188,6 @@ function readOverride(word: ShellWord, file: string, into: Into): void {
   }
   try {
     const override = parseOverride(word.text);
-    if (override.kind === "group" && override.key === "preset") {
-      putPreset(String(override.value), { file, line }, into);
-      return;
-    }
     if (override.kind === "group") {
       const path = groupSetting(override.key, system);
       if (path) values.set(path, { value: override.value ?? null, file, line });
