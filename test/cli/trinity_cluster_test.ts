@@ -1,5 +1,5 @@
 /** `grpu train rllm/backend=trinity` against a stand-in of a Ray cluster: what is submitted, what comes back, what stops it. */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { trinityOnCluster } from "../../src/cli/cluster/trinity_on_cluster.ts";
@@ -144,7 +144,13 @@ test("a cluster with fewer GPUs than the split gets nothing but the question", a
 }, 60_000);
 
 test("a dry run shows the configuration and the split, and asks no cluster", async () => {
+  const config = join(dir, "job", "working_dir", "trinity.yaml");
+  // Of an earlier dry run.
+  mkdirSync(join(config, ".."), { recursive: true });
+  writeFileSync(config, "", { mode: 0o644 });
   const { code, out } = await train(["--dry-run", "--job-folder", join(dir, "job")]);
+  expect(statSync(config).mode & 0o777).toBe(0o600);
+  expect(statSync(join(dir, "job", "submit.sh")).mode & 0o777).toBe(0o700);
   expect(code).toBe(0);
   expect(out).toContain("GPUs: 1 x 2: rollouts 1 (1 engines of 1), trainer 1");
   expect(out).toContain("default_workflow_type: trinity_reward.GrpuReward");

@@ -1,9 +1,12 @@
 /** A job as text, for people who look at it before it runs or hand it to Ray themselves. */
+import { maskText } from "../../config/mask.ts";
+import { maskTree } from "../../config/secret.ts";
+import { isTree, type Tree, type Value } from "../../config/yaml/tree.ts";
 import type { JobSpec } from "./contract.ts";
 import { quoteWord } from "./shell_word.ts";
 import type { JobPlan } from "./trainer.ts";
 
-const SECRET = /TOKEN|KEY|SECRET|PASSWORD/;
+const SECRET = /TOKEN|KEY|SECRET|PASSWORD/i;
 const HIDDEN = "***";
 
 /** Files of the folder that a dry run writes: the job's working directory and, above it, what `ray job submit` takes. */
@@ -29,7 +32,7 @@ export function dryRunText({ job, command, facts }: JobPlan): string {
     "files:",
     ...[...job.files].map(([name, bytes]) => `  ${name}  ${bytes.length} bytes`),
     "environment:",
-    ...Object.entries(maskedEnv(job)).map(([name, value]) => `  ${name}=${value}`),
+    ...Object.entries(maskedEnv(job)).map(([name, value]) => `  ${name}=${maskText(value)}`),
   ];
   if (job.pip) lines.push("pip:", ...job.pip.map((requirement) => `  ${requirement}`));
   return `${lines.join("\n")}\n`;
@@ -37,6 +40,19 @@ export function dryRunText({ job, command, facts }: JobPlan): string {
 
 function maskedEnv({ env }: JobSpec): Record<string, string> {
   return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, SECRET.test(name) ? HIDDEN : value]));
+}
+
+/** A configuration as people may see it: without secrets, among them those of its sections of environment variables. */
+export function shownTree(tree: Tree): Tree {
+  return withoutSecretVariables(maskTree(tree), false);
+}
+
+function withoutSecretVariables(tree: Tree, isEnv: boolean): Tree {
+  const shown = (name: string, value: Value): Value => {
+    if (isTree(value)) return withoutSecretVariables(value, isEnv || name === "env_vars");
+    return isEnv && SECRET.test(name) ? HIDDEN : value;
+  };
+  return Object.fromEntries(Object.entries(tree).map(([name, value]) => [name, shown(name, value)]));
 }
 
 function submitScript({ submission_id, entrypoint, env, resources = {} }: JobSpec): string {

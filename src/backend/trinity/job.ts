@@ -4,6 +4,7 @@ import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { GpuPlan } from "../../convert/trinity/gpus.ts";
 import type { Task } from "../../data/types.ts";
 import type { JobSpec } from "../ray/contract.ts";
+import { shownTree } from "../ray/dry_run.ts";
 import type { JobPlan } from "../ray/trainer.ts";
 import { verlRows } from "../verl/rows.ts";
 import { type ConfigRequest, trinityConfig } from "./config.ts";
@@ -59,7 +60,7 @@ export function trinityJob(request: JobRequest): TrinityPlan {
   const command = [
     COMMAND,
     `${CONFIG_FILE}:`,
-    ...toYaml(tree)
+    ...toYaml(shownTree(tree))
       .trimEnd()
       .split("\n")
       .map((line) => `  ${line}`),

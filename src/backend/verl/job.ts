@@ -1,6 +1,7 @@
 /** One run of verl's trainer as a job for a Ray cluster: the command, its files and its environment. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
+import { maskOverride } from "../../config/secret.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import type { Task } from "../../data/types.ts";
 import type { JobSpec } from "../ray/contract.ts";
@@ -63,7 +64,8 @@ export function verlJob(request: JobRequest): VerlPlan {
     ...(request.installs === true && { pip: version.pip }),
     metadata: { grpu_backend: "verl", verl: version.name, ...metadata },
   };
-  const command = [MAIN, ...overrides.map(quoteWord)];
+  const shown = (override: string) => maskOverride(override, /^\+*([^=]*)/.exec(override)![1]!);
+  const command = [MAIN, ...overrides.map((override) => quoteWord(shown(override)))];
   return { job, command, facts: [], overrides, problems: [...problems, ...batchProblem(request)] };
 }
 

@@ -1,5 +1,5 @@
 /** The job of a run, with what the cluster's settings add to it. */
-import { mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { dryRunFiles } from "../../backend/ray/dry_run.ts";
 import type { JobPlan } from "../../backend/ray/trainer.ts";
@@ -39,13 +39,16 @@ export function submissionId(name: string): string {
   return `grpu-${word}-${crypto.randomUUID().slice(0, 8)}`;
 }
 
-/** Writes what a person would hand to `ray job submit`. */
+/** Writes what a person would hand to `ray job submit`, for its owner alone: the configuration may hold keys. */
 export function writeJobFolder({ job }: JobPlan, dir: string): void {
   for (const [name, bytes] of dryRunFiles(job)) {
     const file = join(dir, name);
     try {
       mkdirSync(dirname(file), { recursive: true });
-      writeFileSync(file, bytes, name.endsWith(".sh") ? { mode: 0o755 } : {});
+      const mode = name.endsWith(".sh") ? 0o700 : 0o600;
+      writeFileSync(file, bytes, { mode });
+      // Of a file that was there before.
+      chmodSync(file, mode);
     } catch (cause) {
       throw fileError(cause, { act: "write the job's folder", file }) ?? cause;
     }

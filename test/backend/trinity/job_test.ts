@@ -108,6 +108,21 @@ describe("Trinity's configuration of a run", () => {
   });
 });
 
+test("a dry run prints no secret; the file that the job takes has them", () => {
+  const plan = jobOf([
+    "trinity.monitor.monitor_args={api_key: hunter1, base_url: 'https://u:hunter2@host/x'}",
+    "trinity.buffer.trainer_input.experience_buffer.path='postgresql://u:hunter3@tail@h/db?password=hunter4'",
+    "trinity.explorer.env_vars={MY_KEY: hunter5, HF_TOKEN: hunter6, PLAIN: seen, PROXY: 'http://u:hunter7@h'}",
+  ]);
+  expect(plan.problems).toEqual([]);
+  const text = dryRunText(plan);
+  expect(text).not.toMatch(/hunter\d|tail/);
+  for (const shown of ["api_key: ", "postgresql://u:********@h/db?password=********", "PLAIN: seen", "MY_KEY: "])
+    expect(text).toContain(shown);
+  const file = new TextDecoder().decode(plan.job.files.get("trinity.yaml"));
+  for (const number of [1, 2, 3, 4, 5, 6, 7]) expect(file).toContain(`hunter${number}`);
+});
+
 const DB = "trinity.buffer.trainer_input.experience_buffer.path=/shared/rollouts.db";
 
 test.each<[mode: string, more: string[]]>([

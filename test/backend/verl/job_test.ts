@@ -189,6 +189,12 @@ describe("a dry run", () => {
     expect(text).not.toContain("s3cret");
   });
 
+  test("hides a secret of an override in what is printed, not in what is run", () => {
+    const { job, ...rest } = verlJob(request({}, ["actor_rollout_ref.model.path=https://u:hunter1@host/m"]));
+    expect(job.entrypoint).toContain("hunter1");
+    expect(dryRunText({ job: { ...job, env: { PROXY: "http://u:hunter2@h" } }, ...rest })).not.toMatch(/hunter/);
+  });
+
   test("names the secrets that the file needs, and no packages where the cluster has them", () => {
     const { job, ...rest } = verlJob(request());
     expect(dryRunText({ job, ...rest })).not.toContain("pip");
