@@ -1,6 +1,6 @@
 /**
- * Tests that take more than about ten seconds on two cores: training runs, crash loops, attacks, fuzzing. `npm test` leaves them
- * out, `npm run test:slow` runs them alone, and CI runs both.
+ * Tests that take more than about seven seconds on two cores: training runs, crash loops, whole commands, attacks, fuzzing.
+ * `npm test` leaves them out, `npm run test:slow` runs them alone, and CI runs both.
  */
 export const SLOW_TESTS: readonly string[] = [
   "test/algorithm/loss_fuzz_test.ts",
@@ -10,15 +10,23 @@ export const SLOW_TESTS: readonly string[] = [
   "test/attack/fuzz_test.ts",
   "test/attack/gateway_load_test.ts",
   "test/attack/kill_test.ts",
+  "test/attack/page_test.ts",
   "test/backend/published_plan_test.ts",
   "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",
   "test/cli/agents_learning_test.ts",
+  "test/cli/cluster_test.ts",
   "test/cli/examples_test.ts",
+  "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
+  "test/cli/recipes_test.ts",
   "test/cli/remote_agent_test.ts",
+  "test/cli/serve_rewards_test.ts",
+  "test/cli/signals_test.ts",
   "test/cli/tinker_agent_test.ts",
   "test/cli/tinker_test.ts",
+  "test/cli/train_traces_test.ts",
+  "test/cli/trinity_cluster_test.ts",
   "test/consumer_test.ts",
   "test/docs_pages_test.ts",
   "test/examples/rl_loop_test.ts",
@@ -30,6 +38,7 @@ export const SLOW_TESTS: readonly string[] = [
   "test/model/batch_invariance_test.ts",
   "test/model/families_test.ts",
   "test/model/generate/cache_pool_test.ts",
+  "test/model/narrow_binding_test.ts",
   "test/scripts/mutants_collection_test.ts",
   "test/serve/load_test.ts",
 ];
