@@ -2,41 +2,52 @@
 import { z } from "zod";
 import { readAs } from "../shape.ts";
 import type { BaseModels } from "./base_models.ts";
-import { receive } from "./checkpoint/archive.ts";
+import { isPublicFile, receive } from "./checkpoint/archive.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { type CheckpointRecord, type RunRecord, readCheckpointRecord, readRunRecord } from "./checkpoint/record.ts";
 import { type CheckpointPath, formatPath, isName, parsePath } from "./checkpoint_path.ts";
 import { Refusal } from "./protocol/outcome.ts";
+import { Watch } from "./watch.ts";
 
 /** The servers whose checkpoints may be copied, and the key that they take. */
 export interface PeerPlaces {
   readonly urls: readonly string[];
   readonly apiKey: string;
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
+  /** A copy ends when nothing of a file arrives for this time, ms. Default 30 s. */
+  readonly stillMs?: number | undefined;
 }
 
 export interface PeersOptions extends PeerPlaces {
+  /** Ends copies when the server stops, with its reason. */
+  readonly stop: AbortSignal;
   readonly checkpoints: Checkpoints;
   readonly models: BaseModels;
 }
 
-/** What a server answers about a checkpoint that another one copies: its records as JSON, and its files' URLs. */
+/**
+ * What a server answers about a checkpoint that another one copies: its records as JSON, the token of its files' addresses,
+ * and their lengths in bytes. It has no URLs, so that it cannot lead to another server.
+ */
 export const COPY = z.object({
   run: z.string(),
   checkpoint: z.string(),
-  files: z.record(z.string(), z.string()),
+  archive: z.string().regex(/^[A-Za-z0-9-]{1,64}$/),
+  files: z.record(z.string(), z.number().int().min(0)),
 });
 
 interface Offer {
   readonly url: string;
   readonly run: RunRecord;
   readonly record: CheckpointRecord;
-  readonly files: Readonly<Record<string, string>>;
+  readonly archive: string;
+  readonly files: Readonly<Record<string, number>>;
 }
 
 /** A copy is deleted after this time; who still needs it asks again. */
 const COPY_TTL_SECONDS = 3600;
 const ANSWER_MS = 10_000;
+const STILL_MS = 30_000;
 
 export class Peers {
   private readonly options: PeersOptions;
@@ -93,8 +104,9 @@ export class Peers {
     const { urls, checkpoints } = this.options;
     let away: string | undefined;
     for (const url of urls) {
-      const answer = await this.ask(url, path).catch((error: Error) => {
-        away = `${url} (${error.message})`;
+      const answer = await this.ask(url, path).catch((error: unknown) => {
+        this.options.stop.throwIfAborted();
+        away = `${url} (${reasonOf(error)})`;
       });
       if (answer) return answer;
     }
@@ -104,33 +116,51 @@ export class Peers {
 
   private async ask(url: string, path: CheckpointPath): Promise<Offer | undefined> {
     const { run, kind, name } = path;
-    const response = await this.get(
-      `${url}/api/v1/training_runs/${encodeURIComponent(run)}/checkpoints/${kind}/${name}/copy`,
-      AbortSignal.timeout(ANSWER_MS),
-    );
+    const { apiKey, stop } = this.options;
+    const at = `${url}/api/v1/training_runs/${encodeURIComponent(run)}/checkpoints/${kind}/${name}/copy`;
+    const read = async (watch: Watch) =>
+      this.offerOf(await this.get(at, { watch, headers: { "X-API-Key": apiKey } }), { url, path });
+    return Watch.during(read, { stop, ms: ANSWER_MS });
+  }
+
+  private async offerOf(response: Response, { url, path }: { url: string; path: CheckpointPath }) {
     if (response.status === 404) return undefined;
     if (!response.ok) throw new Error(`it answers ${response.status}`);
     const read = readAs(COPY, await response.json());
     if (!("data" in read)) throw new Error(`its answer has ${read.misfit.path}: ${read.misfit.rule}`);
     const { data } = read;
-    const odd = Object.keys(data.files).find((file) => !isName(file));
+    const odd = Object.keys(data.files).find((file) => !isName(file) || !isPublicFile(file));
     if (odd !== undefined) throw new Error(`its answer names a file ${JSON.stringify(odd.slice(0, 100))}`);
     const record = readCheckpointRecord(data.checkpoint, path);
-    return { url, run: readRunRecord(data.run, run), record, files: data.files };
+    const { archive, files } = data;
+    return { url, run: readRunRecord(data.run, path.run), record, archive, files };
   }
 
-  private async download({ url, files }: Offer, dir: string): Promise<void> {
-    for (const [name, file] of Object.entries(files)) {
-      // The server may know itself under another address than the one that reaches it.
-      const response = await this.get(new URL(new URL(file).pathname, url).href);
-      if (!response.ok || !response.body)
-        throw new Refusal(503, `Cannot copy ${name} from ${url}: it answers ${response.status}. Try again later.`);
-      await receive(response.body, { dir, name });
+  private async download({ url, archive, files }: Offer, dir: string): Promise<void> {
+    const { stop, stillMs: ms = STILL_MS } = this.options;
+    for (const [name, bytes] of Object.entries(files)) {
+      const at = `${url}/archives/${archive}/${encodeURIComponent(name)}`;
+      const copy = async (watch: Watch) => {
+        const response = await this.get(at, { watch });
+        if (!response.ok || !response.body) throw new Error(`it answers ${response.status}`);
+        await receive(response.body, { dir, name, bytes, watch });
+      };
+      await Watch.during(copy, { stop, ms }).catch((error: unknown) => {
+        stop.throwIfAborted();
+        throw new Refusal(503, `Cannot copy ${name} from ${url}: ${reasonOf(error)}. Try again later.`);
+      });
     }
   }
 
-  private get(url: string, signal?: AbortSignal): Promise<Response> {
-    const { apiKey, fetch: own = fetch } = this.options;
-    return own(url, { headers: { "X-API-Key": apiKey }, ...(signal && { signal }) });
+  /** A redirect would lead to a server that is no peer. */
+  private get(url: string, { watch, headers = {} }: { watch: Watch; headers?: Record<string, string> }) {
+    const { fetch: own = fetch } = this.options;
+    return own(url, { headers, redirect: "error", signal: watch.signal });
   }
+}
+
+/** Node's fetch says "fetch failed", and why in the cause. */
+function reasonOf(error: unknown): string {
+  const { message, cause } = error as Error;
+  return cause instanceof Error ? cause.message : message;
 }

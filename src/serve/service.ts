@@ -119,6 +119,7 @@ export class TinkerService {
       ...options.peers,
       checkpoints: this.checkpoints,
       models: this.models,
+      stop: this.stopping.signal,
     });
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);

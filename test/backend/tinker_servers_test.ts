@@ -199,7 +199,9 @@ test("a checkpoint that is overwritten is copied again; with its server away the
 });
 
 test.each<[string, object, RegExp]>([
-  ["a file outside the folder", { files: { "../x": "http://first/archives/a/x" } }, /names a file/],
+  ["a file outside the folder", { files: { "../x": 1 } }, /names a file/],
+  ["a file of records", { files: { "checkpoint.json": 1 } }, /names a file/],
+  ["an address in place of a token", { archive: "/169.254.169.254/latest" }, /archive/],
   ["a run of another id", { run: JSON.stringify({ id: "other" }) }, /cannot be asked/],
   ["no files", { files: undefined }, /files/],
 ])("an answer with %s is not taken", async (_, changes, message) => {
@@ -208,7 +210,7 @@ test.each<[string, object, RegExp]>([
   await backend.save(join(root, `saved${count}`));
   const record = first.service.checkpoints.list().find(({ kind }) => kind === "sampler_weights")!;
   const run = first.service.checkpoints.findRun(record.run);
-  const answer = { run: JSON.stringify(run), checkpoint: JSON.stringify(record), files: {}, ...changes };
+  const answer = { run: JSON.stringify(run), checkpoint: JSON.stringify(record), archive: "a", files: {}, ...changes };
   const second = new TinkerService({
     models: first.service.models.all,
     checkpoints: await Checkpoints.open(join(root, `taker${++count}`)),

@@ -1,6 +1,6 @@
 /** The routes that list, publish, expire, delete and export checkpoints. */
 import type { Context } from "hono";
-import { archive, content, publicFiles } from "../checkpoint/archive.ts";
+import { archive, content, publicFiles, publicSizes } from "../checkpoint/archive.ts";
 import { type CheckpointPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
@@ -54,19 +54,27 @@ export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
 
 /** Archives, and the files of external weights, are downloaded from secret, temporary URLs, without a key. */
 function addArchives(app: Routes, { checkpoints }: TinkerService): void {
-  const archives = new Map<string, { path: CheckpointPath; until: number }>();
-  const share = (path: CheckpointPath, base: string) => {
+  const archives = new Map<string, { path: CheckpointPath; until: number; time: string | undefined }>();
+  /** @param time of the checkpoint, for a token that does not hold for one that overwrites it */
+  const tokenOf = (path: CheckpointPath, time?: string) => {
     const now = Date.now();
     for (const [token, { until }] of archives) if (until < now) archives.delete(token);
     const token = crypto.randomUUID();
-    archives.set(token, { path, until: now + ARCHIVE_URL_MS });
-    return { url: new URL(`/archives/${token}`, base).href, expires: new Date(now + ARCHIVE_URL_MS).toISOString() };
+    archives.set(token, { path, until: now + ARCHIVE_URL_MS, time });
+    return { token, expires: new Date(now + ARCHIVE_URL_MS).toISOString() };
+  };
+  const share = (path: CheckpointPath, base: string) => {
+    const { token, expires } = tokenOf(path);
+    return { url: new URL(`/archives/${token}`, base).href, expires };
   };
   const shared = (token: string) => {
     const known = archives.get(token);
     if (!known || known.until < Date.now())
       throw new Refusal(404, "Cannot find the archive: its URL is wrong or has expired. Request a new one.");
-    return { name: known.path.name, ...checkpoints.find(known.path) };
+    const found = checkpoints.find(known.path);
+    if (known.time !== undefined && known.time !== found.record.time)
+      throw new Refusal(410, `Cannot copy ${known.path.name}: it has been overwritten. Request it again.`);
+    return { name: known.path.name, ...found };
   };
   app.get(`${CHECKPOINT}/archive`, (c) => {
     const path = pathOf(c);
@@ -86,12 +94,11 @@ function addArchives(app: Routes, { checkpoints }: TinkerService): void {
   app.get(`${CHECKPOINT}/copy`, async (c) => {
     const path = pathOf(c);
     const { dir, record } = checkpoints.find(path);
-    const { url } = share(path, c.req.url);
-    const files = (await publicFiles(dir)).map((file) => [file, `${url}/${encodeURIComponent(file)}`]);
     return c.json({
       run: JSON.stringify(checkpoints.findRun(path.run)),
       checkpoint: JSON.stringify(record),
-      files: Object.fromEntries(files),
+      archive: tokenOf(path, record.time).token,
+      files: await publicSizes(dir),
     });
   });
   app.get("/archives/:token", (c) => {
@@ -103,7 +110,8 @@ function addArchives(app: Routes, { checkpoints }: TinkerService): void {
     const name = c.req.param("file");
     if (!(await publicFiles(dir)).includes(name))
       throw new Refusal(404, `Cannot find ${name.slice(0, 200)}: the checkpoint has no such file.`);
-    return download(content(dir, name), { type: "application/octet-stream", name });
+    const check = () => void shared(c.req.param("token"));
+    return download(content(dir, { name, check }), { type: "application/octet-stream", name });
   });
 }
 
