@@ -81,6 +81,19 @@ describe("is refused", () => {
       /it has 42 tokens, and a row may have 32.*bad\.jsonl:13/,
     ],
     ["fewer rows than a batch", ROWS.slice(0, 3), [], /one needs 4 rows, and the training data has 3/],
+    [
+      "rows that are all too long",
+      ROWS,
+      ["data.truncation=skip", "data.max_length=2"],
+      /no training row is left\. With data\.truncation=skip.*data\.max_length.*data\.val_set_size and data\.train_max_samples/,
+    ],
+    ["no row at all", ROWS, ["data.train_max_samples=0"], /data\.train_max_samples=0 leaves no row/],
+    [
+      "a held-out share of everything",
+      ROWS.slice(0, 1),
+      ["data.val_set_size=0.1"],
+      /none is left to train on \(data\.val_set_size=0\.1 of 1\)/,
+    ],
     ["betas that are none", ROWS, ["optim.betas=[1,2]"], /Cannot set optim\.betas: it takes two numbers.*\[1,2\]/],
     [
       "two kinds of held-out rows",
@@ -89,6 +102,13 @@ describe("is refused", () => {
       /there are data\.val_files too/,
     ],
     ["a setting of other runs", ROWS, ["rllm.rollout.n=4"], /Cannot set rllm\.rollout\.n: there is no such setting/],
+    ["an unknown setting", ROWS, ["foo.bar=1"], /Cannot set foo\.bar: .*List them with: grpu config show --sft/],
+    [
+      "a preset",
+      ROWS,
+      ["preset=dapo"],
+      /^grpu: Cannot choose preset=dapo: .*its settings have no groups\. Remove it\.\s*$/,
+    ],
     ["a backend", ROWS, ["rllm/backend=tinker"], /Cannot choose rllm\/backend=tinker: grpu sft trains on this machine/],
   ])("%s", async (_, rows, more, message) => {
     const file = rowsFile("bad.jsonl", rows);

@@ -107,6 +107,12 @@ export async function readExamples({ sft, config }: SftComposition): Promise<Sft
       "Cannot train: there are no rows. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
       { path: "data.train_files" },
     );
+  const firstRows = sftSetting(sft, "data.train_max_samples");
+  if (firstRows === 0)
+    throw new ConfigError(
+      "Cannot train: data.train_max_samples=0 leaves no row. Set it to a number from 1, or to -1 for all rows.",
+      { path: "data.train_max_samples" },
+    );
   const share = sftSetting(sft, "data.val_set_size");
   if (share > 0 && names.val !== null)
     throw new ConfigError(
@@ -117,7 +123,7 @@ export async function readExamples({ sft, config }: SftComposition): Promise<Sft
     const rows = await readRows([names[split] ?? []].flat(), split);
     return supervisedExamples(most < 0 ? rows : rows.slice(0, most), keysOf(sft));
   };
-  const train = await read("train", sftSetting(sft, "data.train_max_samples"));
+  const train = await read("train", firstRows);
   const most = sftSetting(sft, "data.val_max_samples");
   if (share === 0) return { train, val: await read("val", most) };
   return heldOut(train, { share, most, seed: setting(config, "training.seed") });
@@ -129,6 +135,11 @@ function heldOut(
   { share, most, seed }: { share: number; most: number; seed: number },
 ): SftExamples {
   const count = Math.max(Math.round(examples.length * share), 1);
+  if (count >= examples.length)
+    throw new ConfigError(
+      `Cannot hold out a share of the training rows: none is left to train on (data.val_set_size=${share} of ${examples.length}). Add rows, or name held-out rows with data.val_files.`,
+      { path: "data.val_set_size" },
+    );
   const held = new Set(shuffledIndices(examples.length, seed).slice(0, count));
   const val = examples.filter((_, i) => held.has(i));
   return { train: examples.filter((_, i) => !held.has(i)), val: most < 0 ? val : val.slice(0, most) };

@@ -84,7 +84,7 @@ interface Parts extends Pick<Course, "backend" | "settings" | "loggers" | "signa
   readonly order: RowOrder;
 }
 
-/** @throws {ConfigError} when a batch takes more rows than there are */
+/** @throws {ConfigError} when a batch takes more rows than there are, and for a token budget that is no whole number from 1 */
 function orderOf(
   rows: readonly EncodedRow[],
   {
@@ -94,6 +94,18 @@ function orderOf(
   }: Pick<SftOptions, "batchTokens" | "isShuffled"> & { readonly settings: LoopSettings },
 ): RowOrder {
   const { train_batch_size, seed } = settings.data;
+  if (batchTokens !== undefined && !(Number.isInteger(batchTokens) && batchTokens >= 1))
+    throw new ConfigError(
+      `Cannot draw batches: batchTokens must be a whole number from 1 (${batchTokens}). Correct it.`,
+      {
+        path: "data.train_batch_tokens",
+      },
+    );
+  if (rows.length === 0)
+    throw new ConfigError(
+      "Cannot train: no training row is left. With data.truncation=skip, rows of more than data.max_length tokens are left out, and data.val_set_size and data.train_max_samples take rows away. Raise data.max_length, cut long rows with data.truncation=right, or give more rows.",
+      { path: "data.train_files" },
+    );
   const least = batchTokens === undefined ? train_batch_size : 1;
   if (rows.length < least)
     throw new ConfigError(

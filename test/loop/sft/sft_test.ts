@@ -182,6 +182,11 @@ describe("a run", () => {
     await expect(run()).rejects.toThrow(/one needs 2 rows, and the training data has 1.*\(data\.train_batch_size\)/);
   });
 
+  test.each([Number.NaN, 0, -4, 2.5])("is refused with a budget of %d tokens", async (batchTokens) => {
+    const { run } = fileRun("budget", { batchTokens });
+    await expect(run()).rejects.toThrow(`batchTokens must be a whole number from 1 (${batchTokens})`);
+  });
+
   test("is refused before its first step with a best metric that no validation measures", async () => {
     const log = new MemoryLogger();
     const training = { ...SETTINGS.training, metric_for_best_model: "val/lossy" };
