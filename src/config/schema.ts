@@ -38,6 +38,8 @@ export interface Schema {
   readonly fields: ReadonlyMap<string, Field>;
   readonly openSections: readonly string[];
   readonly sections: ReadonlySet<string>;
+  /** The command that lists the settings. */
+  readonly listing: string;
   /** Further names of settings. */
   readonly aliases?: ReadonlyMap<string, string>;
 }
@@ -53,7 +55,7 @@ export function sftSchema(): Schema {
   const named = Object.entries(SFT_FIELDS as Fields).flatMap(([path, { same }]) =>
     same ? [[same, path] as const] : [],
   );
-  return { ...schemaFrom("local", SFT_FIELDS), aliases: new Map(named) };
+  return { ...schemaFrom("local", SFT_FIELDS), listing: "grpu config show --sft", aliases: new Map(named) };
 }
 
 function schemaFrom(backend: BackendName, table: Fields): Schema {
@@ -65,7 +67,7 @@ function schemaFrom(backend: BackendName, table: Fields): Schema {
     else fields.set(path, field);
     for (let dot = path.indexOf("."); dot > 0; dot = path.indexOf(".", dot + 1)) sections.add(path.slice(0, dot));
   }
-  return { backend, fields, openSections, sections };
+  return { backend, fields, openSections, sections, listing: "grpu config show" };
 }
 
 /** verl takes null for every setting that it shares, as the published synchronisation does. */
@@ -99,6 +101,6 @@ export function explainUnknown(schema: Schema, path: string): string {
     return `Cannot set ${path}: it configures Hydra, which is not used here. Remove it.`;
   }
   const close = nearestPath(path, [...schema.fields.keys()]) ?? nearest(path, schema.sections);
-  const advice = close ? `Did you mean ${close}?` : "List them with: grpu config show";
+  const advice = close ? `Did you mean ${close}?` : `List them with: ${schema.listing}`;
   return `Cannot set ${path}: there is no such setting. ${advice}`;
 }

@@ -10,12 +10,14 @@ import { type Layer, LEVEL, readLayer } from "./yaml/layer.ts";
  * command line lie above the files; `preset=NAME` without a plus replaces a file's in its place.
  */
 export function readUserLayers(options: ComposeOptions, overrides: readonly Override[], problems: Problem[]): Layer[] {
-  const { files = [], readFile, readConfig } = options;
+  const { base, files = [], readFile, readConfig } = options;
   const layers: Layer[] = [];
   const typed = overrides.filter(({ kind, key }) => kind === "group" && key === "preset");
   const instead = typed.findLast(({ text }) => !text.startsWith("+"));
   let isReplaced = false;
   const loadPreset = (name: string) => {
+    // The choice itself is refused there.
+    if (base === "sft") return;
     const file = `preset/${name}.yaml`;
     const text = readConfig(file);
     // An unknown name is a problem of the choice.

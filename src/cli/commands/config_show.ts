@@ -61,7 +61,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     const value = getAt(config, section);
     if (value === undefined)
       throw new ConfigError(
-        `Cannot show ${section}: there is no such section or setting. List them with: grpu config show`,
+        `Cannot show ${section}: there is no such section or setting. List them with: grpu config show${options.sft === true ? " --sft" : ""}`,
       );
     config = {};
     setAt(config, section, value);
