@@ -11,6 +11,7 @@ import { verlToTrinity } from "../../convert/trinity/from_verl.ts";
 import { type GpuPlan, planOf } from "../../convert/trinity/gpus.ts";
 import { convertedTree } from "../../convert/write.ts";
 import { explicitSettings } from "../verl/overrides.ts";
+import { lengthProblems, lengths, stepsOf } from "./length.ts";
 import { fixedSettings, type TaskFolders, usualSettings } from "./own_settings.ts";
 import { findRefusals } from "./refusals.ts";
 
@@ -32,7 +33,6 @@ export interface TrinityConfig {
   readonly problems: readonly Problem[];
   /** Absent where nothing samples or trains on GPUs of the cluster. */
   readonly gpus: GpuPlan | undefined;
-  readonly totalSteps: number;
 }
 
 type Read = (path: string) => Value | undefined;
@@ -41,18 +41,18 @@ type Read = (path: string) => Value | undefined;
 export function trinityConfig(request: ConfigRequest): TrinityConfig {
   const { composed, hasAgent, readConfig } = request;
   const read: Read = (path) => getAt(composed.config, path);
-  const totalSteps = stepsOf(request, read);
   const section = sectionOf(composed);
   const onlyValidates = read("trainer.val_only") === true || section.get("mode") === "bench";
   const frequency = Number(read("trainer.test_freq"));
   const validates = frequency > 0 || read("trainer.val_before_train") === true || onlyValidates;
   const folders = { ...request.folders, ...(!validates && { val: undefined }) };
   const own = {
-    ...{ folders, hasAgent, totalSteps, onlyValidates, isTinker: section.get("model.tinker.enable") === true },
+    ...{ folders, hasAgent, onlyValidates, isTinker: section.get("model.tinker.enable") === true },
     disablesThinking: read("rllm.disable_thinking") === true,
   };
   const fixed = fixedSettings(own);
-  const profile = new Map([...usualSettings(own), ...section, ...fixed]);
+  const steps = lengths(section, stepsOf(request.tasks, read));
+  const profile = new Map([...usualSettings(own), ...section, ...steps, ...fixed]);
   const converted = verlToTrinity(sourceOf({ ...request, folders }), {
     ...{ target: "new", cadence: "scale", pin: true, profile },
   });
@@ -62,21 +62,11 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
     ...sectionProblems(section, { fixed, readConfig }),
     ...converted.problems,
     ...droppedProblems(composed, converted.notes),
+    ...lengthProblems({ section, out }),
     ...findRefusals({ ...request, folders, read, out }),
   ];
   const gpus = out("model.tinker.enable") === true ? undefined : planOf(out);
-  return { tree: convertedTree(converted.values), problems, gpus, totalSteps };
-}
-
-/** Trinity's exploration steps: verl's steps are `sync_interval` of them. An epoch leaves out a batch that is not full, as in verl. */
-function stepsOf({ tasks }: ConfigRequest, read: Read): number {
-  const number = (path: string) => Number(read(path) ?? 0);
-  const batch = number("data.train_batch_size");
-  const mini = number("actor_rollout_ref.actor.ppo_mini_batch_size") || batch;
-  const interval = Math.max(1, Math.floor(batch / Math.min(mini, batch)));
-  const total = number("trainer.total_training_steps");
-  const steps = total > 0 ? total : Math.floor(tasks / batch) * number("trainer.total_epochs");
-  return steps * interval;
+  return { tree: convertedTree(converted.values), problems, gpus };
 }
 
 /** What the run sets under verl's names, with the lines of those that a person wrote. */
@@ -130,6 +120,19 @@ interface SectionCheck {
   readonly readConfig: ConfigRequest["readConfig"];
 }
 
+/** Why a setting that Trinity knows does nothing in a run of this process, or hides what it needs. */
+const INERT: readonly (readonly [path: RegExp, reason: string])[] = [
+  [/^stages(\.|$)/, "the job runs one stage, the configuration itself. Submit a run for each stage."],
+  [/^log\.save_dir$/, "Trinity writes its logs beside its checkpoints. Set trainer.default_local_dir."],
+  [/^buffer\.total_epochs$/, "the run's length is given in steps. Set rllm.trainer.total_epochs."],
+  [/^log\.level$/, "metrics, failures and errors are read from lines of the level INFO. Choose INFO or DEBUG."],
+];
+
+function inertReason(path: string, value: Value): string | undefined {
+  if (path === "log.level" && ["INFO", "DEBUG"].includes(String(value).toUpperCase())) return undefined;
+  return INERT.find(([pattern]) => pattern.test(path))?.[1];
+}
+
 function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfig }: SectionCheck): Problem[] {
   const { isKnown, all } = knownSettings("trinity", readConfig);
   return [...section].flatMap(([path, value]): Problem[] => {
@@ -139,6 +142,8 @@ function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfi
       /\.(default_reward_fn_type|default_eval_workflow_type|workflow_key|reward_fn_key)$/.test(path)
     )
       return error(`Cannot set trinity.${path}: tasks, rewards and agents are this run's own. Remove it.`);
+    const reason = inertReason(path, value);
+    if (reason !== undefined) return error(`Cannot set trinity.${path}: ${reason}`);
     if (!isKnown(path)) {
       const close = nearestPath(path, all);
       const meant = close ? ` Did you mean trinity.${close}?` : "";

@@ -8,6 +8,7 @@ import { shownTree } from "../ray/dry_run.ts";
 import type { JobPlan } from "../ray/trainer.ts";
 import { verlRows } from "../verl/rows.ts";
 import { type ConfigRequest, trinityConfig } from "./config.ts";
+import { stepsText } from "./length.ts";
 
 /** The version that runs are made for. */
 export const TRINITY_VERSION = "0.6.0";
@@ -65,7 +66,7 @@ export function trinityJob(request: JobRequest): TrinityPlan {
       .split("\n")
       .map((line) => `  ${line}`),
   ];
-  const facts = [gpusText(tree, gpus), `steps: ${config.totalSteps} of ${getAt(tree, "buffer.batch_size")} tasks`];
+  const facts = [gpusText(tree, gpus), stepsText(tree)];
   const needed = gpus && { nodes: gpus.nodes, perNode: gpus.perNode };
   return { job, tree, problems, command, facts, gpus: needed };
 }

@@ -12,8 +12,6 @@ export interface TaskFolders {
 export interface OwnOptions {
   readonly folders: TaskFolders;
   readonly hasAgent: boolean;
-  /** Exploration steps of the whole run. */
-  readonly totalSteps: number;
   readonly disablesThinking: boolean;
   readonly onlyValidates: boolean;
   /** `trinity.model.tinker`: rollouts come from a service. */
@@ -51,15 +49,13 @@ function taskset(at: string, name: string, folder: string): [string, Value][] {
 }
 
 /** Settings that the section `trinity` may change. */
-export function usualSettings({ hasAgent, totalSteps, ...own }: OwnOptions): Map<string, Value> {
+export function usualSettings({ hasAgent, ...own }: OwnOptions): Map<string, Value> {
   const usual = new Map<string, Value>([
     ["mode", own.onlyValidates ? "bench" : "both"],
     // As in verl, rollouts are made with the weights of the step before.
     ["synchronizer.sync_offset", 0],
     // One monitor writes files beside the checkpoints; this process reads the log and has loggers of its own.
     ["monitor.monitor_type", "tensorboard"],
-    ["buffer.total_steps", totalSteps],
-    ["trainer.total_steps", totalSteps],
   ]);
   if (hasAgent) usual.set("explorer.concurrent_mode", "asynchronous");
   // Engines of a service are clients, which take no GPUs to divide.

@@ -108,6 +108,29 @@ describe("Trinity's configuration of a run", () => {
   });
 });
 
+test.each<[overrides: string[], explores: number, trains: number, fact: string]>([
+  [[], 2, 2, "steps: 2 of 4 tasks"],
+  [["trinity.buffer.total_steps=5"], 5, 5, "steps: 5 of 4 tasks"],
+  [["trinity.trainer.total_steps=5"], 5, 5, "steps: 5 of 4 tasks"],
+  // What a run that lacked rollouts goes on with.
+  [["trinity.buffer.total_steps=6", "trinity.trainer.total_steps=5"], 6, 5, "steps: 6 of 4 tasks, 5 of training"],
+  [
+    [
+      "trinity.buffer.train_batch_size=8",
+      "rllm.rollout.n=1",
+      "trinity.trainer.total_steps=1",
+      "trinity.buffer.total_steps=2",
+    ],
+    ...([2, 1, "steps: 2 of 4 tasks, 1 of training"] as const),
+  ],
+  [["trinity.log.level=debug", "rllm.trainer.total_batches=7"], 7, 7, "steps: 7 of 4 tasks"],
+])("the length of %j: %i steps explored, %i trained", (overrides, explores, trains, fact) => {
+  const plan = jobOf(["rllm.trainer.total_epochs=1", ...overrides]);
+  expect(plan.problems).toEqual([]);
+  const read = (path: string) => getAt(plan.tree, path);
+  expect([read("buffer.total_steps"), read("trainer.total_steps"), plan.facts[1]]).toEqual([explores, trains, fact]);
+});
+
 test("a dry run prints no secret; the file that the job takes has them", () => {
   const plan = jobOf([
     "trinity.monitor.monitor_args={api_key: hunter1, base_url: 'https://u:hunter2@host/x'}",
@@ -125,13 +148,18 @@ test("a dry run prints no secret; the file that the job takes has them", () => {
 
 const DB = "trinity.buffer.trainer_input.experience_buffer.path=/shared/rollouts.db";
 
-test.each<[mode: string, more: string[]]>([
-  ["explore", [DB, "trinity.explorer.rollout_model.engine_num=8"]],
-  ["train", [DB]],
-  ["bench", ["trinity.explorer.rollout_model.engine_num=8"]],
-  ["colocate", ["trainer.n_gpus_per_node=1"]],
-])("mode %s takes what is its own", (mode, more) => {
-  expect(told([`trinity.mode=${mode}`, ...more])).toEqual([]);
+test.each<[mode: string, more: string[], steps: string]>([
+  [
+    "explore",
+    [DB, "trinity.explorer.rollout_model.engine_num=8", "trinity.trainer.total_steps=9"],
+    "steps: 9 of 4 tasks",
+  ],
+  ["train", [DB, "trinity.buffer.total_steps=1", "trinity.trainer.total_steps=9"], "steps: 9 of 8 rollouts"],
+  ["bench", ["trinity.explorer.rollout_model.engine_num=8"], "steps: none, checkpoints are evaluated"],
+  ["colocate", ["trainer.n_gpus_per_node=1", "rllm.trainer.total_batches=2"], "steps: 2 of 4 tasks"],
+])("mode %s takes what is its own", (mode, more, steps) => {
+  const { problems, facts } = jobOf([`trinity.mode=${mode}`, "rllm.rollout.n=2", ...more]);
+  expect([problems, facts[1]]).toEqual([[], steps]);
 });
 
 test.each<[overrides: string[], says: string]>([
@@ -162,6 +190,25 @@ test.each<[overrides: string[], says: string]>([
   [
     ["trinity.buffer.explorer_input.default_workflow_type=x"],
     "error: Cannot set trinity.buffer.explorer_input.default_workflow_type: tasks, rewards and agents are this run's own.",
+  ],
+  ...["WARNING", "error", "CRITICAL"].map((level): [string[], string] => [
+    [`trinity.log.level=${level}`],
+    "error: Cannot set trinity.log.level: metrics, failures and errors are read from lines of the level INFO.",
+  ]),
+  [["trinity.log.save_dir=/logs"], "error: Cannot set trinity.log.save_dir: Trinity writes its logs beside"],
+  [
+    ["trinity.stages=[{stage_name: a, mode: train}]"],
+    "error: Cannot set trinity.stages.0.mode: the job runs one stage",
+  ],
+  [["trinity.buffer.total_epochs=3"], "error: Cannot set trinity.buffer.total_epochs: the run's length is given in"],
+  [["trinity.buffer.total_steps=null"], "error: Cannot set trinity.buffer.total_steps=null: a run here has an end."],
+  [
+    ["rllm.rollout.n=2", "trinity.buffer.total_steps=3", "trinity.trainer.total_steps=4"],
+    "error: Cannot set trinity.trainer.total_steps=4: its steps train on 32 rollouts, and trinity.buffer.total_steps=3 makes 24.",
+  ],
+  [
+    ["trinity.buffer.train_batch_size=8", "rllm.rollout.n=1", "rllm.trainer.total_batches=2"],
+    "error: Cannot set trinity.trainer.total_steps=2: its steps train on 16 rollouts, and trinity.buffer.total_steps=2 makes 8.",
   ],
   [["custom_reward_function.path=r.py"], "error: Cannot set custom_reward_function.path: rewards come from"],
   [["algorithm.adv_estimator=opo"], "error: Cannot convert algorithm.adv_estimator=opo: Trinity has no such estimator"],
