@@ -30,18 +30,23 @@ export async function inParallel<T, R>(
  * Calls that end together. Each has a signal of its own, because Node warns of a leak when hundreds of listeners share one,
  * and `AbortSignal.any` leaves an entry of each call in a signal that lives as long as the run.
  */
-class Calls {
+export class Calls {
   private readonly running = new Set<AbortController>();
   private ended: { readonly reason: unknown } | undefined;
 
-  async run<R>(call: (signal: AbortSignal) => Promise<R>): Promise<R> {
+  /** @param also ends this call too */
+  async run<R>(call: (signal: AbortSignal) => Promise<R>, also?: AbortSignal): Promise<R> {
     const own = new AbortController();
+    const end = () => own.abort(also?.reason);
     if (this.ended) own.abort(this.ended.reason);
+    if (also?.aborted) end();
+    also?.addEventListener("abort", end);
     this.running.add(own);
     try {
       return await call(own.signal);
     } finally {
       this.running.delete(own);
+      also?.removeEventListener("abort", end);
     }
   }
 

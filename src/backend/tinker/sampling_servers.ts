@@ -1,12 +1,12 @@
 /**
- * Sampling spread over several servers: each request goes to the one with the fewest in flight. A server that fails drops
- * out, its requests go to the others, and it is asked again later. Seeds decide the tokens, so that it does not matter
- * which server draws them.
+ * Sampling spread over several servers: each request goes to the one with the fewest in flight, within each server's limit.
+ * A server that fails drops out, its requests go to the others, and it is asked again later. Seeds decide the tokens, so
+ * that it does not matter which server draws them.
  */
 import { z } from "zod";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
-import { inParallel } from "./parallel.ts";
+import { Calls, inParallel } from "./parallel.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
@@ -20,13 +20,23 @@ export interface SamplingServersOptions {
   /** Of the further servers. */
   readonly urls: readonly string[];
   readonly contextLength: number;
+  /** The most requests in flight on each server; a server may allow fewer. Default 256. */
   readonly concurrency?: number | undefined;
 }
 
 /** How long a failing call of a further server is tried again, ms: the others are there. */
 const PATIENCE_MS = 5_000;
+/** The same while it is busy (429). */
+const BUSY_PATIENCE_MS = 30_000;
+/** Of one attempt of a call that a further server answers at once, ms. */
+const TIMEOUT_MS = 10_000;
+/** The same where it copies weights first. */
+const COPY_TIMEOUT_MS = 60_000;
 /** How long a server that failed is left alone, ms. */
 const AWAY_MS = 30_000;
+/** How long new requests wait for a server that may be back, ms. */
+const PROBE_MS = 2_000;
+const CONCURRENCY = 256;
 
 const SAMPLER = z.object({ sampling_session_id: z.string() });
 
@@ -37,19 +47,33 @@ interface Open {
   nextSampler: number;
   /** By the path of their weights, the latest last. */
   readonly samplers: Map<string, Promise<string>>;
+  /** The requests in flight. They end, and go to the others, when the server drops out. */
+  readonly calls: Calls;
+  /** Ends the calls of the session itself. */
+  readonly stopped: AbortController;
 }
 
 class SamplingServer {
   readonly url: string;
+  /** The most requests in flight; the server's own limit is known once its session is open. */
+  most: number;
   inFlight = 0;
   failures = 0;
   awayUntil = 0;
+  /** Whether it takes requests: after a failure, not before it has opened the weights again. */
+  isReady = true;
   open: Promise<Open> | undefined;
 
-  constructor(url: string, open?: Promise<Open>) {
+  constructor(url: string, most: number) {
     this.url = url;
-    this.open = open;
+    this.most = most;
   }
+}
+
+/** The weights to sample from. */
+interface Weights {
+  readonly path: string;
+  readonly version: number;
 }
 
 export class SamplingServers {
@@ -58,23 +82,27 @@ export class SamplingServers {
   private readonly servers: readonly SamplingServer[];
   private readonly clock: Transport["clock"];
   private readonly notify: (message: string) => void;
+  /** Requests that wait because every server is at its limit. */
+  private readonly waiting = new Set<() => void>();
 
   constructor(options: SamplingServersOptions) {
-    const { first, urls, transport } = options;
+    const { first, urls, transport, concurrency = CONCURRENCY } = options;
     this.options = options;
+    this.servers = [transport.baseUrl, ...urls].map((url) => new SamplingServer(url, concurrency));
+    this.first = this.servers[0]!;
     // Numbers of sampling sessions from here on are not used by the training client.
-    this.first = new SamplingServer(transport.baseUrl, Promise.resolve(this.opened(first, FIRST_SAMPLER)));
-    this.servers = [this.first, ...urls.map((url) => new SamplingServer(url))];
+    this.first.open = Promise.resolve(this.opened(this.first, first, { nextSampler: FIRST_SAMPLER }));
     this.clock = new Transport(transport).clock;
     this.notify = transport.notify ?? (() => {});
   }
 
   /** @param at.path the saved weights to sample from; results are in the order of the requests */
-  draw(
+  async draw(
     requests: readonly SampleRequest[],
-    at: { path: string; version: number; signal?: AbortSignal | undefined },
+    at: Weights & { signal?: AbortSignal | undefined },
   ): Promise<SampledSequence[]> {
-    const { concurrency = 256 } = this.options;
+    const { concurrency = CONCURRENCY } = this.options;
+    await this.probe(at);
     return inParallel(requests, {
       most: concurrency * this.servers.length,
       signal: at.signal,
@@ -82,69 +110,137 @@ export class SamplingServers {
     });
   }
 
-  private async drawOne(
-    request: SampleRequest,
-    at: { path: string; version: number; signal: AbortSignal },
-  ): Promise<SampledSequence> {
+  private async drawOne(request: SampleRequest, at: Weights & { signal: AbortSignal }): Promise<SampledSequence> {
     for (;;) {
-      const server = this.leastBusy();
-      server.inFlight++;
+      const server = await this.take(at);
+      server.open ??= this.connect(server);
+      const { open } = server;
       try {
-        return await this.drawOn(server, { request, ...at });
+        const opened = await open;
+        // Its limit may have become known only now.
+        if (server.inFlight <= server.most)
+          return await opened.calls.run((signal) => drawOn(opened, { ...at, request, signal }), at.signal);
       } catch (error) {
         at.signal.throwIfAborted();
         if (server === this.first || !(error instanceof RemoteError)) throw error;
-        this.drop(server, error);
+        this.drop(server, { open, error });
       } finally {
         server.inFlight--;
+        this.wakeOne();
       }
     }
   }
 
-  private leastBusy(): SamplingServer {
-    const now = this.clock.now();
-    let least = this.first;
-    for (const server of this.servers) if (server.awayUntil <= now && server.inFlight < least.inFlight) least = server;
+  /** Takes a place on the server with the fewest requests in flight, once one has a place. */
+  private async take(at: Weights & { signal: AbortSignal }): Promise<SamplingServer> {
+    for (;;) {
+      at.signal.throwIfAborted();
+      void this.probe(at);
+      const server = this.leastBusy();
+      if (server) {
+        server.inFlight++;
+        return server;
+      }
+      await this.aPlace(at.signal);
+    }
+  }
+
+  private leastBusy(): SamplingServer | undefined {
+    let least: SamplingServer | undefined;
+    for (const server of this.servers)
+      if (server.isReady && server.inFlight < server.most && (!least || server.inFlight < least.inFlight))
+        least = server;
     return least;
   }
 
-  private async drawOn(
-    server: SamplingServer,
-    { request, path, version, signal }: { request: SampleRequest; path: string; version: number; signal: AbortSignal },
-  ): Promise<SampledSequence> {
-    server.open ??= this.connect(server);
-    const open = await server.open;
-    const samplerId = await samplerOn(open, path);
-    const [drawn] = await open.sampling.draw([request], { samplerId, version, signal });
-    return drawn!;
+  /** Resolves when a request has ended. All wait only while the first server, which never drops out, has requests in flight. */
+  private async aPlace(signal: AbortSignal): Promise<void> {
+    let wake = () => {};
+    const woken = new Promise<void>((resolve) => {
+      wake = resolve;
+    });
+    this.waiting.add(wake);
+    signal.addEventListener("abort", wake);
+    await woken;
+    this.waiting.delete(wake);
+    signal.removeEventListener("abort", wake);
   }
 
-  private async connect(server: SamplingServer): Promise<Open> {
+  private wakeOne(): void {
+    const [wake] = this.waiting;
+    if (!wake) return;
+    this.waiting.delete(wake);
+    wake();
+  }
+
+  /** Opens the weights on servers whose time away is over. @returns after a short time at most */
+  private async probe({ path }: Weights): Promise<void> {
+    const now = this.clock.now();
+    const back = this.servers.filter((server) => !server.isReady && !server.open && server.awayUntil <= now);
+    if (back.length === 0) return;
+    const stop = new AbortController();
+    const late = this.clock.sleep(PROBE_MS, stop.signal).catch(() => {});
+    await Promise.race([Promise.all(back.map((server) => this.probeOne(server, path))), late]);
+    stop.abort();
+  }
+
+  private async probeOne(server: SamplingServer, path: string): Promise<void> {
+    const open = this.connect(server);
+    server.open = open;
+    try {
+      await samplerOn(await open, path);
+      if (server.open !== open) return;
+      server.isReady = true;
+      this.notify(`the server at ${server.url} samples again`);
+      for (let places = server.most; places > 0; places--) this.wakeOne();
+    } catch (error) {
+      this.drop(server, { open, error: error as Error });
+    }
+  }
+
+  private connect(server: SamplingServer): Promise<Open> {
     const { transport, sessions } = this.options;
-    const own = new Transport({ ...transport, baseUrl: server.url, patienceMs: PATIENCE_MS });
-    const opened = this.opened(await TinkerSession.open(own, sessions), 0);
-    if (server.failures > 0) this.notify(`the server at ${server.url} samples again`);
-    return opened;
+    const own = new Transport({
+      ...transport,
+      baseUrl: server.url,
+      timeoutMs: TIMEOUT_MS,
+      patienceMs: PATIENCE_MS,
+      pausePatienceMs: BUSY_PATIENCE_MS,
+    });
+    const stopped = new AbortController();
+    own.stop = stopped.signal;
+    // A server that is silent holds requests for results open for long; its heartbeat fails sooner.
+    const onMissed = (error: unknown) => this.drop(server, { open, error: error as Error });
+    const open: Promise<Open> = TinkerSession.open(own, { ...sessions, onMissed }).then((session) =>
+      this.opened(server, session, { stopped }),
+    );
+    return open;
   }
 
-  private opened(session: TinkerSession, nextSampler: number): Open {
-    const { contextLength, concurrency } = this.options;
-    return {
-      session,
-      sampling: new TinkerSampling({ session, contextLength, concurrency }),
-      nextSampler,
-      samplers: new Map(),
-    };
+  private opened(
+    server: SamplingServer,
+    session: TinkerSession,
+    { nextSampler = 0, stopped = new AbortController() },
+  ): Open {
+    const { contextLength, concurrency = CONCURRENCY } = this.options;
+    server.most = Math.min(concurrency, session.flags.sample_max_concurrent_requests);
+    const sampling = new TinkerSampling({ session, contextLength, concurrency });
+    return { session, sampling, nextSampler, samplers: new Map(), calls: new Calls(), stopped };
   }
 
-  /** Counts a failure once, however many of the server's requests it ended. */
-  private drop(server: SamplingServer, error: RemoteError): void {
-    if (!server.open) return;
-    void server.open.then(({ session }) => session.close()).catch(() => {});
+  /**
+   * Ends the session and its requests in flight. Counts a failure once, however many requests it ended; a failure of a
+   * session from before the current one changes nothing.
+   */
+  private drop(server: SamplingServer, { open, error }: { open: Promise<Open>; error: Error }): void {
+    if (server.open !== open) return;
+    void open.then((opened) => end(opened, error)).catch(() => {});
     server.open = undefined;
+    server.isReady = false;
     server.failures++;
     server.awayUntil = this.clock.now() + AWAY_MS;
-    const hint = error.status === 404 ? ` It copies weights when it was started with --peer ${this.first.url}.` : "";
+    const isUnknown = error instanceof RemoteError && error.status === 404;
+    const hint = isUnknown ? ` It copies weights when it was started with --peer ${this.first.url}.` : "";
     this.notify(
       `the server at ${server.url} does not sample (failure ${server.failures}): ${error.message}${hint} Its requests go to the others; it is asked again after ${AWAY_MS / 1000} s.`,
     );
@@ -160,6 +256,21 @@ const FIRST_SAMPLER = 1_000_000;
 /** Weights that are sampled from by turns: the current ones and those published before. */
 const MOST_SAMPLERS = 4;
 
+function end({ session, calls, stopped }: Open, reason: Error): void {
+  session.close();
+  calls.end(reason);
+  stopped.abort(reason);
+}
+
+async function drawOn(
+  open: Open,
+  { request, path, version, signal }: Weights & { request: SampleRequest; signal: AbortSignal },
+): Promise<SampledSequence> {
+  const samplerId = await samplerOn(open, path);
+  const [drawn] = await open.sampling.draw([request], { samplerId, version, signal });
+  return drawn!;
+}
+
 /** The server's sampler on these weights; a server that lacks them copies them from the one that trains. */
 function samplerOn(open: Open, path: string): Promise<string> {
   const known = open.samplers.get(path);
@@ -171,7 +282,7 @@ function samplerOn(open: Open, path: string): Promise<string> {
     type: "create_sampling_session",
   };
   const id = open.session
-    .ask("/api/v1/create_sampling_session", { body, shape: SAMPLER })
+    .ask("/api/v1/create_sampling_session", { body, shape: SAMPLER, timeoutMs: COPY_TIMEOUT_MS })
     .then(({ sampling_session_id }) => sampling_session_id);
   open.samplers.set(path, id);
   id.catch(() => open.samplers.delete(path));

@@ -12,6 +12,8 @@ export interface SessionOptions {
   readonly sdkVersion: string;
   /** How long to wait for a result, ms. Default 1 hour; time in a paused queue does not count. */
   readonly resultPatienceMs?: number | undefined;
+  /** Called when a heartbeat failed for as long as the transport tries. */
+  readonly onMissed?: ((error: unknown) => void) | undefined;
 }
 
 /** The service's settings for its clients. */
@@ -42,10 +44,15 @@ export class TinkerSession {
   private readonly transport: Transport;
   private readonly results: Results;
   private readonly heart: ReturnType<typeof setInterval>;
+  private readonly onMissed: (error: unknown) => void;
   private isBeating = false;
 
-  private constructor(transport: Transport, of: { id: string; flags: Flags; patienceMs: number; wire: WireName }) {
+  private constructor(
+    transport: Transport,
+    of: { id: string; flags: Flags; patienceMs: number; wire: WireName; onMissed: (error: unknown) => void },
+  ) {
     this.transport = transport;
+    this.onMissed = of.onMissed;
     this.id = of.id;
     this.flags = of.flags;
     this.wire = of.wire;
@@ -57,7 +64,7 @@ export class TinkerSession {
 
   /** @throws {RemoteError} for a service that cannot be reached or refuses the client. */
   static async open(transport: Transport, options: SessionOptions): Promise<TinkerSession> {
-    const { sdkVersion, resultPatienceMs = RESULT_PATIENCE_MS, wire = "protobuf" } = options;
+    const { sdkVersion, resultPatienceMs = RESULT_PATIENCE_MS, wire = "protobuf", onMissed = () => {} } = options;
     const flags = await send(transport, "/api/v1/client/config", {
       body: { sdk_version: sdkVersion },
       shape: FLAGS,
@@ -71,11 +78,12 @@ export class TinkerSession {
       flags,
       wire,
       patienceMs: resultPatienceMs,
+      onMissed,
     });
   }
 
-  /** Sends a request that is answered at once. */
-  ask<S extends z.ZodType>(path: string, it: { body: object; shape: S }): Promise<z.output<S>> {
+  /** Sends a request without a result to wait for. */
+  ask<S extends z.ZodType>(path: string, it: Asked<S>): Promise<z.output<S>> {
     return send(this.transport, path, it);
   }
 
@@ -102,8 +110,8 @@ export class TinkerSession {
       body: { session_id: this.id, type: "session_heartbeat" },
       timeoutMs: HEARTBEAT_TIMEOUT_MS,
     };
-    // A missed heartbeat is harmless; if the session has ended, the next request reports it.
-    await this.transport.call("/api/v1/session_heartbeat", call).catch(() => {});
+    // With one server a missed heartbeat is harmless; if the session has ended, the next request reports it.
+    await this.transport.call("/api/v1/session_heartbeat", call).catch(this.onMissed);
     this.isBeating = false;
   }
 
@@ -113,10 +121,17 @@ export class TinkerSession {
   }
 }
 
+interface Asked<S extends z.ZodType> {
+  readonly body: object;
+  readonly shape: S;
+  /** Of one attempt. Default: the transport's. */
+  readonly timeoutMs?: number;
+}
+
 async function send<S extends z.ZodType>(
   transport: Transport,
   path: string,
-  { body, shape }: { body: object; shape: S },
+  { shape, ...call }: Asked<S>,
 ): Promise<z.output<S>> {
-  return check(path, { reply: await transport.call(path, { body }), shape });
+  return check(path, { reply: await transport.call(path, call), shape });
 }

@@ -14,6 +14,8 @@ export interface TransportOptions {
   readonly apiKey: string;
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
   readonly clock?: Clock | undefined;
+  /** Of one attempt of a call that sets no time of its own, ms. Default 60 s. */
+  readonly timeoutMs?: number | undefined;
   /** How long a failing call is tried again, ms. Default 5 minutes. */
   readonly patienceMs?: number | undefined;
   /** How long to wait for a paused account (402), and for a busy service (429), ms. Default 1 hour each. */
@@ -67,8 +69,8 @@ export class Transport {
 
   /** @throws {RemoteError} for a refused request, and for failures that outlast the patience. */
   async call(path: string, given: Call = {}): Promise<Reply> {
-    const { baseUrl, apiKey, fetch } = this.options;
-    const call = { ...given, signal: given.signal ?? this.stop };
+    const { baseUrl, apiKey, fetch, timeoutMs } = this.options;
+    const call = { ...(timeoutMs && { timeoutMs }), ...given, signal: given.signal ?? this.stop };
     const to = { url: baseUrl + path, apiKey, fetch, idempotencyKey: crypto.randomUUID() };
     const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let count = 0; ; count++) {
