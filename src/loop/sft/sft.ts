@@ -141,7 +141,8 @@ async function step({ backend, rows, order, settings, loggers, total }: Parts, s
     "perf/total_num_tokens": tokens,
     "perf/throughput": tokens / seconds,
   };
-  for (const logger of loggers) await logger.log({ phase: "train", step: done, totalSteps: total, metrics });
+  const note = params.learning_rate === 0 && { note: "the learning rate is 0 (train/lr): the weights do not change" };
+  for (const logger of loggers) await logger.log({ phase: "train", step: done, totalSteps: total, metrics, ...note });
   return { ...state, step: done };
 }
 

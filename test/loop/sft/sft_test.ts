@@ -182,6 +182,17 @@ describe("a run", () => {
     await expect(run()).rejects.toThrow(/one needs 2 rows, and the training data has 1.*\(data\.train_batch_size\)/);
   });
 
+  test("says at which steps the learning rate is 0", async () => {
+    const log = new MemoryLogger();
+    const algorithm = { lr_schedule: "linear" } as const;
+    await fileRun("rate", { loggers: [log], settings: { ...SETTINGS, algorithm } }).run();
+    const rates = log.of("train").map(({ metrics }) => metrics["train/lr"]);
+    expect(rates.at(-1)).toBe(0);
+    expect(log.of("train").map(({ note }) => note)).toEqual(
+      rates.map((rate) => (rate === 0 ? "the learning rate is 0 (train/lr): the weights do not change" : undefined)),
+    );
+  });
+
   test.each([Number.NaN, 0, -4, 2.5])("is refused with a budget of %d tokens", async (batchTokens) => {
     const { run } = fileRun("budget", { batchTokens });
     await expect(run()).rejects.toThrow(`batchTokens must be a whole number from 1 (${batchTokens})`);
