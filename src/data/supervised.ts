@@ -116,6 +116,11 @@ function chatOf(row: Row, keys: SupervisedKeys, at: At): ChatExample {
 
 function renderingOf(row: Row, keys: SupervisedKeys, at: At): Rendering {
   const thinking = row[keys.enableThinking];
+  if (isThere(thinking) && typeof thinking !== "boolean")
+    throw new ConfigError(
+      `Cannot make an example of the row: "${keys.enableThinking}" must be true or false (${JSON.stringify(thinking).slice(0, 80)}). Correct it, or name another field with data.enable_thinking_key.`,
+      at,
+    );
   const variables = { ...keys.variables, ...(isThere(thinking) && { enable_thinking: thinking }) };
   return {
     tools: toolsOf(row[keys.tools], { ...at, key: keys.tools }),

@@ -68,6 +68,10 @@ describe("a row that cannot be used names file and line", () => {
     [[{ text: ["a"] }], /"text" must be text \(\["a"\]\)/],
     [[{ prompt: "a", response: { b: 1 } }], /"response" must be text \(\{"b":1\}\)/],
     [[{ messages: [{ content: "a" }] }], /message 0: its role must be a string/],
+    [
+      [{ messages: [user, assistant], enable_thinking: "false" }],
+      /"enable_thinking" must be true or false \("false"\)\. .*data\.enable_thinking_key/,
+    ],
     [[{ messages: [user, assistant], tools: "x" }], /"tools" must be a list of JSON schemas.*\("x"\)/],
   ])("%j", (rows, message) => {
     expect(() => read(rows)).toThrow(message);
