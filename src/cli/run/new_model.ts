@@ -106,8 +106,9 @@ async function tokenizerIn(folder: string): Promise<TextTokenizer> {
   );
 }
 
-/** Characters for a new model's tokenizer: those of the setting, the environment, or the data. */
-function alphabetOf({ config, environment, tasks, examples }: ModelSession): string {
+/** Characters for a new model's tokenizer: those of the setting, the environment, or the data as the chat template writes it. */
+function alphabetOf(session: ModelSession): string {
+  const { config, environment, tasks, examples } = session;
   const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
   if (given) return given;
   const texts = [
@@ -115,6 +116,24 @@ function alphabetOf({ config, environment, tasks, examples }: ModelSession): str
     ...examples.flatMap((each) => ("messages" in each ? [each.messages] : [each.prompt, each.response])),
   ];
   const plain = texts.map((text) => (typeof text === "string" ? text : text.map(({ content }) => content).join("")));
-  const letters = new Set(plain.join(""));
+  const letters = new Set([...plain, ...renderedTexts(session)].join(""));
   return [...letters].sort().join("");
+}
+
+/** The template may add characters: names of roles, marks. An example that it refuses is named where it is encoded. */
+function renderedTexts({ config, examples }: ModelSession): string[] {
+  const tokenizer = withTemplate(byteTokenizer(), templateOf(config));
+  return examples.flatMap((each) => {
+    const isWhole = "messages" in each;
+    const messages = isWhole ? each.messages : each.prompt;
+    if (typeof messages === "string" || !tokenizer.renderChat) return [];
+    const { tools, variables } = each;
+    try {
+      const { text } = tokenizer.renderChat(messages, { tools, variables, addGenerationPrompt: !isWhole });
+      // Special tokens need no characters; bytes that come back are those of the rest.
+      return [tokenizer.decode(tokenizer.encode(text))];
+    } catch {
+      return [];
+    }
+  });
 }

@@ -8,6 +8,7 @@ import { PROCESSING_KEYS } from "../../config/rules/services.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { leaves, type Tree } from "../../config/yaml/tree.ts";
+import type { Rendering } from "../../data/supervised.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
@@ -46,7 +47,9 @@ export interface Session {
 }
 
 /** What opening a model reads of a session. */
-export interface ModelSession extends Pick<Session, "config" | "isGiven" | "tasks" | "examples"> {
+export interface ModelSession extends Pick<Session, "config" | "isGiven" | "tasks"> {
+  /** Those of `grpu sft` hold what the chat template reads besides the messages. */
+  readonly examples: readonly (Example & Rendering)[];
   readonly environment: Pick<Environment, "alphabet">;
 }
 
