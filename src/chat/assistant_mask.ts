@@ -25,6 +25,11 @@ interface EncodeOptions extends Options {
   readonly tokenizer: Tokenizer;
   /** The turns that are trained on where no message says so itself. Default: all of the assistant's. */
   readonly trainOn?: TrainOnWhat | undefined;
+  /**
+   * A conversation of more tokens is of no use: its mask is all 0. Finding the turns takes a time that is quadratic in
+   * their number.
+   */
+  readonly most?: number | undefined;
 }
 
 /**
@@ -38,17 +43,18 @@ interface EncodeOptions extends Options {
  */
 export function encodeConversation(
   messages: readonly ChatMessage[],
-  { tokenizer, trainOn = "all_assistant_messages", ...options }: EncodeOptions,
+  { tokenizer, trainOn = "all_assistant_messages", most, ...options }: EncodeOptions,
 ): MaskedConversation {
   const { text, generated } = render(messages, tokenizer, { ...options, addGenerationPrompt: false });
   if (!messages.some(({ role }) => role === "assistant")) throw noTurn();
   const weighed = turnWeights(messages, trainOn);
   if (weighed.every((weight) => weight === 0)) throw noWeight();
+  const ids = encode(tokenizer, text);
+  if (most !== undefined && ids.length > most) return { ids, mask: ids.map(() => 0) };
   const hasBlocks = generated.length > 0;
   const turns = hasBlocks
     ? blockTurns(messages, { weighed, generated })
     : turnSpans(messages, { weighed, text, tokenizer, options });
-  const ids = encode(tokenizer, text);
   const weights = ids.map(() => 0);
   for (const { span, weight } of turns) {
     const [start, end] = tokensOf(span, { text, ids, tokenizer });

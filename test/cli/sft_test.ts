@@ -62,6 +62,35 @@ test("trains, holds rows out, and leaves a folder that samples and continues", {
   expect(linesOf(folder).at(-1)).toMatchObject({ phase: "val", step: 3 });
 });
 
+test("a new model's characters are those that the chat template writes; empty replies are counted", {
+  timeout: 180_000,
+}, async () => {
+  const template = join(dir, "roles.jinja");
+  writeFileSync(template, "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}");
+  const user = { role: "user", content: "1" };
+  const chats = ["2", "2", "2", ""].map((content) => ({ messages: [user, { role: "assistant", content }] }));
+  const folder = join(dir, "roles");
+  const rows = [`data.train_files=${rowsFile("roles.jsonl", chats)}`, `trainer.default_local_dir=${folder}`];
+  const more = [`model.chat_template=${template}`, ...SMALL, "data.max_length=64"];
+  // The template has no prompt of its own for the assistant, so that its turn begins at its role.
+  const { code, err } = await grpu(["sft", ...rows, ...more]);
+  expect(code, err).toBe(0);
+  expect(err).toContain("warning: 1 training rows have an empty reply");
+  const { vocab } = JSON.parse(readFileSync(join(folder, "global_step_2/tokenizer.json"), "utf8")).model;
+  expect(Object.keys(vocab).slice(0, -2).sort().join("")).toBe(" 12:aeinrstu");
+});
+
+test("stops between rows while it encodes them", async () => {
+  const rows = [
+    `data.train_files=${rowsFile("stopped.jsonl", ROWS)}`,
+    `trainer.default_local_dir=${join(dir, "stopped")}`,
+  ];
+  const { code, err } = await grpu(["sft", ...rows, ...SMALL], { signal: AbortSignal.abort() });
+  expect(code).not.toBe(0);
+  expect(err).not.toContain("training (");
+  expect(existsSync(join(dir, "stopped"))).toBe(false);
+});
+
 describe("is refused", () => {
   const good = rowsFile("good.jsonl", ROWS);
   test.each<[name: string, rows: readonly unknown[], more: string[], message: RegExp]>([

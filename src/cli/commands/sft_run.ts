@@ -1,5 +1,6 @@
 /** `grpu sft`: reads and encodes the rows, trains, writes the report, prints what to do next. */
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import { sftSetting } from "../../config/fields/sft.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
@@ -8,7 +9,7 @@ import type { PlacedExample } from "../../data/supervised.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { labelled, shortNumber } from "../../log/format.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
-import { type EncodedRows, encodeRows } from "../../loop/sft/encode.ts";
+import { type EncodedRows, encodeRows, type FitOptions } from "../../loop/sft/encode.ts";
 import { type SftOptions, sft, totalSftSteps } from "../../loop/sft/sft.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
@@ -55,7 +56,7 @@ async function runIn(place: RunPlace, { composed, examples, input, io }: Begun):
     place.use({ config: composed.sft, added: composed.added });
     const options: SftOptions = {
       backend,
-      rows: encodeAll(examples, { backend, sft: composed.sft, io }),
+      rows: await encodeAll(examples, { backend, sft: composed.sft, io }),
       settings: settingsFromConfig(config),
       batchTokens: sftSetting(composed.sft, "data.train_batch_tokens") ?? undefined,
       isShuffled: sftSetting(composed.sft, "data.shuffle"),
@@ -105,7 +106,7 @@ interface Encoding {
 }
 
 /** @throws {ConfigError} naming the row that cannot be trained on; {UnsupportedError} for a backend without a tokenizer */
-function encodeAll({ train, val }: SftExamples, { backend, sft, io }: Encoding): SftOptions["rows"] {
+async function encodeAll({ train, val }: SftExamples, { backend, sft, io }: Encoding): Promise<SftOptions["rows"]> {
   const { tokenizer, model } = backend;
   if (!tokenizer)
     throw new UnsupportedError(`Cannot encode the rows: the backend ${backend.name} has no tokenizer.`, {
@@ -120,16 +121,38 @@ function encodeAll({ train, val }: SftExamples, { backend, sft, io }: Encoding):
     maxLength: Math.min(sftSetting(sft, "data.max_length"), model.contextLength),
     truncation: sftSetting(sft, "data.truncation"),
   };
-  const encode = (examples: readonly PlacedExample[], what: string) => {
-    const encoded = encodeRows(examples, options);
+  const encode = async (examples: readonly PlacedExample[], what: string) => {
+    const encoded = await encodeInTurns(examples, options, io.signal);
     tellChanges(encoded, { what, maxLength: options.maxLength, io });
     return encoded.rows;
   };
-  return { train: encode(train, "training"), val: encode(val, "held-out") };
+  return { train: await encode(train, "training"), val: await encode(val, "held-out") };
+}
+
+/** Row after row, so that Ctrl-C acts between them: nothing is written yet. */
+async function encodeInTurns(
+  examples: readonly PlacedExample[],
+  options: FitOptions,
+  signal: AbortSignal,
+): Promise<EncodedRows> {
+  const each: EncodedRows[] = [];
+  for (const example of examples) {
+    await setImmediate();
+    signal.throwIfAborted();
+    each.push(encodeRows([example], options));
+  }
+  const sum = (name: keyof Omit<EncodedRows, "rows">) => each.reduce((total, one) => total + one[name], 0);
+  return {
+    rows: each.flatMap(({ rows }) => rows),
+    truncated: sum("truncated"),
+    skipped: sum("skipped"),
+    emptied: sum("emptied"),
+    unanswered: sum("unanswered"),
+  };
 }
 
 function tellChanges(
-  { truncated, skipped, emptied }: EncodedRows,
+  { truncated, skipped, emptied, unanswered }: EncodedRows,
   { what, maxLength, io }: { what: string; maxLength: number; io: Io },
 ): void {
   const parts = [
@@ -138,6 +161,8 @@ function tellChanges(
     emptied > 0 && `${emptied} left out because no token to train on remained`,
   ].filter(Boolean);
   if (parts.length > 0) io.err(`warning: ${what} rows of more than ${maxLength} tokens: ${parts.join(", ")}\n`);
+  if (unanswered > 0)
+    io.err(`warning: ${unanswered} ${what} rows have an empty reply: they train on the token that ends it alone\n`);
 }
 
 interface Announcement {

@@ -1,6 +1,7 @@
 /** Examples as tokens, with what each token counts in the loss, within a length. */
 import { encodeConversation, type MaskedConversation } from "../../chat/assistant_mask.ts";
 import { Transcript } from "../../chat/transcript.ts";
+import { turnWeights } from "../../chat/turn_weights.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import type {
   PlacedExample,
@@ -17,6 +18,8 @@ export interface EncodeOptions {
   /** Ends a response and a text. */
   readonly eos: number | undefined;
   readonly trainOn?: TrainOnWhat | undefined;
+  /** A conversation of more tokens is not used, whatever its mask is. */
+  readonly most?: number | undefined;
 }
 
 /**
@@ -24,10 +27,10 @@ export interface EncodeOptions {
  * text, all of which is trained on.
  */
 export function encodeExample(example: SupervisedExample, it: EncodeOptions): MaskedConversation {
-  const { tokenizer, trainOn } = it;
+  const { tokenizer, trainOn, most } = it;
   if ("messages" in example) {
     const { messages, tools, variables } = example;
-    return encodeConversation(messages, { tokenizer, tools, variables, trainOn });
+    return encodeConversation(messages, { tokenizer, tools, variables, trainOn, most });
   }
   if ("text" in example) {
     const ids = tokenizer.encode(example.text);
@@ -64,6 +67,8 @@ export interface EncodedRows {
   readonly skipped: number;
   /** Rows of which truncation left no token to train on. */
   readonly emptied: number;
+  /** Rows with an empty reply, which train on the token that ends it alone. */
+  readonly unanswered: number;
 }
 
 /** A row as tokens, and where it comes from. */
@@ -76,11 +81,13 @@ export interface EncodedRow extends MaskedConversation, Pick<PlacedExample, "fil
  */
 export function encodeRows(examples: readonly PlacedExample[], options: FitOptions): EncodedRows {
   const { maxLength, truncation } = options;
+  const isCut = truncation === "left" || truncation === "right";
+  const encoding = { ...options, most: isCut ? undefined : maxLength };
   const rows: EncodedRow[] = [];
-  const counts = { truncated: 0, skipped: 0, emptied: 0 };
+  const counts = { truncated: 0, skipped: 0, emptied: 0, unanswered: 0 };
   for (const { example, file, line } of examples) {
     const at = { file, line };
-    const whole = placing(at, () => encodeExample(example, options));
+    const whole = placing(at, () => encodeExample(example, encoding));
     const isLong = whole.ids.length > maxLength;
     if (isLong && truncation === "error") throw tooLong(whole.ids.length, maxLength, at);
     if (isLong && truncation === "skip") {
@@ -91,10 +98,22 @@ export function encodeRows(examples: readonly PlacedExample[], options: FitOptio
     if (isTrainable(row)) {
       rows.push({ ...row, ...at });
       counts.truncated += Number(isLong);
+      counts.unanswered += Number(hasEmptyReply(example, options));
     } else if (isLong) counts.emptied++;
     else throw new ConfigError("Cannot train on the row: it has no token to train on. Add a response.", at);
   }
   return { rows, ...counts };
+}
+
+/** True where a reply that is trained on says nothing: no text, no reasoning, no call of a tool. */
+function hasEmptyReply(example: SupervisedExample, { trainOn = "all_assistant_messages" }: EncodeOptions): boolean {
+  if ("text" in example) return false;
+  if ("response" in example) return example.response === "";
+  const weights = turnWeights(example.messages, trainOn);
+  return example.messages.some(
+    ({ content, reasoning_content, tool_calls = [] }, i) =>
+      weights[i]! > 0 && !content && !reasoning_content && tool_calls.length === 0,
+  );
 }
 
 /** The first token of a row has no context. */

@@ -87,6 +87,15 @@ describe("weights of messages", () => {
     }
   });
 
+  test("hold for turns before the last one, too, where the last one alone is trained on by default", () => {
+    const options = { trainOn: "last_assistant_message" } as const;
+    const { rows, tokenizer } = encode([{ messages: turns({ weight: 0.5 }) }], CHATML, options);
+    expect(trained(tokenizer, rows[0]!)).toEqual([
+      ["and<|im_end|>", 0.5],
+      ["on<|im_end|>", 1],
+    ]);
+  });
+
   test("a turn that counts nothing may be written differently later, as with dropped reasoning", () => {
     const messages = turns({ reasoning_content: "a" }, { reasoning_content: "12" });
     expect(() => encode([{ messages }], THINKING)).toThrow(/writes message 1 differently.*\(rows\.jsonl:1\)/);
@@ -146,10 +155,47 @@ describe("other rows", () => {
   ])("longer than the limit: %s at %i tokens", (truncation, maxLength, lengths, counts) => {
     const { rows, tokenizer: _, ...rest } = encode(long, CHATML, { truncation, maxLength });
     expect(rows.map(({ ids }) => ids.length)).toEqual(lengths);
-    expect(rest).toEqual(counts);
+    expect(rest).toEqual({ ...counts, unanswered: 0 });
   });
 
-  test("longer than the limit, are refused by default, with their place", () => {
+  test("with an empty reply are counted: they train on its end alone", () => {
+    const user = { role: "user", content: "the" };
+    const empty = { role: "assistant", content: "" };
+    const { rows, unanswered, tokenizer } = encode(
+      [
+        { prompt: "the", response: "" },
+        { messages: [user, empty] },
+        { messages: [user, { ...empty, weight: 0 }, user, { role: "assistant", content: "on" }] },
+        { messages: TURNS },
+      ],
+      CHATML,
+    );
+    expect(unanswered).toBe(2);
+    for (const row of rows.slice(0, 2)) expect(trained(tokenizer, row)).toEqual([["<|im_end|>", 1]]);
+  });
+
+  test("longer than the limit, are left out or refused before their turns are looked for", () => {
+    const turns = Array.from({ length: 12 }, (_, i) => ({ role: i % 2 ? "assistant" : "user", content: "on" }));
+    const tokenizer = chatTokenizer(CHATML);
+    let renders = 0;
+    const counting: Tokenizer = {
+      ...tokenizer,
+      renderChat: (...given) => {
+        renders++;
+        return tokenizer.renderChat!(...given);
+      },
+    };
+    const placed = [{ example: { messages: turns }, file: "rows.jsonl", line: 1 }];
+    const options = { tokenizer: counting, eos: undefined, maxLength: 20 };
+    expect(encodeRows(placed, { ...options, truncation: "skip" })).toMatchObject({ rows: [], skipped: 1 });
+    expect(renders).toBe(1);
+    expect(() => encodeRows(placed, { ...options, truncation: "error" })).toThrow(/a row may have 20/);
+    expect(renders).toBe(2);
+    // What is cut still trains.
+    expect(encodeRows(placed, { ...options, truncation: "right" }).rows[0]!.mask).toContain(1);
+  });
+
+  test("longer than the limit, are refused by refused by default, with their place", () => {
     expect(() => encode(long, CHATML, { maxLength: 7 })).toThrow(
       /it has 8 tokens, and a row may have 7 \(data\.max_length.*\(rows\.jsonl:1\)/,
     );
