@@ -60,7 +60,8 @@ export class Peers {
   /**
    * Copies a checkpoint of another server, unless this server has it or the same copy. A path that no server knows is
    * left to the caller.
-   * @throws Refusal 400 for a checkpoint of another base model, 503 where a server that may have it cannot be reached
+   * @throws Refusal 400 for a checkpoint of another base model, and where a server that may have it takes no requests from
+   * here; 503 where it cannot be reached
    */
   async bring(path: string): Promise<void> {
     const { checkpoints, urls } = this.options;
@@ -103,14 +104,18 @@ export class Peers {
   private async find(path: CheckpointPath): Promise<Offer | undefined> {
     const { urls, checkpoints } = this.options;
     let away: string | undefined;
+    let refused: Refusal | undefined;
     for (const url of urls) {
       const answer = await this.ask(url, path).catch((error: unknown) => {
         this.options.stop.throwIfAborted();
-        away = `${url} (${reasonOf(error)})`;
+        if (error instanceof Refusal) refused = error;
+        else away = `${url} (${reasonOf(error)})`;
       });
       if (answer) return answer;
     }
-    if (away === undefined || checkpoints.has(path)) return undefined;
+    if (checkpoints.has(path)) return undefined;
+    if (refused) throw refused;
+    if (away === undefined) return undefined;
     throw new Refusal(503, `Cannot copy ${formatPath(path)}: ${away} cannot be asked for it. Try again later.`);
   }
 
@@ -125,6 +130,7 @@ export class Peers {
 
   private async offerOf(response: Response, { url, path }: { url: string; path: CheckpointPath }) {
     if (response.status === 404) return undefined;
+    if (response.status === 401 || response.status === 403) throw await refusalBy(response, { url, path });
     if (!response.ok) throw new Error(`it answers ${response.status}`);
     const read = readAs(COPY, await response.json());
     if (!("data" in read)) throw new Error(`its answer has ${read.misfit.path}: ${read.misfit.rule}`);
@@ -157,6 +163,20 @@ export class Peers {
     const { fetch: own = fetch } = this.options;
     return own(url, { headers, redirect: "error", signal: watch.signal });
   }
+}
+
+/** Of a server that takes no request from here: final, because its operator or this one's has to act. */
+async function refusalBy(response: Response, { url, path }: { url: string; path: CheckpointPath }): Promise<Refusal> {
+  const answer: unknown = await response.json().catch(() => undefined);
+  const detail = String((answer as { detail?: unknown } | undefined)?.detail ?? "no reason given").slice(0, 500);
+  const advice =
+    response.status === 401
+      ? "Start both servers with the same key (--api-key-file)."
+      : `Start that server with --allow-host ${new URL(url).hostname}.`;
+  return new Refusal(
+    400,
+    `Cannot copy ${formatPath(path)}: ${url} answers ${response.status} (${detail.replace(/\.$/, "")}). ${advice}`,
+  );
 }
 
 /** Node's fetch says "fetch failed", and why in the cause. */

@@ -109,6 +109,22 @@ test.each<[string, number, RegExp]>([
 const still = () =>
   new Response(new ReadableStream({ start: (controller) => controller.enqueue(new TextEncoder().encode("firs")) }));
 
+test.each<[string, object, RegExp]>([
+  [
+    "another key",
+    { apiKey: "tml-other", allowedHosts: ["first"] },
+    /answers 401 \(.*key is missing or wrong.*\)\. Start both .*--api-key-file\)\.$/,
+  ],
+  ["a host name that it lacks", { host: "0.0.0.0" }, /answers 403 \(.*"first:8000".*\)\. .*--allow-host first\.$/],
+])("a peer with %s is a final failure that says what to do", async (_, changes, message) => {
+  const strict = await openServer({ apiKey: KEY, ...changes });
+  const { second, path } = await openTwo((url) =>
+    strict.app.fetch(new Request(url.replace("/prefix", ""), { headers: { "x-api-key": KEY, host: "first:8000" } })),
+  );
+  const failure = await second.peers.bring(path).catch((error: unknown) => error);
+  expect(failure).toMatchObject({ status: 400, message: expect.stringMatching(message) });
+});
+
 test("a copy of which nothing arrives ends", async () => {
   const { second, path } = await openTwo((url, real) => (url.endsWith("/a.json") ? still() : real()));
   await expect(second.peers.bring(path)).rejects.toThrow(
