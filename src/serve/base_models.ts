@@ -95,21 +95,21 @@ export class BaseModels {
   }
 
   /**
-   * Loads a model that is about to be used, and where memory is short unloads those that nobody holds, the least
-   * recently used first. Only within a turn of the scheduler.
-   * @throws OutOfMemoryError if it does not fit beside the models that are held
+   * Loads a model and opens something on it, a trainer or a policy. Where memory is short for either, unloads models that
+   * nobody holds, the least recently used first. Only within a turn of the scheduler.
+   * @throws ConfigError if it does not fit beside the models that are held
    */
-  async use(model: BaseModel): Promise<void> {
+  async use<T>(model: BaseModel, open: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
         await this.load(model);
-        break;
+        this.used.delete(model);
+        this.used.set(model, Date.now());
+        return await open();
       } catch (error) {
         if (!(error instanceof OutOfMemoryError) || !this.unloadOne(model)) throw this.explained(error, model);
       }
     }
-    this.used.delete(model);
-    this.used.set(model, Date.now());
   }
 
   private async load(model: BaseModel): Promise<void> {
@@ -122,7 +122,7 @@ export class BaseModels {
     const others = this.all.filter((model) => model !== wanted && this.isLoaded(model)).map(({ names }) => names[0]);
     if (!(error instanceof OutOfMemoryError) || others.length === 0) return error;
     return new ConfigError(
-      `Cannot load ${wanted.names[0]} beside ${others.join(", ")}, which training clients or snapshots use: ${error.message} Unload those clients, or try again when they have ended.`,
+      `Cannot ${this.isLoaded(wanted) ? "use" : "load"} ${wanted.names[0]} beside ${others.join(", ")}, which training clients or snapshots use: ${error.message} Unload those clients, or try again when they have ended.`,
       { path: "base_model" },
     );
   }

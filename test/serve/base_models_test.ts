@@ -221,6 +221,21 @@ describe("a model that nobody uses leaves the device", () => {
     expect(one.calls).toEqual(["load", "open base", "sample 1", "unload", "load", "open base", "sample 1"]);
   });
 
+  test.each(["createTrainer", "openPolicy"] as const)("at once for a %s that does not fit beside it", async (call) => {
+    const { server, one, two } = await openThree();
+    await server.result("asample", draw(await sampler(server, { base_model: "one" }), 1));
+    const refuse = () => Promise.reject(new OutOfMemoryError("No room.", { label: "weights", bytes: 9 }));
+    const [trainer, policy] = [two.createTrainer.bind(two), two.openPolicy.bind(two)];
+    if (call === "createTrainer") two.createTrainer = (config) => (one.isLoaded ? refuse() : trainer(config));
+    else two.openPolicy = (dir) => (one.isLoaded ? refuse() : policy(dir));
+    if (call === "createTrainer") expect((await create(server, "two")).model_id).toBeTruthy();
+    else
+      expect((await server.result("asample", draw(await sampler(server, { base_model: "two" }), 1))).json?.error).toBe(
+        undefined,
+      );
+    expect([one.isLoaded, two.isLoaded]).toEqual([false, true]);
+  });
+
   test("and one that training clients use stays: the other is refused, and says why", async () => {
     const { server, one } = await openThree({ room: new Room(1) });
     const { model_id } = await create(server, "one");

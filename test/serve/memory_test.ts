@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { parsePath } from "../../src/serve/checkpoint_path.ts";
 import { heldBytes } from "../fixtures/garbage.ts";
 import { backward, draw, eventually, holdEngine, openServer, step } from "./tinker_client.ts";
 
@@ -21,6 +22,30 @@ test("a training client's batches are freed when they have run", async () => {
   const before = await train(5);
   // Each is 0.8 MB on the wire.
   expect((await train(80)) - before).toBeLessThan(8 * MEBI);
+});
+
+test("a policy that is replaced while it is opened is released, and its request says so", async () => {
+  const server = await openServer();
+  const id = await server.model();
+  const saved = await server.result("save_weights_for_sampler", { model_id: id, seq_id: 1, path: "a" });
+  const path: string = saved.json.path;
+  const body = { session_id: await server.session(), sampling_session_seq_id: 0, model_path: path };
+  const sampler = (await server.post("create_sampling_session", body)).json.sampling_session_id;
+  const { checkpoints, policies } = server.service;
+  const open = server.engine.openPolicy.bind(server.engine);
+  let released = 0;
+  server.engine.openPolicy = async (dir) => {
+    const policy = await open(dir);
+    policy.release = () => void released++;
+    const time = new Date(Date.now() + 1000).toISOString();
+    await checkpoints.save(parsePath(path), { step: 2, time, overwrite: true, write: async () => {} });
+    // Another client asks for the new weights.
+    policies.saved(path);
+    return policy;
+  };
+  const { json } = await server.result("asample", draw(sampler, 1));
+  expect(json?.error).toMatch(/^Cannot sample from .* of .*: it was replaced while it was opened\. Create a new/);
+  expect([released, policies.bytes]).toEqual([1, 0]);
 });
 
 test("small results count with their bookkeeping, and repeats are forgotten with them", async () => {

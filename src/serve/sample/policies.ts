@@ -150,12 +150,22 @@ export class Policies {
     if (!held) throw dropped(name);
     this.markUsed(name, held);
     if (!held.policy && !held.reopen) throw dropped(name);
-    await this.options.models.use(held.model);
-    if (!held.policy) {
-      held.policy = await held.reopen!();
-      this.makeRoom(name);
+    return this.options.models.use(held.model, async () => held.policy ?? (await this.reopened(name, held)));
+  }
+
+  private async reopened(name: string, held: Held): Promise<EnginePolicy> {
+    const policy = await held.reopen!();
+    if (this.held.get(name) !== held) {
+      // Nothing lists it any more: it would never be released.
+      policy.release();
+      throw new Refusal(
+        410,
+        `Cannot sample from ${name}: it was replaced while it was opened. Create a new sampling client.`,
+      );
     }
-    return held.policy;
+    held.policy = policy;
+    this.makeRoom(name);
+    return policy;
   }
 
   /** Drops policies until the rest fit, except the wanted one and the one in use. */

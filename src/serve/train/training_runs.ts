@@ -184,10 +184,7 @@ export class TrainingRuns {
     };
     const run = new TrainingRun(record, {
       model: of.model,
-      create: async () => {
-        await models.use(of.model);
-        return of.model.engine.createTrainer(of.config);
-      },
+      create: () => models.use(of.model, () => of.model.engine.createTrainer(of.config)),
       notCreated: () => {
         session.asked.delete(`model ${of.number}`);
         this.forget(run);
