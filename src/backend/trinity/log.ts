@@ -47,6 +47,10 @@ export class TrinityLog implements TrainerLog {
   private trained = 0;
   /** The newest step that was told. */
   private newest = 0;
+  /** The training step of the explorer's weights. */
+  private version: number | undefined;
+  /** Validates: the result comes before the steps that are trained in the meantime. */
+  private isEvaluating = false;
   private saving: number | undefined;
   private mode = "both";
   private root = "";
@@ -66,6 +70,7 @@ export class TrinityLog implements TrainerLog {
 
   /** The steps of which one half never came. */
   finish(): TrainerEvent[] {
+    this.isEvaluating = false;
     this.explored = Number.POSITIVE_INFINITY;
     const saved = this.saved();
     return [...saved, ...this.take([...this.halves.keys()])];
@@ -75,7 +80,10 @@ export class TrinityLog implements TrainerLog {
     const entries = Object.entries(values);
     const validation = entries.filter(([name]) => EVALUATION.test(name));
     const rest = entries.filter(([name]) => !EVALUATION.test(name));
-    const events = validation.length > 0 ? [told(step, Object.fromEntries(validation))] : [];
+    this.version = values["rollout/model_version"] ?? this.version;
+    if (validation.length > 0) this.isEvaluating = false;
+    const events =
+      validation.length > 0 ? [told(this.weightsOf(step, validation), Object.fromEntries(validation))] : [];
     // The explorer's last line is for a step that may have been told.
     if (rest.length === 0 || step <= this.newest) return events;
     const half = this.halves.get(step) ?? { explorer: {}, trainer: {}, hasExplorer: false, hasTrainer: false };
@@ -90,9 +98,16 @@ export class TrinityLog implements TrainerLog {
     return [...events, ...this.complete()];
   }
 
+  /** The explorer validates with the weights that its rollouts have, and loads those of its step afterwards. A benchmark loads them before. */
+  private weightsOf(step: number, validation: readonly [string, number][]): number {
+    const isBenchmark = validation.some(([name]) => name.startsWith("bench/"));
+    return isBenchmark ? step : Math.max(0, Math.min(this.version ?? step, step));
+  }
+
   /** Steps that have both halves whole. The explorer writes several lines for a step, and its synchronisation ends them. */
   private complete(): TrainerEvent[] {
     const isDone = ([step, { hasTrainer, hasExplorer }]: [number, Half]) => {
+      if (this.isEvaluating && step > this.trained - MOST_WAITING) return false;
       if (this.mode === "train") return hasTrainer;
       if (this.mode === "explore") return hasExplorer && step <= this.explored;
       const isPast = hasExplorer && step < this.trained;
@@ -121,8 +136,12 @@ export class TrinityLog implements TrainerLog {
       /^Explorer (?:sync_weights at step (\d+) started\.|\(\S+\) shutdown successfully at step (\d+)\.)$/.exec(text);
     if (explored) {
       this.explored = Math.max(this.explored, Number(explored[1] ?? explored[2]));
+      this.isEvaluating = false;
       return this.complete();
     }
+    const version = /^Explorer sync_weights at step \d+ finished, model version = (-?\d+)\.$/.exec(text)?.[1];
+    if (version !== undefined) this.version = Number(version);
+    if (/^Evaluation at step \d+ started\.$/.test(text)) this.isEvaluating = true;
     const [, mode, root] = /^Trinity runs in mode (\w+), with checkpoints in (.*)$/.exec(text) ?? [];
     if (mode !== undefined) {
       this.mode = mode;

@@ -103,16 +103,25 @@ export class JobFollower {
     const isValidation = ([name]: [string, number]) => name.startsWith("val-");
     const train = entries.filter((entry) => !isValidation(entry));
     const val = entries.filter(isValidation);
-    this.step = step;
+    // A validation may be of earlier weights.
+    this.step = Math.max(this.step, step);
     // Step 0 is the validation before training.
-    if (step > 0 && train.length > 0) this.record({ phase: "train", metrics: train });
-    if (val.length > 0) this.record({ phase: "val", metrics: val });
+    if (step > 0 && train.length > 0) this.record({ phase: "train", step, metrics: train });
+    if (val.length > 0) this.record({ phase: "val", step, metrics: val });
   }
 
-  private record({ phase, metrics }: { phase: "train" | "val"; metrics: [string, number][] }): void {
+  private record({
+    phase,
+    step,
+    metrics,
+  }: {
+    phase: "train" | "val";
+    step: number;
+    metrics: [string, number][];
+  }): void {
     const record: LogRecord = {
       phase,
-      step: this.step,
+      step,
       totalSteps: this.totalSteps,
       metrics: Object.fromEntries(metrics),
       ...(phase === "val" && { episodes: this.options.takeSamples() }),

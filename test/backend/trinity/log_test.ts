@@ -76,6 +76,41 @@ test("validations are told at once; a benchmark is one", () => {
   ]);
 });
 
+test("a validation stands at the step of the weights that it used, before the steps that were trained in the meantime", () => {
+  const log = new TrinityLog();
+  const line = reader(log);
+  line(START);
+  line("Explorer: Evaluation at step 0 started.");
+  expect(line("Explorer: Step 0: {'eval/val/acc': 0.5}")).toMatchObject([{ step: 0 }]);
+  line("Explorer: Explorer sync_weights at step 0 started.");
+  line("Explorer: Explorer sync_weights at step 0 finished, model version = 0.");
+  // Two steps between weights, the trainer is quick.
+  line("Explorer: Evaluation at step 2 started.");
+  line("Trainer: Step 1: {'a': 1}");
+  line("Trainer: Step 2: {'a': 1}");
+  expect(line("Explorer: Step 1: {'rollout/model_version': 0}")).toEqual([]);
+  expect(line("Explorer: Step 2: {'rollout/model_version': 0}")).toEqual([]);
+  expect(line("Explorer: Step 2: {'eval/val/acc': 0.5, 'time/eval': 2}")).toMatchObject([
+    { step: 0, metrics: { "val-aux/val/acc": 0.5 } },
+    { step: 1 },
+  ]);
+  expect(steps(line("Explorer: Explorer sync_weights at step 2 started."))).toEqual([2]);
+  line("Explorer: Explorer sync_weights at step 2 finished, model version = 2.");
+  expect(line("Explorer: Step 4: {'eval/val/acc': 0.75}")).toMatchObject([{ step: 2 }]);
+});
+
+test("a validation without a result holds no step back", () => {
+  const line = reader();
+  line("Explorer: Evaluation at step 1 started.");
+  line("Explorer: Step 1: {'rollout/x': 1, 'rollout/model_version': -1}");
+  line("Trainer: Step 1: {'a': 1}");
+  expect(steps(line("Explorer: Explorer sync_weights at step 1 started."))).toEqual([1]);
+  line("Explorer: Evaluation at step 2 started.");
+  const found = Array.from({ length: 70 }, (_, i) => line(`Trainer: Step ${i + 2}: {'a': 1}`)).flat();
+  expect(steps(found)).toEqual([2, 3, 4, 5, 6, 7]);
+  expect(line("Explorer: Step 2: {'eval/val/acc': 0.5}")).toMatchObject([{ step: 0 }]);
+});
+
 const steps = (events: readonly TrainerEvent[]) => events.flatMap((it) => (it.kind === "metrics" ? [it.step] : []));
 
 test("the halves that never met are told at the end, in order", () => {
