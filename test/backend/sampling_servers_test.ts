@@ -74,7 +74,7 @@ async function open(servers: readonly Server[], concurrency?: number) {
     const drawn = await all.draw(requests, { path: "tinker://a", version: 1, signal });
     return drawn.map(({ tokens }) => tokens[0]);
   };
-  return { draw, notices, clock };
+  return { all, draw, notices, clock };
 }
 
 const soon = async (token: number) => {
@@ -143,6 +143,20 @@ test("a server that failed takes no request before it has opened the weights aga
   const asked = first.asked;
   expect(await draw(4)).toEqual([7, 7, 7, 7]);
   expect(first.asked - asked).toBe(4);
+});
+
+test("a server that falls silent after the end is not reported", async () => {
+  vi.useFakeTimers();
+  onTestFinished(() => void vi.useRealTimers());
+  const [first, second] = [new Server("http://a"), new Server("http://b")];
+  const { all, draw, notices } = await open([first, second]);
+  await draw(4);
+  second.isSilent = true;
+  // A heartbeat is under way.
+  await vi.advanceTimersByTimeAsync(11_000);
+  all.close();
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(notices).toEqual([]);
 });
 
 test("a server that falls silent while it samples is noticed by its heartbeat", async () => {

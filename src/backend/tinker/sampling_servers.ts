@@ -248,7 +248,11 @@ export class SamplingServers {
 
   /** Ends the sessions on the further servers. */
   close(): void {
-    for (const { open } of this.servers.slice(1)) void open?.then(({ session }) => session.close()).catch(() => {});
+    for (const server of this.servers.slice(1)) {
+      void server.open?.then(({ session }) => session.close()).catch(() => {});
+      // What fails from now on belongs to no session, and is not reported.
+      server.open = undefined;
+    }
   }
 }
 
