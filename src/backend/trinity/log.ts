@@ -101,7 +101,7 @@ export class TrinityLog implements TrainerLog {
   /** The explorer validates with the weights that its rollouts have, and loads those of its step afterwards. A benchmark loads them before. */
   private weightsOf(step: number, validation: readonly [string, number][]): number {
     const isBenchmark = validation.some(([name]) => name.startsWith("bench/"));
-    return isBenchmark ? step : Math.max(0, Math.min(this.version ?? step, step));
+    return isBenchmark ? step : Math.max(0, this.version ?? step);
   }
 
   /** Steps that have both halves whole. The explorer writes several lines for a step, and its synchronisation ends them. */

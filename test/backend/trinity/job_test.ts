@@ -70,6 +70,8 @@ describe("Trinity's configuration of a run", () => {
     [["rllm.trainer.test_freq=5"], 5, undefined, 1],
     [["rllm.trainer.test_freq=-1", "rllm.trainer.val_before_train=true"], 1_000_000_000, undefined, 1],
     [["rllm.trainer.test_freq=-1", "rllm.trainer.val_before_train=false"], undefined, false, 0],
+    [["rllm.trainer.test_freq=0", "rllm.trainer.val_before_train=false"], undefined, false, 0],
+    [["rllm.trainer.test_freq=0", "rllm.trainer.val_before_train=true"], 1_000_000_000, undefined, 1],
     [["rllm.trainer.val_only=true", "rllm.trainer.test_freq=-1"], 1_000_000_000, undefined, 1],
   ])("validates as %j says", (overrides, interval, before, sets) => {
     const { tree, problems } = jobOf(overrides);
@@ -123,6 +125,14 @@ test.each<[overrides: string[], explores: number, trains: number, fact: string]>
     ],
     ...([2, 1, "steps: 2 of 4 tasks, 1 of training"] as const),
   ],
+  [["rllm.trainer.total_batches=1"], 1, 1, "steps: 1 of 4 tasks"],
+  // Rows that are no rollouts of this run fill the trainer's batches as well.
+  ...["algorithm.sample_strategy=mix", "algorithm.algorithm_type=mix"].map(
+    (mixed): [string[], number, number, string] => [
+      [`trinity.${mixed}`, "trinity.buffer.total_steps=3", "trinity.trainer.total_steps=4"],
+      ...([3, 4, "steps: 3 of 4 tasks, 4 of training"] as const),
+    ],
+  ),
   [["trinity.log.level=debug", "rllm.trainer.total_batches=7"], 7, 7, "steps: 7 of 4 tasks"],
 ])("the length of %j: %i steps explored, %i trained", (overrides, explores, trains, fact) => {
   const plan = jobOf(["rllm.trainer.total_epochs=1", ...overrides]);
@@ -201,6 +211,10 @@ test.each<[overrides: string[], says: string]>([
     "error: Cannot set trinity.stages.0.mode: the job runs one stage",
   ],
   [["trinity.buffer.total_epochs=3"], "error: Cannot set trinity.buffer.total_epochs: the run's length is given in"],
+  [
+    ["trinity.mode=colocate", "trinity.buffer.total_steps=3", "trinity.trainer.total_steps=4"],
+    "error: Cannot set trinity.trainer.total_steps=4",
+  ],
   [["trinity.buffer.total_steps=null"], "error: Cannot set trinity.buffer.total_steps=null: a run here has an end."],
   [
     ["rllm.rollout.n=2", "trinity.buffer.total_steps=3", "trinity.trainer.total_steps=4"],

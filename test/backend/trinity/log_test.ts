@@ -129,6 +129,25 @@ test("a trainer ahead of a silent explorer is not held back for ever", () => {
   expect(steps(found)).toEqual([1, 2, 3, 4, 5, 6]);
 });
 
+test("an explorer that continues behind its trainer validates the trainer's weights", () => {
+  const line = reader();
+  line("Explorer: Explorer sync_weights at step 8 finished, model version = 10.");
+  expect(line("Explorer: Step 9: {'eval/val/acc': 0.5}")).toMatchObject([{ step: 10 }]);
+});
+
+test("mode explore has a step once the explorer's lines for it are complete", () => {
+  const line = reader();
+  line("Trinity runs in mode explore, with checkpoints in /shared/p/n");
+  expect(line("Explorer: Step 1: {'rollout/a': 1}")).toEqual([]);
+  line("Explorer: Step 1: {'explore/time/sync_interval': 2}");
+  expect(line("Explorer: Explorer sync_weights at step 1 started.")).toEqual([
+    { kind: "metrics", step: 1, metrics: { "rollout/a": 1, "explore/time/sync_interval": 2 } },
+  ]);
+  // A late line makes no second record of the step, not even at the end.
+  expect(line("Explorer: Step 1: {'rollout/a': 2}")).toEqual([]);
+  expect(line("Explorer: Explorer (explorer) shutdown successfully at step 1.")).toEqual([]);
+});
+
 test.each<[mode: string, lines: string[]]>([
   ["train", ["Trainer: Step 1: {'a': 1}"]],
   ["explore", ["Explorer: Step 1: {'rollout/a': 1}", "Explorer: Explorer sync_weights at step 1 started."]],
