@@ -1,8 +1,20 @@
 /**
- * Tests that take more than about seven seconds on two cores: training runs, crash loops, whole commands, attacks, fuzzing.
- * `npm test` leaves them out, `npm run test:slow` runs them alone, and CI runs both.
+ * Tests that take more than about seven seconds on two cores. `npm test` leaves them out, `npm run test:slow` runs them
+ * alone, and CI runs both.
  */
-export const SLOW_TESTS: readonly string[] = [
+
+/** Long tests of single parts, which judge mutants too. */
+export const LONG_TESTS: readonly string[] = [
+  "test/backend/golden_model_test.ts",
+  "test/backend/on_policy_test.ts",
+  "test/backend/plan_test.ts",
+  "test/backend/tinker_test.ts",
+  "test/loop/interruption_test.ts",
+  "test/model/kernels/attention_test.ts",
+];
+
+/** Training runs, crash loops, whole commands, attacks, fuzzing. */
+const WHOLE_RUNS: readonly string[] = [
   "test/algorithm/loss_fuzz_test.ts",
   "test/attack/attack_test.ts",
   "test/attack/durability_test.ts",
@@ -42,3 +54,5 @@ export const SLOW_TESTS: readonly string[] = [
   "test/scripts/mutants_collection_test.ts",
   "test/serve/load_test.ts",
 ];
+
+export const SLOW_TESTS: readonly string[] = [...LONG_TESTS, ...WHOLE_RUNS];

@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { SLOW_TESTS } from "../../vitest.slow.ts";
+import { LONG_TESTS, SLOW_TESTS } from "../../vitest.slow.ts";
 import { ROOT } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
 import { isChosen, type Part } from "./sample.ts";
@@ -150,7 +150,8 @@ function textOf(path: string): string {
 
 const wgslFiles = () => filesIn("shaders", ".wgsl");
 const sourceFiles = () => filesIn("src", ".ts");
-const testFiles = (folder: string) => filesIn(folder, "_test.ts").filter((path) => !SLOW_TESTS.includes(path));
+const testFiles = (folder: string) =>
+  filesIn(folder, "_test.ts").filter((path) => !SLOW_TESTS.includes(path) || LONG_TESTS.includes(path));
 
 function filesIn(folder: string, ending: string): string[] {
   const names = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });

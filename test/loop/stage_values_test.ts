@@ -589,7 +589,11 @@ describe("mini-batches", () => {
         },
       ],
     ]);
-    expect(denominators(parts.map(([, part]) => part))).toEqual({ batch_num_tokens: 3, global_batch_size: 2 });
+    expect(denominators(parts.map(([, part]) => part))).toEqual({
+      batch_num_tokens: 3,
+      global_batch_size: 2,
+      all_rows: 2,
+    });
   });
 
   test("what no stage computed is absent, and roles with equal losses are one part", () => {
