@@ -41,6 +41,7 @@ test("trains, holds rows out, and leaves a folder that samples and continues", {
   expect(code, err).toBe(0);
   expect(err).toContain("9 training");
   expect(err).toMatch(/loss {5}[\d.]+ -> [\d.]+ on held-out rows/);
+  expect(err).toMatch(/sample {3}\S.* sample --model \S+global_step_2 --prompt "\.\.\."/);
   const lines = linesOf(folder);
   expect(lines.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 0", "train 1", "val 1", "train 2", "val 2"]);
   expect(JSON.parse(out)).toMatchObject({ complete: true, step: 2, best: { metric: "val/loss" } });
@@ -76,6 +77,7 @@ test("a new model's characters are those that the chat template writes; empty re
   const { code, err } = await grpu(["sft", ...rows, ...more]);
   expect(code, err).toBe(0);
   expect(err).toContain("warning: 1 training rows have an empty reply");
+  expect(err).toMatch(/chat {5}\S.* chat --model \S+global_step_2\n/);
   const { vocab } = JSON.parse(readFileSync(join(folder, "global_step_2/tokenizer.json"), "utf8")).model;
   expect(Object.keys(vocab).slice(0, -2).sort().join("")).toBe(" 12:aeinrstu");
 });

@@ -1,6 +1,6 @@
 /** Kills a run many times at random moments: it always resumes to the same end. */
 import { spawn } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -105,6 +105,9 @@ async function liveOn(folder: string, { kills, seed }: { kills: number; seed: nu
   return (await live(folder)).text;
 }
 
+/** Tries of a test that fails start in folders of their own. */
+let tries = 0;
+
 test.each([
   ["sync", 50, 11],
   ["async", 20, 12],
@@ -112,7 +115,9 @@ test.each([
   "a run (%s) killed %d times, also in the middle of writes, ends bit for bit like an undisturbed one",
   async (mode, kills, seed) => {
     // One after the other: an asynchronous run that is killed must give the same result.
-    const [whole, killed] = [join(dir, `${mode}_whole`), join(dir, `killed_${mode}`)];
+    const place = join(dir, String(++tries));
+    mkdirSync(place);
+    const [whole, killed] = [join(place, `${mode}_whole`), join(place, `killed_${mode}`)];
     const { text: expected } = await live(whole);
     expect(expected).toBeDefined();
 
@@ -174,7 +179,9 @@ test.each([
 ])(
   "a real model of grpu %s killed four times ends with the same weights and optimiser, byte for byte",
   async (name, command) => {
-    const [whole, killed] = [join(dir, `${name}_model`), join(dir, `${name}_model_killed`)];
+    const place = join(dir, String(++tries));
+    mkdirSync(place);
+    const [whole, killed] = [join(place, `${name}_model`), join(place, `${name}_model_killed`)];
     await runCommand(command, whole);
     const deaths = await [150, 300, 60, 220].reduce<Promise<boolean[]>>(
       async (before, ms) => [...(await before), await runCommand(command, killed, ms)],

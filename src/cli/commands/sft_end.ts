@@ -6,8 +6,15 @@ import { deviceFlag, importsOf } from "../options.ts";
 import { commandName, quoted } from "../run/command_line.ts";
 import { type Ending, valueChange } from "./train_end.ts";
 
-export function sftFarewell(it: Ending & { readonly input: Input; readonly io: Io }): void {
-  const { outcome, dir, model, best, report, run, input, io } = it;
+interface SftEnding extends Ending {
+  /** Trained on conversations, so that it answers messages. */
+  readonly isChat: boolean;
+  readonly input: Input;
+  readonly io: Io;
+}
+
+export function sftFarewell(it: SftEnding): void {
+  const { outcome, dir, model, best, report, run, isChat, input, io } = it;
   const loss = valueChange(run, /^val\/loss$/);
   io.err("\n");
   if (loss) io.err(`loss     ${loss} on held-out rows\n`);
@@ -19,5 +26,7 @@ export function sftFarewell(it: Ending & { readonly input: Input; readonly io: I
     io.err(`stopped after step ${outcome.state.step}; continue with:  ${commandName(io)} sft ${words.join(" ")}\n`);
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
-  if (model !== undefined) io.err(`sample   ${commandName(io)} sample --model ${quoted(model)} --prompt "..."\n`);
+  if (model === undefined) return;
+  if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);
+  else io.err(`sample   ${commandName(io)} sample --model ${quoted(model)} --prompt "..."\n`);
 }

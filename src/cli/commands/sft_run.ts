@@ -5,7 +5,7 @@ import { sftSetting } from "../../config/fields/sft.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { Backend } from "../../contract/backend.ts";
-import type { PlacedExample } from "../../data/supervised.ts";
+import type { PlacedExample, SupervisedExample } from "../../data/supervised.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { labelled, shortNumber } from "../../log/format.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
@@ -84,11 +84,16 @@ async function runIn(place: RunPlace, { composed, examples, input, io }: Begun):
     const model = latest === undefined ? undefined : join(dir, latest);
     const ending = { outcome, dir, model, best: await checkpoints.best(), report, run };
     if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
-    sftFarewell({ ...ending, input, io });
+    sftFarewell({ ...ending, isChat: examples.train.some(({ example }) => isConversation(example)), input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
     backend.close();
   }
+}
+
+/** Whether the model answers messages, and not a text as it is. */
+function isConversation(example: SupervisedExample): boolean {
+  return "messages" in example || ("prompt" in example && typeof example.prompt !== "string");
 }
 
 /** What opening a model reads of a training run; a new model's characters are those of the examples. */
