@@ -167,6 +167,23 @@ describe("a folder in use", () => {
     await take();
   });
 
+  test.each([
+    ["whole", (mark: string) => mark],
+    ["half written", (mark: string) => mark.slice(0, 20)],
+  ])("is free where the process that took it over was killed as well, its note %s", async (_, noteOf) => {
+    await writeOwnerFile({ born: "1" });
+    const { nonce } = JSON.parse(readFileSync(join(folder, OWNER_FILE), "utf8"));
+    const note = join(folder, `${OWNER_FILE}.after-${nonce}`);
+    writeFileSync(note, noteOf(JSON.stringify({ ...(await thisOwner("killed")), born: "1" })));
+    const isWhole = noteOf("x".repeat(30)).length === 30;
+    // Seven seconds old: what a process that cannot be looked up left counts for three more.
+    if (!isWhole) utimesSync(note, Date.now() / 1000 - 7, Date.now() / 1000 - 7);
+    const started = performance.now();
+    await take();
+    expect(performance.now() - started > 2_500).toBe(!isWhole);
+    expect(readdirSync(folder)).toEqual([OWNER_FILE]);
+  });
+
   test("with an owner file that says nothing is free when the file is old, refused when it is new", async () => {
     const file = join(folder, OWNER_FILE);
     writeFileSync(file, "{");

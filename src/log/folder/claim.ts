@@ -1,10 +1,19 @@
 /** Decides which of several processes gets a folder: the first, or the one that replaces an owner that is gone. */
 import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
-import { ageOf, describeOwner, type FolderOwner, type FoundOwner, OWNER_FILE, readOwner, writeOwner } from "./owner.ts";
+import {
+  ageOf,
+  describeOwner,
+  type FolderOwner,
+  type FoundOwner,
+  OWNER_FILE,
+  parseOwner,
+  readOwner,
+  writeOwner,
+} from "./owner.ts";
 import { isFromHere, isRunning } from "./process_mark.ts";
 
-const { link, mkdir, readdir, rename, rm, stat, writeFile } = /* @__PURE__ */ nodeModule("node:fs/promises");
+const { link, mkdir, readdir, readFile, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");
 const { dirname, join } = /* @__PURE__ */ nodeModule("node:path");
 
 export interface FolderLockOptions {
@@ -25,7 +34,7 @@ type Settled = FolderLockOptions & Required<Pick<FolderLockOptions, "heartbeatMs
 /** Tries to settle which of several processes gets the folder. */
 const ATTEMPTS = 50;
 const RETRY_MS = 40;
-/** A take-over takes milliseconds; one as old as this crashed. */
+/** A take-over takes milliseconds; one as old as this crashed, where its process cannot be looked up. */
 const TAKEOVER_MS = 10_000;
 /** Heartbeats for which an owner on another host is watched before its lock is taken over. */
 const WATCHED_HEARTBEATS = 3;
@@ -35,13 +44,18 @@ export async function claim(folder: string, owner: FolderOwner, options: Settled
   const file = join(folder, OWNER_FILE);
   const draft = `${file}.${owner.nonce}`;
   try {
-    for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    // While another process takes the folder over, attempts do not count, unless it does not get on.
+    const patience = Date.now() + 2 * TAKEOVER_MS;
+    for (let attempt = 1; attempt <= ATTEMPTS; ) {
       await makeFolder(folder);
       if (await isFirst(file, { draft, owner })) return;
       const found = await readOwner(folder);
       if (found !== undefined && (await isGone(file, found, options))) {
-        if (await takeOver(file, { draft, found })) return;
+        const taken = await takeOver(file, { draft, found, owner });
+        if (taken === "ours") return;
+        if (taken === "free" || Date.now() > patience) attempt++;
       } else if (found !== undefined && found !== "unreadable") throw refusal(folder, found, options);
+      else attempt++;
       await pause(RETRY_MS);
     }
   } finally {
@@ -68,24 +82,40 @@ async function isFirst(file: string, { draft, owner }: { draft: string; owner: F
   }
 }
 
-/** Replaces the file of an owner that is gone. Of several processes one succeeds, by making a file named after that owner. */
-async function takeOver(file: string, { draft, found }: { draft: string; found: FoundOwner }): Promise<boolean> {
+/**
+ * Replaces the file of an owner that is gone. Of several processes one succeeds, by making a file named after that owner.
+ * @returns `others` while another process does it
+ */
+async function takeOver(
+  file: string,
+  { draft, found, owner }: { draft: string; found: FoundOwner; owner: FolderOwner },
+): Promise<"ours" | "others" | "free"> {
   const token = `${file}.after-${nonceOf(found)}`;
-  if (!(await unlessThere(writeFile(token, "", { flag: "wx" })))) {
-    if ((await ageOf(token)) > TAKEOVER_MS) await rm(token, { force: true });
-    return false;
+  if (!(await unlessThere(writeOwner(token, owner, { flag: "wx" })))) {
+    if (!(await isAbandoned(token))) return "others";
+    await rm(token, { force: true });
+    return "free";
   }
   try {
-    if (nonceOf(await readOwner(dirname(file))) !== nonceOf(found)) return false;
+    if (nonceOf(await readOwner(dirname(file))) !== nonceOf(found)) return "free";
     await rename(draft, file);
-    return true;
+    return "ours";
   } catch (error) {
     // The draft was swept away by one that was quicker.
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return "free";
     throw error;
   } finally {
     await rm(token, { force: true });
   }
+}
+
+/** Whether the process that makes a take-over's file was killed meanwhile, or the file is gone. */
+async function isAbandoned(token: string): Promise<boolean> {
+  const text = await readFile(token, "utf8").catch(() => undefined);
+  if (text === undefined) return true;
+  const taker = parseOwner(text);
+  if (taker && (await isFromHere(taker))) return !(await isRunning(taker));
+  return (await ageOf(token)) > TAKEOVER_MS;
 }
 
 /** Removes the drafts of processes that were killed while they took the folder; those that still try write theirs again. */
