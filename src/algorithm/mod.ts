@@ -78,6 +78,11 @@ export {
   type ValueLossSpec,
   valueLoss,
 } from "./loss/value_loss.ts";
+export type { PreferenceLoss, PreferenceSettings } from "./preference/definition.ts";
+export { type PreferenceBuffers, type RecordedPreference, recordPreferenceLoss } from "./preference/device.ts";
+export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
+export { findPreferenceLoss, preferenceLossNames } from "./preference/losses.ts";
+export { type PreferenceRows, type PreferenceSpec, planPreference } from "./preference/resolve.ts";
 export { advantageBatch, lossBatch } from "./rollout_batches.ts";
 export { COUNT_EPSILON, countRows, filledRows, type RowCounts, trainedTokens } from "./rows.ts";
 export {
@@ -85,6 +90,7 @@ export {
   computeAdvantages,
   computeKl,
   computePolicyLoss,
+  computePreferenceLoss,
   type RunOptions,
   streamAdvantages,
   type TokenAdvantages,

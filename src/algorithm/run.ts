@@ -1,6 +1,5 @@
 /** The engine in one call: packed rollouts in host memory, results back. With a device on it, else in float64 here. */
-import { type Buffer, type Device, type Recorded, readFloats } from "../compute/device.ts";
-import { rowsOfTokens } from "../data/offsets.ts";
+import { type Buffer, type Device, readFloats } from "../compute/device.ts";
 import type { RolloutsPart } from "../data/rollouts/read.ts";
 import type { Floats } from "../data/rollouts/rollouts.ts";
 import { ConfigError } from "../errors.ts";
@@ -9,10 +8,14 @@ import { hasAdvantageKernel, recordAdvantages } from "./advantage/device.ts";
 import { findEstimator } from "./advantage/estimators.ts";
 import { advantages, perToken } from "./advantage/host.ts";
 import { checkAdvantages } from "./advantage/level.ts";
+import { Inputs } from "./inputs.ts";
 import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss } from "./loss/host.ts";
 import { type KlBatch, type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
 import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
+import { recordPreferenceLoss } from "./preference/device.ts";
+import { type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
+import type { PreferenceSpec } from "./preference/resolve.ts";
 import { advantageBatch } from "./rollout_batches.ts";
 import { countRows } from "./rows.ts";
 
@@ -169,60 +172,29 @@ export async function computeKl(
   return { values: values!, loss, dlogprobs: dlogprobs! };
 }
 
-/** Uploads that live for one call. */
-class Inputs {
-  private readonly device: Device;
-  private readonly buffers: Buffer[] = [];
-
-  constructor(device: Device) {
-    this.device = device;
-  }
-
-  ints(data: Uint32Array, label: string): Buffer {
-    return this.upload(data, label);
-  }
-
-  floats(data: ArrayLike<number>, label: string): Buffer {
-    return this.upload(data instanceof Float32Array ? data : Float32Array.from(data), label);
-  }
-
-  optional(data: ArrayLike<number> | undefined, label: string): Buffer | undefined {
-    return data && this.floats(data, label);
-  }
-
-  /** How the rows of a batch lie. */
-  rows({ offsets, mask }: Pick<LossBatch, "offsets" | "mask">) {
-    return {
-      mask: this.ints(mask, "mask"),
-      offsets: this.ints(offsets, "offsets"),
-      trajectoryOfToken: this.ints(rowsOfTokens(offsets), "row of token"),
-    };
-  }
-
-  /** The result of a recording and further f32 buffers of `length`, in one read; then releases both sides' buffers. */
-  async read<R>(
-    recorded: Recorded<R>,
-    buffers: readonly Buffer[],
-    length: number,
-  ): Promise<[R, readonly Float32Array[]]> {
-    try {
-      const more = buffers.map((buffer) => ({ buffer, type: "f32" as const, length }));
-      const data = (await this.device.read([...recorded.reads, ...more])) as Float32Array[];
-      const own = recorded.reads.length;
-      return [recorded.decode(data.slice(0, own)), data.slice(own)];
-    } finally {
-      recorded.release();
-      this.release();
-    }
-  }
-
-  release(): void {
-    this.device.release(...this.buffers);
-  }
-
-  private upload(data: Float32Array | Uint32Array, label: string): Buffer {
-    const buffer = this.device.upload(data, label);
-    this.buffers.push(buffer);
-    return buffer;
-  }
+/**
+ * Value, gradient and metrics of a preference loss (DPO, IPO, KTO, ORPO, SimPO) over pairs of packed rows.
+ * @throws {ConfigError} for an unknown loss or setting, rows that the loss cannot use, or a loss that is not finite
+ */
+export async function computePreferenceLoss(
+  batch: PreferenceBatch,
+  spec: PreferenceSpec,
+  { device }: RunOptions = {},
+): Promise<TokenLosses> {
+  if (!device) return preferenceLoss(batch, spec);
+  const inputs = new Inputs(device);
+  const { nllMask, labels } = batch;
+  const recorded = recordPreferenceLoss(device, spec, {
+    buffers: {
+      logprobs: inputs.floats(batch.logprobs, "logprobs"),
+      refLogprobs: inputs.optional(batch.refLogprobs, "reference log-probs"),
+      mask: inputs.ints(batch.mask, "mask"),
+      nllMask: nllMask && inputs.ints(nllMask, "likelihood mask"),
+      offsets: inputs.ints(batch.offsets, "offsets"),
+      labels: labels && inputs.ints(labels, "labels"),
+    },
+    rows: batch,
+  });
+  const [result, [dlogprobs]] = await inputs.read(recorded, [recorded.dlogprobs], batch.logprobs.length);
+  return { ...result, dlogprobs: dlogprobs! };
 }

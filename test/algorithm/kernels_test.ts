@@ -7,10 +7,11 @@ import * as loss from "../../src/algorithm/loss/kernels.ts";
 import * as kl from "../../src/algorithm/loss/kl_loss.ts";
 import * as selection from "../../src/algorithm/loss/selection_kernels.ts";
 import * as value from "../../src/algorithm/loss/value_loss.ts";
+import * as preference from "../../src/algorithm/preference/kernel.ts";
 import type { Grid } from "../../src/compute/kernel.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 
-const KERNELS = kernelsOf({ advantage, correction, logprobs, kl, loss, selection, value });
+const KERNELS = kernelsOf({ advantage, correction, logprobs, kl, loss, preference, selection, value });
 
 describe("a kernel's value says what its shader declares", () => {
   test.each(KERNELS)("$name", expectContract);
@@ -42,6 +43,9 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [logprobs.logitsForward, { rows: 9 }, [1], { WORKGROUP: 128 }],
   // 16 vec4s of a row in each of 8 threads.
   [logprobs.logitsBackward, { rows: 3, stride: 516 }, [6]],
+  // A workgroup for a pair.
+  [preference.preferencePairs, { units: 65 }, [65]],
+  [preference.preferencePairs, { units: 65_536 }, [32_768, 2]],
   // Sums whose order must not depend on the size.
   [advantage.advantageSums, { count: 1 }, [64]],
   [advantage.advantageWhiten, { count: 1 }, [64]],

@@ -1,0 +1,157 @@
+/** Preference losses: TRL's figures on each device, what batches and settings are refused, parts of a step. */
+import { describe, expect, test } from "vitest";
+import { klBaseline, type PreferenceBatch, preferenceLoss } from "../../src/algorithm/preference/host.ts";
+import type { PreferenceSpec } from "../../src/algorithm/preference/resolve.ts";
+import { computePreferenceLoss } from "../../src/algorithm/run.ts";
+import { offsetsOf } from "../../src/data/offsets.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { F32, F64, furthest } from "./golden.ts";
+import { GOLDEN_PREFERENCES, goldenBatch } from "./preference_golden.ts";
+
+function expectEqual(
+  got: { loss: number; dlogprobs: ArrayLike<number>; metrics: Readonly<Record<string, number>> },
+  want: { loss: number; dlogprobs: ArrayLike<number>; metrics: Readonly<Record<string, number>> },
+  tolerance: { relative: number; absolute: number },
+): void {
+  expect(furthest([got.loss], [want.loss], tolerance)).toBeUndefined();
+  expect(furthest(got.dlogprobs, want.dlogprobs, tolerance)).toBeUndefined();
+  expect(Object.keys(got.metrics).sort()).toEqual(Object.keys(want.metrics).sort());
+  for (const [name, value] of Object.entries(want.metrics))
+    expect(furthest([got.metrics[name]!], [value], tolerance), name).toBeUndefined();
+}
+
+test.each(GOLDEN_PREFERENCES)("$title in float64 equals TRL's figures", (golden) => {
+  expectEqual(preferenceLoss(goldenBatch(golden), golden), golden, { ...F64, absolute: 1e-12 });
+});
+
+overDevices("preference losses equal TRL's figures", (device) => {
+  test.each(GOLDEN_PREFERENCES)("$title", async (golden) => {
+    const got = await computePreferenceLoss(goldenBatch(golden), golden, { device });
+    // Sums of a hundred float32 log-probs; the IPO loss of a small beta is near 25.
+    expectEqual(got, golden, F32);
+  });
+
+  test.each([1, 65_536])("%i units, each with its own gradient", async (units) => {
+    const labels = Uint32Array.from({ length: units }, (_, unit) => unit % 2);
+    const offsets = offsetsOf(Array.from(labels, () => 2));
+    const mask = Uint32Array.from({ length: 2 * units }, (_, t) => t % 2);
+    const logprobs = Float32Array.from(mask, (own, t) => -own * (1 + (t % 7)));
+    const batch = { offsets, mask, labels, logprobs, refLogprobs: logprobs.map((each) => each / 2) };
+    const spec = { loss_type: "kto", kl: 0.25, global_batch_size: 1 };
+    expectEqual(await computePreferenceLoss(batch, spec, { device }), preferenceLoss(batch, spec), {
+      relative: 2e-5,
+      absolute: 1e-4,
+    });
+  });
+});
+
+/** Two pairs; the first two tokens of each row are the prompt. */
+const PAIRS: PreferenceBatch = {
+  offsets: offsetsOf([4, 5, 3, 4]),
+  mask: Uint32Array.of(0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1),
+  logprobs: Float32Array.from({ length: 16 }, (_, t) => -0.1 - 0.07 * t),
+  refLogprobs: Float32Array.from({ length: 16 }, (_, t) => -0.3 - 0.05 * t),
+};
+
+test("a step split between pairs adds up to the whole one", () => {
+  const spec: PreferenceSpec = { loss_type: "sigmoid", settings: { beta: 0.7, rpo_alpha: 0.5 } };
+  const whole = preferenceLoss(PAIRS, spec);
+  const step = { ...spec, global_batch_size: 2, batch_num_tokens: 3 };
+  const halves = [
+    [0, 9],
+    [9, 16],
+  ].map(([from, to], k) => {
+    const cut = <A extends Uint32Array | ArrayLike<number>>(values: A) => Array.from(values).slice(from, to);
+    const offsets = offsetsOf(k === 0 ? [4, 5] : [3, 4]);
+    const part = { offsets, mask: Uint32Array.from(cut(PAIRS.mask)), logprobs: cut(PAIRS.logprobs) };
+    return preferenceLoss({ ...part, refLogprobs: cut(PAIRS.refLogprobs!) }, step);
+  });
+  expect(halves[0]!.loss + halves[1]!.loss).toBeCloseTo(whole.loss, 12);
+  expect(furthest([...halves[0]!.dlogprobs, ...halves[1]!.dlogprobs], whole.dlogprobs, F64)).toBeUndefined();
+});
+
+test("gradients of every loss equal finite differences", () => {
+  for (const golden of GOLDEN_PREFERENCES) {
+    const batch = { ...goldenBatch(golden), logprobs: Float64Array.from(goldenBatch(golden).logprobs) };
+    const { dlogprobs } = preferenceLoss(batch, golden);
+    // The last token of the first two rows.
+    for (const t of [6, 15]) {
+      const at = (step: number) =>
+        preferenceLoss({ ...batch, logprobs: batch.logprobs.with(t, batch.logprobs[t]! + step) }, golden);
+      expect((at(1e-5).loss - at(-1e-5).loss) / 2e-5, golden.title).toBeCloseTo(dlogprobs[t]!, 6);
+    }
+  }
+});
+
+test("KTO's baseline is the mean log-ratio of rows, at least 0", () => {
+  const batch = {
+    ...PAIRS,
+    logprobs: Float64Array.from(PAIRS.logprobs),
+    refLogprobs: Float64Array.from(PAIRS.refLogprobs!),
+  };
+  const ratios = Array.from(batch.mask, (own, t) => own * (batch.logprobs[t]! - batch.refLogprobs[t]!));
+  const mean = ratios.reduce((a, b) => a + b, 0) / 4;
+  expect(mean).not.toBe(0);
+  expect(klBaseline(batch)).toBe(Math.max(mean, 0));
+  expect(klBaseline({ ...batch, logprobs: batch.refLogprobs, refLogprobs: batch.logprobs })).toBe(Math.max(-mean, 0));
+});
+
+describe("what cannot be used is refused with its name", () => {
+  const without = (more: Partial<PreferenceBatch>) => ({ ...PAIRS, ...more });
+  test.each<[string, PreferenceBatch, PreferenceSpec, RegExp]>([
+    ["an unknown loss", PAIRS, { loss_type: "sigmod" }, /preference loss "sigmod": .*nearest: sigmoid/],
+    [
+      "another loss's setting",
+      PAIRS,
+      { loss_type: "ipo", settings: { label_smoothing: 0.1 } },
+      /Cannot set label_smoothing of the preference loss ipo: it has beta, rpo_alpha/,
+    ],
+    ["a beta of 0", PAIRS, { loss_type: "ipo", settings: { beta: 0 } }, /beta must be a number above 0 \(0\)/],
+    [
+      "labels that are half wrong",
+      PAIRS,
+      { loss_type: "robust", settings: { label_smoothing: 0.5 } },
+      /from 0 to below 0\.5 \(0\.5\)/,
+    ],
+    [
+      "a weight below 0",
+      PAIRS,
+      { loss_type: "sigmoid", settings: { rpo_alpha: -1 } },
+      /rpo_alpha must be a number at least 0 \(-1\)/,
+    ],
+    ["no reference", without({ refLogprobs: undefined }), { loss_type: "sigmoid" }, /refLogprobs is missing/],
+    [
+      "an odd row",
+      without({ offsets: offsetsOf([4, 5, 7]) }),
+      { loss_type: "simpo" },
+      /rows come in pairs.*there are 3/,
+    ],
+    [
+      "no row",
+      without({ offsets: offsetsOf([]), mask: new Uint32Array() }),
+      { loss_type: "simpo" },
+      /the batch has no rows/,
+    ],
+    ["no labels", PAIRS, { loss_type: "kto" }, /labels must have one element per row \(0 of 4\)/],
+    [
+      "a row without a completion",
+      without({ mask: PAIRS.mask.map((own, t) => (t > 8 && t < 12 ? 0 : own)) }),
+      { loss_type: "ipo" },
+      /row 2 has no token of a completion/,
+    ],
+    [
+      "a NaN",
+      without({ logprobs: Float32Array.from(PAIRS.logprobs).fill(Number.NaN, 7, 8) }),
+      { loss_type: "ipo" },
+      /not finite at row 0|not finite at row 1/,
+    ],
+    [
+      "a certain completion, whose odds are infinite",
+      without({ logprobs: new Float32Array(16) }),
+      { loss_type: "orpo" },
+      /not finite at row 0/,
+    ],
+  ])("%s", (_, batch, spec, message) => {
+    expect(() => preferenceLoss(batch, spec)).toThrow(message);
+  });
+});
