@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { SLOW_TESTS } from "./vitest.slow.ts";
@@ -14,12 +14,16 @@ const alias = Object.entries(imports as Record<string, string>)
     replacement: fileURLToPath(new URL(path, import.meta.url)),
   }));
 
-export default defineConfig({
+const include = isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"];
+// The first two need Python: `npm run test:interop`, `npm run test:reference`.
+const exclude = ["**/node_modules/**", "test/interop/**", "test/reference/**", ...(isSlow ? [] : SLOW_TESTS)];
+
+/** The suite as one project in which each file has a process of its own. */
+export const isolated = defineConfig({
   resolve: { alias },
   test: {
-    include: isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"],
-    // These need Python: `npm run test:interop`, `npm run test:reference`.
-    exclude: ["**/node_modules/**", "test/interop/**", "test/reference/**", ...(isSlow ? [] : SLOW_TESTS)],
+    include,
+    exclude,
     // A test takes seconds, and a busy machine makes it ten times that; whole training runs are among the slow ones.
     testTimeout: isSlow ? 300_000 : 60_000,
     hookTimeout: 120_000,
@@ -32,3 +36,26 @@ export default defineConfig({
     maxWorkers: 2,
   },
 });
+
+/** Rooms whose files share two processes, because to start one and to load the sources takes longer than most files. */
+const ROOMS = /^test\/(algorithm|backend|chat|compute|config|convert|data|gateway|http|model|trace)\//;
+
+/** What other files of the same process would meet: a replaced module, a registered name, what a command line imports. */
+const CHANGES_ITS_PROCESS = /\bvi\.(mock|doMock|resetModules)\(|\b(register|define)[A-Z]\w*\(|\brunCli\(/;
+
+const root = new URL(".", import.meta.url);
+const fast = readdirSync(new URL("test", root), { recursive: true, encoding: "utf8" })
+  .map((path) => `test/${path.replaceAll("\\", "/")}`)
+  .filter((path) => path.endsWith("_test.ts"));
+const shared = fast.filter(
+  (path) => ROOMS.test(path) && !CHANGES_ITS_PROCESS.test(readFileSync(new URL(path, root), "utf8")),
+);
+
+const { test, ...rest } = isolated;
+const projects = [
+  { ...rest, test: { ...test, name: "shared", include: shared, isolate: false } },
+  { ...rest, test: { ...test, name: "alone", exclude: [...exclude, ...shared] } },
+];
+
+/** The slow suite has a process for each file. */
+export default isSlow ? isolated : defineConfig({ test: { ...test, projects } });

@@ -1,6 +1,6 @@
 /** The tests that a mutant must fail: those of its folder but for whole runs. `MUTANT_TESTS` lists their globs. */
 import { defineConfig } from "vitest/config";
-import suite from "../../vitest.config.ts";
+import { isolated as suite } from "../../vitest.config.ts";
 import { LONG_TESTS } from "../../vitest.slow.ts";
 import { CollectionErrors } from "./collection_errors.ts";
 import { NearestFirst } from "./test_order.ts";
