@@ -5,9 +5,10 @@ import type { ModelConfig } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { startLoading } from "./files/loading.ts";
 import { fusedParts, type Part } from "./fused_parts.ts";
+import { initialScore } from "./initial_score.ts";
 import { packedFormats, type StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
-import { EMBEDDING } from "./weights.ts";
+import { EMBEDDING, SCORE } from "./weights.ts";
 
 /**
  * Fresh weights: matrices normal with deviation 1/sqrt(in), those that write into the residual stream smaller by
@@ -43,6 +44,9 @@ function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: num
 
 interface LoadingOptions extends StorageOptions {
   readonly untied?: boolean;
+  readonly label?: string;
+  /** Gives a model without a scalar head one, drawn from this seed. */
+  readonly scoreSeed?: number;
   readonly pieceElements?: number;
 }
 
@@ -52,21 +56,26 @@ const PIECE_ELEMENTS = 2 ** 24;
 /**
  * Reads a model folder's weights onto a device.
  * @param options.untied gives a model with a tied output matrix a separate one, equal to the embedding table.
+ * @param options.scoreSeed puts a scalar head in place of the output matrix; a folder that has one keeps its values.
  * @param options.pieceElements elements read at a time, a multiple of 64. Default 2^24.
  */
 export async function loadWeights(
   device: Device,
   folder: ModelFolder,
-  { untied = false, pieceElements = PIECE_ELEMENTS, ...storage }: LoadingOptions = {},
+  { untied = false, pieceElements = PIECE_ELEMENTS, label, scoreSeed, ...storage }: LoadingOptions = {},
 ): Promise<StoredWeights> {
   const isUntied = folder.config.tied && untied;
-  const config = isUntied ? { ...folder.config, tied: false } : folder.config;
+  const isScored = scoreSeed !== undefined;
+  const config = { ...folder.config, ...(isUntied && { tied: false }), ...(isScored && { scoreHead: true }) };
   const sourceOf = (tensor: string) => (isUntied && tensor === "lm_head.weight" ? EMBEDDING : tensor);
   const typeOf = (tensor: string) => folder.tensors.get(sourceOf(tensor))?.dtype;
   const formats = packedFormats(fusedParts(config), { ...storage, typeOf });
-  const weights = new StoredWeights(device, config, { formats });
+  const weights = new StoredWeights(device, config, { formats, ...(label !== undefined && { label }) });
   try {
-    await readInto(weights, { folder, sourceOf, pieceElements });
+    const isDrawn = isScored && !folder.config.scoreHead;
+    if (isDrawn) weights.values.write(SCORE, initialScore(config, mulberry32(scoreSeed)));
+    const parts = weights.parts.filter(({ tensor }) => !isDrawn || tensor !== SCORE);
+    await readInto(weights, { folder, parts, sourceOf, pieceElements });
     return weights;
   } catch (error) {
     // The next attempt must not find less memory.
@@ -77,15 +86,20 @@ export async function loadWeights(
 
 async function readInto(
   weights: StoredWeights,
-  from: { folder: ModelFolder; sourceOf: (tensor: string) => string; pieceElements: number },
+  from: {
+    folder: ModelFolder;
+    parts: readonly Part[];
+    sourceOf: (tensor: string) => string;
+    pieceElements: number;
+  },
 ): Promise<void> {
-  const { folder, sourceOf, pieceElements } = from;
+  const { folder, parts, sourceOf, pieceElements } = from;
   // With no recorded work before them, writes go straight to the device, without a second copy in host memory.
   await weights.device.submit();
   const infoOf = ({ tensor }: Part) => folder.tensors.get(sourceOf(tensor));
   const sizeOf = (part: Part) => infoOf(part)?.byteLength ?? 0;
-  const report = startLoading(folder.name, weights.parts.map(sizeOf));
-  for (const part of weights.parts) {
+  const report = startLoading(folder.name, parts.map(sizeOf));
+  for (const part of parts) {
     const source = sourceOf(part.tensor);
     const isPublished = infoOf(part)?.dtype === "BF16" && weights.formatOf(part.fused) === "bfloat16";
     for (let start = 0; start < part.rows * part.columns; start += pieceElements) {

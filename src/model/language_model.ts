@@ -81,6 +81,7 @@ export class LanguageModel {
   /** A model over weights that it then owns, and releases. */
   static over(base: BaseModel, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
     const { device, config } = base.weights;
+    if (config.scoreHead || base.adapters.some((adapter) => adapter.config.scoreHead)) throw isNoLanguageModel();
     const transformer = new Transformer(device, config);
     const { adapterSlots = 1, foldAdapter = "auto" } = options;
     const shared = {
@@ -141,6 +142,16 @@ export class LanguageModel {
   /** The policy without the adapter that is trained here. */
   get untrained(): FrozenPolicy {
     return { bytes: 0, weights: () => this.shared.policies.start, release() {} };
+  }
+
+  /** Runs other heads over the same layers: see {@link ValueModel}. */
+  get passes(): Passes {
+    return this.shared.passes;
+  }
+
+  /** What {@link untrained} adds to {@link base}, in this order. */
+  get baseAdapters(): readonly LoraAdapter[] {
+    return this.shared.policies.base.adapters;
   }
 
   /** The values that the optimiser changes. */
@@ -316,4 +327,11 @@ export class LanguageModel {
     this.shared.policies.close();
     this.shared.passes.transformer.release();
   }
+}
+
+function isNoLanguageModel(): ConfigError {
+  return new ConfigError(
+    "Cannot open the model to sample or to train its policy: it ends in a scalar head, because it is a critic or a reward model. Give a language model.",
+    { path: "model.name" },
+  );
 }

@@ -10,6 +10,8 @@ export interface LoraConfig {
   readonly targets: readonly string[];
   /** Restricts the targets to these modules (`model.layers.0.self_attn.q_proj`). Default: all of them. */
   readonly modules?: { has(module: string): boolean };
+  /** True where a scalar head trains with the adapter and is saved with it (PEFT's `modules_to_save: ["score"]`). */
+  readonly scoreHead?: boolean | undefined;
 }
 
 /** Projections of the attention layers that an adapter can be put on. */
@@ -49,6 +51,6 @@ export function moduleOf(tensor: string): string {
 }
 
 /** `rank 8, alpha 16 on q_proj, v_proj`. */
-export function describeLora({ rank, alpha, targets }: LoraConfig): string {
-  return `rank ${rank}, alpha ${alpha} on ${[...targets].sort().join(", ")}`;
+export function describeLora({ rank, alpha, targets, scoreHead }: LoraConfig): string {
+  return `rank ${rank}, alpha ${alpha} on ${[...targets].sort().join(", ")}${scoreHead ? ", with a scalar head" : ""}`;
 }

@@ -13,6 +13,8 @@ import type { ModelMark } from "./open_model.ts";
 import { Scratch } from "./scratch.ts";
 import { rowsOf, type StoredWeights } from "./stored_weights.ts";
 import type { LoraAdapter } from "./train/lora_adapter.ts";
+import type { ValueModel } from "./value_model.ts";
+import { SCORE } from "./weights.ts";
 
 /** What {@link saveModelFolder} and {@link saveAdapterFolder} write. */
 export interface SaveModelOptions {
@@ -48,7 +50,14 @@ export async function saveModelFolder(dir: string, options: SaveModelOptions): P
  */
 export async function saveAdapterFolder(
   dir: string,
-  { model, tokenizer, base }: Pick<SaveModelOptions, "model" | "tokenizer"> & { readonly base?: ModelMark | undefined },
+  {
+    model,
+    tokenizer,
+    base,
+  }: Pick<SaveModelOptions, "tokenizer"> & {
+    readonly model: Pick<LanguageModel, "adapter">;
+    readonly base?: ModelMark | undefined;
+  },
 ): Promise<void> {
   const { adapter } = model;
   if (!adapter) throw new ConfigError("Cannot save the adapter: the model has none. Save its weights.");
@@ -58,13 +67,35 @@ export async function saveAdapterFolder(
     const module = moduleOf(tensor);
     modules.set(module, { a: values.get(`${module}.A`)!, b: values.get(`${module}.B`)!, inSize, outSize });
   }
-  const { rank, alpha, targets } = adapter.config;
+  const { rank, alpha, targets, scoreHead } = adapter.config;
   const { folder, fingerprint } = base ?? {};
-  await writeAdapterFolder(dir, { rank, alpha, targets, base: folder, fingerprint, modules });
+  const score = scoreHead ? values.get(SCORE) : undefined;
+  await writeAdapterFolder(dir, { rank, alpha, targets, scoreHead, base: folder, fingerprint, modules, score });
   if (!tokenizer) return;
   const { writeFolder } = await import("./files/disk.ts");
   const files = Object.entries(tokenizer.files()).map(([name, content]) => ({ name, content }));
   await writeFolder(dir, files);
+}
+
+/**
+ * Writes a model with a scalar head as a folder that transformers reads (`AutoModelForSequenceClassification`), or its
+ * adapter as PEFT does.
+ * @throws ConfigError as {@link saveModelFolder} and {@link saveAdapterFolder}
+ */
+export async function saveValueModel(
+  dir: string,
+  {
+    model,
+    base,
+    ...options
+  }: Pick<SaveModelOptions, "tokenizer" | "dtype"> & {
+    readonly model: ValueModel;
+    readonly base?: ModelMark | undefined;
+  },
+): Promise<void> {
+  if (model.adapter) return saveAdapterFolder(dir, { model, base, ...options });
+  model.start();
+  await writeModelFolder(dir, { config: model.base.config, tensors: await tensorSources(model.base), ...options });
 }
 
 /** All weights under their names in a model folder. */

@@ -8,6 +8,8 @@ import type { ModelConfig } from "./files/config.ts";
 import type { Layout, ParameterSet, Shape } from "./parameters.ts";
 
 export const EMBEDDING = "model.embed_tokens.weight";
+/** The weight of a scalar head, [1, C]. */
+export const SCORE = "score.weight";
 
 export interface ApplyOptions {
   readonly x: Buffer;

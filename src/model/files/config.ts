@@ -54,6 +54,8 @@ export interface ModelConfig extends Rope {
   readonly slidingRopeTheta?: number | undefined;
   /** Layers whose q and k are not rotated (SmolLM3). */
   readonly layersWithoutRope?: readonly number[] | undefined;
+  /** True where a scalar head (`score.weight`) is in place of the output matrix: transformers' ForSequenceClassification. */
+  readonly scoreHead?: boolean | undefined;
   readonly bosTokenId?: number | undefined;
   readonly padTokenId?: number | undefined;
   readonly eosTokenIds: readonly number[];
@@ -124,7 +126,8 @@ export function weightShapes(config: ModelConfig): Map<string, readonly number[]
   for (let i = 0; i < config.layers; i++)
     for (const [name, shape] of layer) shapes.set(`model.layers.${i}.${name}`, shape);
   shapes.set("model.norm.weight", [C]);
-  if (!config.tied) shapes.set("lm_head.weight", [V, C]);
+  if (config.scoreHead) shapes.set("score.weight", [1, C]);
+  else if (!config.tied) shapes.set("lm_head.weight", [V, C]);
   return shapes;
 }
 

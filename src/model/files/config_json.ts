@@ -39,6 +39,7 @@ export function parseModelConfig(json: unknown, file = "config.json"): ModelConf
     rmsNormEps: keys.positive("rms_norm_eps"),
     tied: keys.flag("tie_word_embeddings"),
     ...family,
+    ...(hasScoreHead(raw, file) && { scoreHead: true }),
     bosTokenId: keys.tokenIds("bos_token_id")[0],
     padTokenId: keys.tokenIds("pad_token_id")[0],
     eosTokenIds: keys.tokenIds("eos_token_id"),
@@ -62,7 +63,7 @@ export function modelConfigJson(config: ModelConfig, dtype: "float32" | "bfloat1
   const architecture = ARCHITECTURES.get(config.architecture);
   if (!architecture) throw new RangeError(`Cannot write config.json: no architecture is named ${config.architecture}`);
   return {
-    architectures: [architecture.className],
+    ...classOf(architecture, config),
     model_type: config.architecture,
     vocab_size: config.vocabSize,
     hidden_size: config.hiddenSize,
@@ -80,6 +81,28 @@ export function modelConfigJson(config: ModelConfig, dtype: "float32" | "bfloat1
     eos_token_id: eosTokenIds.length > 1 ? eosTokenIds : (eosTokenIds[0] ?? null),
     torch_dtype: dtype,
   };
+}
+
+/** The class in transformers, which for a scalar head needs a single label. */
+function classOf({ className, scoreClassName }: Architecture, { scoreHead }: ModelConfig): object {
+  if (!scoreHead) return { architectures: [className] };
+  const name = scoreClassName ?? className.replace("ForCausalLM", SCORE_CLASS);
+  return { architectures: [name], id2label: { "0": "LABEL_0" }, label2id: { LABEL_0: 0 } };
+}
+
+const SCORE_CLASS = "ForSequenceClassification";
+
+/** @throws UnsupportedError for a classifier with more than one label: transformers' default is two. */
+function hasScoreHead({ architectures, id2label, num_labels }: RawConfig, file: string): boolean {
+  const [name] = Array.isArray(architectures) ? architectures : [];
+  if (typeof name !== "string" || !name.endsWith(SCORE_CLASS)) return false;
+  const labels =
+    typeof num_labels === "number" ? num_labels : Object.keys((id2label as object | undefined) ?? {}).length;
+  if (labels === 1) return true;
+  throw new UnsupportedError(
+    `Cannot load ${name}: a scalar head has one label, and the model has ${labels || "transformers' default of two"} (${file}).`,
+    { part: "model", capability: "num_labels" },
+  );
 }
 
 /** Token ids of a parsed JSON object: one, a list or null. @throws ConfigError for anything else. */

@@ -27,9 +27,12 @@ export interface AdapterFactors {
 export interface Adapter extends AdapterConfig {
   /** By module: `model.layers.0.self_attn.q_proj`. */
   readonly modules: ReadonlyMap<string, AdapterFactors>;
+  /** The weight of a scalar head, [C]; with `scoreHead`. */
+  readonly score?: Float32Array | undefined;
 }
 
 const PREFIX = "base_model.model.";
+const SCORE = "score.weight";
 /** Holds the fingerprint and the folder of the base model, for which PEFT's files have no field. */
 const BASE_FILE = "base.json";
 
@@ -42,10 +45,12 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
     tensors.push({ name: `${name}.lora_A.weight`, shape: [adapter.rank, inSize], data: a });
     tensors.push({ name: `${name}.lora_B.weight`, shape: [outSize, adapter.rank], data: b });
   }
+  const { score } = adapter;
+  if (score) tensors.push({ name: `${PREFIX}${SCORE}`, shape: [1, score.length], data: score });
   const base = adapter.base === undefined ? undefined : await baseNameOf(adapter.base);
   const config = {
     peft_type: "LORA",
-    task_type: "CAUSAL_LM",
+    task_type: score ? "SEQ_CLS" : "CAUSAL_LM",
     base_model_name_or_path: base?.name ?? null,
     r: adapter.rank,
     lora_alpha: adapter.alpha,
@@ -53,6 +58,7 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
     bias: "none",
     fan_in_fan_out: false,
     target_modules: adapter.targets,
+    ...(score && { modules_to_save: ["score"] }),
     inference_mode: true,
   };
   const { fingerprint } = adapter;
@@ -105,8 +111,16 @@ export async function openAdapter(folder: string | FolderReader): Promise<Adapte
       outSize: files.tensors.get(b)!.shape[0]!,
     });
   }
-  return { ...config, modules };
+  const [score] = config.scoreHead ? scoreNames(files) : [];
+  return { ...config, modules, ...(score !== undefined && { score: await files.read(score) }) };
 }
+
+/** Name of the scalar head's weight in the file. */
+function scoreNames({ tensors }: TensorFiles): string[] {
+  return [...tensors.keys()].filter((name) => IS_SCORE.test(name));
+}
+
+const IS_SCORE = /^(?:base_model\.model\.)?score\.weight$/;
 
 /** Names of a module's two factors in the file. */
 type FactorNames = readonly [a: string, b: string];
@@ -125,6 +139,10 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   const { targets, ...config } = parseAdapterConfig(raw, file);
   const files = await openTensors(reader, "adapter_model");
   const names = factorNames(files, { rank: config.rank, folder: reader.name });
+  if (config.scoreHead && scoreNames(files).length !== 1)
+    throw new ConfigError(`Cannot read the adapter: ${PREFIX}${SCORE} is missing, which modules_to_save names.`, {
+      file: `${reader.name}/adapter_model.safetensors`,
+    });
   const own = (await readJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
   return {
     config: {
@@ -144,7 +162,7 @@ function factorNames(
   { rank, folder }: { rank: number; folder: string },
 ): Map<string, FactorNames> {
   const names = new Map<string, FactorNames>();
-  const factors = [...tensors].filter(([name]) => !BASE_LAYER.test(name));
+  const factors = [...tensors].filter(([name]) => !BASE_LAYER.test(name) && !IS_SCORE.test(name));
   for (const [name, { file, shape }] of factors) {
     const fail = (rule: string) => new ConfigError(`Cannot read the adapter: ${rule}.`, { file });
     const match = /^(?:base_model\.model\.)?(.+)\.lora_(A|B)\.weight$/.exec(name);

@@ -12,8 +12,11 @@ const ALLOWED: Readonly<Record<string, readonly unknown[]>> = {
 const KNOWN = new Set(
   `peft_type task_type base_model_name_or_path revision peft_version auto_mapping inference_mode lora_dropout r
   lora_alpha target_modules exclude_modules layers_pattern layers_to_transform use_rslora eva_config megatron_core
-  qalora_group_size runtime_config rank_pattern alpha_pattern`.split(/\s+/),
+  qalora_group_size runtime_config rank_pattern alpha_pattern modules_to_save`.split(/\s+/),
 );
+
+/** What PEFT lists for sequence classification; the models here have a `score`. */
+const HEADS: ReadonlySet<unknown> = new Set(["score", "classifier"]);
 
 /** Whether a setting is off, as every unknown feature of PEFT must be. */
 function isOff(value: unknown): boolean {
@@ -28,6 +31,7 @@ export interface ParsedAdapterConfig {
   /** Undefined where the file has a pattern: the factors show which modules it matched. */
   readonly targets: readonly string[] | undefined;
   readonly base: string | undefined;
+  readonly scoreHead: boolean;
 }
 
 /** @throws ConfigError for an ill-typed key, UnsupportedError for PEFT features that change the formula. */
@@ -43,6 +47,8 @@ export function parseAdapterConfig(raw: Record<string, unknown>, file: string): 
     if (!isFine) throw unsupported(key);
   }
   for (const key of ["rank_pattern", "alpha_pattern"]) if (!isOff(raw[key])) throw unsupported(key);
+  const heads = isOff(raw.modules_to_save) ? [] : raw.modules_to_save;
+  if (!Array.isArray(heads) || heads.some((name) => !HEADS.has(name))) throw unsupported("modules_to_save");
   const { r, lora_alpha: alpha, target_modules: targets, base_model_name_or_path: base } = raw;
   const fail = (path: string, rule: string) =>
     new ConfigError(`Cannot read the adapter: ${path} must be ${rule} (${raw[path]}).`, { file, path });
@@ -57,5 +63,6 @@ export function parseAdapterConfig(raw: Record<string, unknown>, file: string): 
     alpha: scaled,
     targets: isPattern ? undefined : (targets as readonly string[]),
     base: typeof base === "string" ? base : undefined,
+    scoreHead: heads.includes("score"),
   };
 }

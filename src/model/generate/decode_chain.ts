@@ -50,6 +50,7 @@ const KNOWN: Readonly<Record<keyof ModelConfig, boolean>> = {
   layerTypes: false,
   slidingRopeTheta: false,
   layersWithoutRope: false,
+  scoreHead: false,
 };
 
 export class DecodeChain {

@@ -6,13 +6,12 @@
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
 import { chooseLogprob, greedyHits, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
-import { plainRows } from "../kernels/norm.ts";
-import { gatherRows, logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
+import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { type RowRun, rowsOf } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
-import { FINAL_NORM, type Transformer } from "../transformer.ts";
+import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { BackwardPass } from "./backward.ts";
+import { FinalRows } from "./final_rows.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { LogitCopies, type TargetLogits } from "./logit_copies.ts";
 import { groupTargets, type TargetGroups, type Targets } from "./targets.ts";
@@ -31,9 +30,7 @@ export class HeadPass {
   private readonly temperature: number;
   private readonly groups: TargetGroups;
   private readonly targetBuffer: Buffer;
-  private readonly hiddenRows: Buffer;
-  private readonly normed: Buffer;
-  private readonly inverse: Buffer;
+  private readonly final: FinalRows;
   private readonly logSumExps: Buffer;
   private readonly logits: Buffer;
   /** Of the positions, P. */
@@ -56,11 +53,7 @@ export class HeadPass {
     this.groups = groupTargets(targets.positions);
     this.count = targets.positions.length;
     this.targetBuffer = scratch.upload(targets.tokens, "targets");
-    this.hiddenRows = gatherRows(model, { from: of.state.hidden, positions: this.groups.rows, scratch });
-    scratch.free(of.state.hidden);
-    const norm = model.norms.rows(weights, { name: FINAL_NORM, x: this.hiddenRows, rows: this.rows, scratch });
-    this.normed = norm.normed;
-    this.inverse = norm.inverse;
+    this.final = new FinalRows(model, weights, { state: of.state, positions: this.groups.rows, scratch });
     this.logprobs = scratch.floats(this.count, "logprobs");
     this.entropies = scratch.floats(this.count, "entropies");
     if (of.greedy) this.greedy = scratch.floats(this.count, "greedy");
@@ -97,7 +90,7 @@ export class HeadPass {
   }
 
   private project(window: RowRun): void {
-    projectLogits(this.model, this.weights, { normed: this.normed, logits: this.logits, window });
+    projectLogits(this.model, this.weights, { normed: this.final.normed, logits: this.logits, window });
   }
 
   private params({ first, rows }: RowRun) {
@@ -120,9 +113,8 @@ export class HeadPass {
     grads: { logprobs: Buffer; entropies?: Buffer | undefined },
     to: { sink: GradientSink; tokens: number },
   ): Buffer {
-    const { model, weights, scratch } = this;
-    const { hiddenSize: C } = model.config;
-    const pass = new BackwardPass(model);
+    const { scratch } = this;
+    const { hiddenSize: C } = this.model.config;
     const entropyGrads = grads.entropies ?? this.zeros(this.count);
     const normedGrad = scratch.floats(this.rows * C, "gradient");
     for (const window of this.windows) {
@@ -135,25 +127,9 @@ export class HeadPass {
         sink: to.sink,
       });
     }
-    scratch.free(this.logits, this.normed, this.logSumExps, this.targetBuffer);
+    scratch.free(this.logits, this.logSumExps, this.targetBuffer);
     this.copies?.release();
-    const rowsGrad = scratch.floats(this.rows * C, "gradient");
-    pass.normBackward(weights, {
-      name: FINAL_NORM,
-      layout: plainRows(this.rows, C),
-      x: this.hiddenRows,
-      inverse: this.inverse,
-      yGrad: normedGrad,
-      xGrad: rowsGrad,
-      accumulate: false,
-      sink: to.sink,
-      scratch,
-    });
-    scratch.free(this.hiddenRows, this.inverse, normedGrad);
-    const hiddenGrad = this.zeros(to.tokens * C);
-    pass.scatterRows(rowsGrad, { table: hiddenGrad, rowCount: to.tokens, groups: ownRows(this.groups) });
-    scratch.free(rowsGrad);
-    return hiddenGrad;
+    return this.final.backward(normedGrad, to);
   }
 
   private windowBackward(
@@ -180,7 +156,7 @@ export class HeadPass {
     }
     const dy = this.copies?.gradients ?? this.logits;
     const m = window.rows;
-    at.sink.matrix(model.head, { dy, x: rowsOf(this.normed, window, C), m, stride });
+    at.sink.matrix(model.head, { dy, x: rowsOf(this.final.normed, window, C), m, stride });
     this.weights.applyBackward(model.head, { dy, dx: rowsOf(at.normedGrad, window, C), m, stride });
   }
 
@@ -189,10 +165,4 @@ export class HeadPass {
     this.model.device.clear(buffer);
     return buffer;
   }
-}
-
-/** Each position's row of a gradient [P, C], as the groups of a scatter. */
-function ownRows({ rows }: TargetGroups) {
-  const positions = rows.map((_, p) => p);
-  return { rows, offsets: Uint32Array.from({ length: rows.length + 1 }, (_, p) => p), positions };
 }

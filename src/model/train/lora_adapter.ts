@@ -9,11 +9,12 @@ import { ConfigError } from "../../errors.ts";
 import { mulberry32 } from "../../random.ts";
 import type { Adapter } from "../files/peft.ts";
 import type { Part } from "../fused_parts.ts";
+import { initialScore } from "../initial_score.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
 import { layOut, layoutBytes, ParameterSet } from "../parameters.ts";
 import type { StoredWeights } from "../stored_weights.ts";
 import { transposeInto } from "../transpose_into.ts";
-import { EMBEDDING } from "../weights.ts";
+import { EMBEDDING, SCORE } from "../weights.ts";
 
 /** A factor as operand B of a product, without the other operands. */
 type FactorOperand = Pick<MatmulOptions, "b" | "transposeB">;
@@ -22,7 +23,7 @@ export class LoraAdapter {
   readonly config: LoraConfig;
   readonly device: Device;
   readonly base: StoredWeights;
-  /** `MODULE.A` [rank, in] and `MODULE.B` [out, rank]. */
+  /** `MODULE.A` [rank, in] and `MODULE.B` [out, rank], and the weight of a scalar head that trains with them. */
   readonly values: ParameterSet;
   /** The tensors that the adapter changes, by their fused matrix. */
   readonly parts: ReadonlyMap<string, readonly Part[]>;
@@ -45,7 +46,9 @@ export class LoraAdapter {
       [`${moduleOf(tensor)}.A`, { rows: config.rank, columns }] as const,
       [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const,
     ]);
-    this.values = new ParameterSet(base.device, layOut(base.device, shapes), "adapter");
+    const score = [SCORE, { rows: 1, columns: base.config.hiddenSize }] as const;
+    const layout = layOut(base.device, config.scoreHead ? [...shapes, score] : shapes);
+    this.values = new ParameterSet(base.device, layout, "adapter");
     if (seed !== undefined) this.draw(seed);
   }
 
@@ -74,6 +77,7 @@ export class LoraAdapter {
       for (let i = 0; i < values.length; i++) values[i] = (next() * 2 - 1) * bound;
       this.values.write(name, values);
     }
+    if (this.config.scoreHead) this.values.write(SCORE, initialScore(this.base.config, next));
   }
 
   /** Another adapter with the current values. Copies on the device; records only. */
@@ -112,12 +116,14 @@ export class LoraAdapter {
       this.values.write(`${module}.A`, factors.a);
       this.values.write(`${module}.B`, factors.b);
     }
+    if (this.config.scoreHead) this.values.write(SCORE, saved.score!);
     this.changed();
   }
 
   private checkShape(saved: Adapter, file: string): void {
     const { rank, alpha, targets } = this.config;
-    if (saved.rank !== rank || saved.alpha !== alpha || !isSameSet(saved.targets, targets))
+    const isAlike = saved.rank === rank && saved.alpha === alpha && isSameSet(saved.targets, targets);
+    if (!isAlike || (saved.scoreHead ?? false) !== (this.config.scoreHead ?? false))
       throw new ConfigError(
         `Cannot load the adapter: it has ${describeLora(saved)}, and the model's has ${describeLora(this.config)}. Open the model with the shape of the saved adapter.`,
         { file },

@@ -22,7 +22,8 @@ export function loraGradient(adapter: LoraAdapter, gradients: ParameterSet): Gra
         else accumulateWhole(adapter, at);
       }
     },
-    slot: () => undefined,
+    // A scalar head that trains with the adapter.
+    slot: (name) => (gradients.has(name) ? gradients.get(name) : undefined),
   };
 }
 

@@ -4,6 +4,7 @@ import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts"
 import type { PackedTokens } from "../../contract/backend.ts";
 import type { PromptDraws } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
+import type { ForwardState } from "../forward_state.ts";
 import { longestSequence, packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
@@ -24,23 +25,43 @@ import {
   targetsOf,
 } from "./targets.ts";
 import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
+import { ValuePass } from "./value_pass.ts";
 
-/** What a loss is computed from: one value per target, [R]. */
-export interface PassOutputs {
-  readonly logprobs: Buffer;
-  readonly entropies: Buffer;
+/** Where the targets of a pass come from. */
+interface PassRange {
   /** The batch's sequences in this pass: [from, to). */
   readonly sequences: SequenceRange;
   /** Sequence i of this pass has the targets [offsets[i], offsets[i+1]). */
   readonly offsets: Uint32Array;
 }
 
-/** A recorded loss: its gradients, [R], and the data to read after the pass. */
-export interface PassLoss {
-  readonly dlogprobs: Buffer;
-  readonly dentropy?: Buffer | undefined;
+/** What a loss is computed from: one value per target, [R]. */
+export interface PassOutputs extends PassRange {
+  readonly logprobs: Buffer;
+  readonly entropies: Buffer;
+}
+
+/** What a loss of a scalar head is computed from. */
+export interface ValueOutputs extends PassRange {
+  /** One per target, [R]. */
+  readonly values: Buffer;
+}
+
+/** What every recorded loss has: the data to read after the pass. */
+interface RecordedLoss {
   readonly reads: readonly ReadRequest[];
   release(): void;
+}
+
+/** A recorded loss with its gradients, [R]. */
+export interface PassLoss extends RecordedLoss {
+  readonly dlogprobs: Buffer;
+  readonly dentropy?: Buffer | undefined;
+}
+
+/** A recorded loss of a scalar head with its gradient, [R]. */
+export interface ValuePassLoss extends RecordedLoss {
+  readonly dvalues: Buffer;
 }
 
 export interface TrainingPass<L extends PassLoss = PassLoss> {
@@ -54,6 +75,15 @@ export interface TrainingPass<L extends PassLoss = PassLoss> {
   loss(outputs: PassOutputs): L | Promise<L>;
 }
 
+/** A scalar head, and the loss over its values. */
+export interface ValueTrainingPass<L extends ValuePassLoss = ValuePassLoss> {
+  /** The head's weight, [C]. */
+  readonly score: Buffer;
+  readonly sink: GradientSink;
+  /** As in {@link TrainingPass}. */
+  loss(outputs: ValueOutputs): L;
+}
+
 /** How a pass scores. */
 export interface ScorePass {
   readonly temperature: number;
@@ -61,7 +91,7 @@ export interface ScorePass {
 }
 
 /** The loss of a pass that was done, and what it read. */
-export interface TrainedPass<L extends PassLoss> {
+export interface TrainedPass<L extends RecordedLoss> {
   readonly loss: L;
   readonly data: Data[];
 }
@@ -73,6 +103,20 @@ interface Part {
   /** As in {@link PassOutputs}. */
   readonly offsets: Uint32Array;
   readonly sequences: SequenceRange;
+}
+
+/** The layers of a part, run; what reads `state.hidden` is recorded next. */
+interface OpenPass extends PassRange {
+  readonly state: ForwardState;
+  readonly targets: Targets;
+  readonly scratch: Scratch;
+}
+
+/** A head and its loss, recorded behind the layers. */
+interface HeadLoss<L extends RecordedLoss> {
+  readonly loss: L | Promise<L>;
+  /** The gradient of the hidden states, [T, C]. */
+  backward(loss: L): Buffer;
 }
 
 export class Passes {
@@ -98,8 +142,12 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     options: ScorePass,
   ): Promise<{ logprobs: Float32Array; entropies: Float32Array; greedy?: Float32Array }> {
+    const { transformer } = this;
     const scores = await this.inParts(rows, { weights, work: "score" }, (part) =>
-      this.scorePart(weights, part, options),
+      this.scorePart(weights, part, (at) => {
+        const { logprobs, entropies, greedy } = new HeadPass(transformer, weights, { ...at, ...options });
+        return [logprobs, entropies, ...(greedy ? [greedy] : [])];
+      }),
     );
     const joined = (i: number) =>
       join(
@@ -115,9 +163,62 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     options: TrainingPass<L>,
   ): Promise<TrainedPass<L>[]> {
+    const { temperature, sink, loss } = options;
+    const head = (at: OpenPass): HeadLoss<L> => {
+      const { sequences, offsets, state } = at;
+      const pass = new HeadPass(this.transformer, weights, { ...at, temperature });
+      const { logprobs, entropies } = pass;
+      return {
+        loss: loss({ logprobs, entropies, sequences, offsets }),
+        backward: ({ dlogprobs, dentropy }) =>
+          pass.backward({ logprobs: dlogprobs, entropies: dentropy }, { sink, tokens: state.input.count }),
+      };
+    };
     return this.inParts(rows, { weights, work: "train on" }, (part, { recomputes }) =>
-      this.trainPart(weights, part, { ...options, recomputes }),
+      this.trainPart(weights, part, { sink, recomputes, head }),
     );
+  }
+
+  /**
+   * The value of a scalar head at each target's position, [R]. Positions are distinct.
+   * @param options.score the head's weight, [C].
+   * @throws ConfigError as {@link score}
+   */
+  async values(
+    weights: Weights,
+    rows: PackedTokens & TargetChoice,
+    { score }: { score: Buffer },
+  ): Promise<Float32Array> {
+    const parts = await this.inParts(rows, { weights, work: "score" }, (part) =>
+      this.scorePart(weights, part, (at) => [this.valuePass(weights, at, score).values]),
+    );
+    return join(
+      parts.map(([values]) => values as Float32Array),
+      Float32Array,
+    );
+  }
+
+  /** Adds the gradient of a loss over a scalar head's values to the sink. @returns as {@link train} */
+  trainValues<L extends ValuePassLoss>(
+    weights: Weights,
+    rows: PackedTokens & TargetChoice,
+    { score, sink, loss }: ValueTrainingPass<L>,
+  ): Promise<TrainedPass<L>[]> {
+    const head = (at: OpenPass): HeadLoss<L> => {
+      const { sequences, offsets, state } = at;
+      const pass = this.valuePass(weights, at, score);
+      return {
+        loss: loss({ values: pass.values, sequences, offsets }),
+        backward: ({ dvalues }) => pass.backward(dvalues, { sink, tokens: state.input.count }),
+      };
+    };
+    return this.inParts(rows, { weights, work: "train on" }, (part, { recomputes }) =>
+      this.trainPart(weights, part, { sink, recomputes, head }),
+    );
+  }
+
+  private valuePass(weights: Weights, { state, targets, scratch }: OpenPass, score: Buffer): ValuePass {
+    return new ValuePass(this.transformer, weights, { state, positions: targets.positions, score, scratch });
   }
 
   /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
@@ -186,16 +287,15 @@ export class Passes {
     if (warning !== undefined) this.warn(warning);
   }
 
-  private async scorePart(weights: Weights, { rows, targets }: Part, options: ScorePass): Promise<Data[]> {
+  /** @param head records the head; returns its results, one per target each. */
+  private async scorePart(weights: Weights, part: Part, head: (at: OpenPass) => readonly Buffer[]): Promise<Data[]> {
     const { transformer, device } = this;
     const scratch = new Scratch(device);
     const mark = device.mark();
     try {
-      const state = transformer.forward(weights, { input: packInput(scratch, rows), scratch });
-      const head = new HeadPass(transformer, weights, { state, targets, scratch, ...options });
-      const of = { type: "f32", length: head.count } as const;
-      const wanted = [head.logprobs, head.entropies, ...(head.greedy ? [head.greedy] : [])];
-      return await device.read(wanted.map((buffer) => ({ buffer, ...of })));
+      const state = transformer.forward(weights, { input: packInput(scratch, part.rows), scratch });
+      const of = { type: "f32", length: part.targets.positions.length } as const;
+      return await device.read(head({ ...part, state, scratch }).map((buffer) => ({ buffer, ...of })));
     } catch (error) {
       device.rollback(mark);
       throw error;
@@ -204,28 +304,29 @@ export class Passes {
     }
   }
 
-  private async trainPart<L extends PassLoss>(
+  private async trainPart<L extends RecordedLoss>(
     weights: Weights,
     part: Part,
-    of: TrainingPass<L> & { readonly recomputes: boolean },
+    of: {
+      readonly sink: GradientSink;
+      readonly recomputes: boolean;
+      readonly head: (at: OpenPass) => HeadLoss<L>;
+    },
   ): Promise<TrainedPass<L>> {
+    const { sink, recomputes, head } = of;
     const { transformer, device } = this;
-    const { targets, offsets, sequences } = part;
-    const { sink, temperature } = of;
     const scratch = new Scratch(device);
     const mark = device.mark();
     let loss: L | undefined;
     try {
       const input = packInput(scratch, part.rows);
-      const keep = of.recomputes ? "inputs" : "activations";
+      const keep = recomputes ? "inputs" : "activations";
       const state = transformer.forward(weights, { input, scratch, keep });
-      const head = new HeadPass(transformer, weights, { state, targets, temperature, scratch });
-      const recorded = of.loss({ logprobs: head.logprobs, entropies: head.entropies, sequences, offsets });
+      const { loss: recorded, backward } = head({ ...part, state, scratch });
       // Awaited only where it waits itself: otherwise nobody submits a part of the backward pass, which would run twice
       // where memory runs out after it.
       loss = recorded instanceof Promise ? await recorded : recorded;
-      const grads = { logprobs: loss.dlogprobs, entropies: loss.dentropy };
-      const hiddenGrad = head.backward(grads, { sink, tokens: input.count });
+      const hiddenGrad = backward(loss);
       new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
       return { loss, data: await device.read(loss.reads) };
     } catch (error) {

@@ -17,6 +17,7 @@ import * as rope from "../../../src/model/kernels/rope.ts";
 import * as ropeAppend from "../../../src/model/kernels/rope_append.ts";
 import * as sample from "../../../src/model/kernels/sample.ts";
 import * as swiglu from "../../../src/model/kernels/swiglu.ts";
+import * as valueHead from "../../../src/model/kernels/value_head.ts";
 import { expectContract, kernelsOf } from "../../fixtures/kernel_contract.ts";
 
 const KERNELS = kernelsOf({
@@ -37,6 +38,7 @@ const KERNELS = kernelsOf({
   ropeAppend,
   sample,
   swiglu,
+  valueHead,
 });
 
 test.each(KERNELS)("$name is what its shader declares", expectContract);

@@ -11,6 +11,8 @@ export interface Architecture {
   readonly type: string;
   /** The class in transformers, written to `architectures`. */
   readonly className: string;
+  /** Its class with a scalar head. Default: that of the name with ForSequenceClassification in place of ForCausalLM. */
+  readonly scoreClassName?: string;
   /** Values of absent keys, as in the family's configuration class of transformers; see also {@link COMMON_DEFAULTS}. */
   readonly defaults: RawConfig;
   /** Keys that the family's class reads and the forward pass here supports with these values alone. */

@@ -11,6 +11,7 @@ import { readActivation, readAttentionBias, readLayerTypes, readRope, writeLayer
 export const gemma3: Architecture = {
   type: "gemma3_text",
   className: "Gemma3ForCausalLM",
+  scoreClassName: "Gemma3TextForSequenceClassification",
   defaults: {
     num_key_value_heads: 4,
     head_dim: 256,
