@@ -154,6 +154,38 @@ export interface LossSpec {
   readonly loss_scale_factor?: number;
 }
 
+/** The rows of one optimiser step of a critic. Per-token arrays are [T]; values belong to tokens as log-probs do. */
+export interface CriticBatch extends PackedTokens {
+  /** 1 = trained on. */
+  readonly mask: Uint32Array;
+  /** Values at the start of the update. */
+  readonly oldValues: Float32Array;
+  /** What the values are to become. */
+  readonly returns: Float32Array;
+}
+
+/** The value loss to take (see algorithm/loss/value_loss.ts), under its published settings. */
+export interface CriticLoss {
+  /** As in {@link LossSpec}. */
+  readonly loss_agg_mode: string;
+  /** How far a value may move from the old one. */
+  readonly cliprange_value: number;
+  /** As in {@link LossSpec}. */
+  readonly loss_scale_factor?: number;
+}
+
+/** Estimates what each token's sampled continuation will be rewarded, and learns it: the baseline of `gae`. */
+export interface Critic {
+  /** Optimiser steps done. */
+  readonly version: number;
+  /** The value before each token where `mask` is 1: of the state from which it was sampled. [T], 0 elsewhere. */
+  values(rows: PackedTokens, options: { readonly mask: Uint32Array }): Promise<Float32Array>;
+  /** Adds this batch's gradient to the sum since the last `optimStep`. Returns `critic/vf_loss` and its neighbours. */
+  forwardBackward(batch: CriticBatch, loss: CriticLoss): Promise<Metrics>;
+  /** Takes one AdamW step on the summed gradient and clears it. Returns `critic/grad_norm` and `critic/lr`. */
+  optimStep(params: OptimParams): Promise<Metrics>;
+}
+
 /** Settings of one AdamW step. */
 export interface OptimParams {
   readonly learning_rate: number;
@@ -232,6 +264,8 @@ export interface Backend {
         params: OptimParams,
       ) => Promise<Metrics[]>)
     | undefined;
+  /** Absent where none was opened. `save`, `load`, `keep` and `recover` hold its state too. */
+  readonly critic?: Critic | undefined;
   /** Calls `listener` with what people should know of: that memory ran out, and passes are smaller from now on. */
   onWarning?(listener: (message: string) => void): void;
   /** Makes the current policy the reference. Absent where the reference is always the base model. */

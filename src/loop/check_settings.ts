@@ -1,4 +1,5 @@
 /** Refuses, before anything runs, names and arguments that would fail in the first step. */
+import type { Backend } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
@@ -23,6 +24,31 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
     estimate.check?.(estimator, estimator_args);
     lossSettings(loss, { algorithm, loss_args });
   }
+}
+
+/**
+ * Checks what the critic needs: that there is one where an estimator reads its values, and the decays of its optimiser.
+ * @throws {ConfigError} that names the setting
+ */
+export function checkCritic(settings: LoopSettings, { critic, name }: Backend): void {
+  if (!critic && usesValues(settings) && !settings.trainer.val_only)
+    throw new ConfigError(
+      `Cannot estimate gae: the backend ${name} has no critic. Choose an estimator without one, such as grpo, or train with rllm/backend=local (in a program: LocalBackend.open(folder, { critic: {} })).`,
+      { path: "rllm.algorithm.adv_estimator" },
+    );
+  const { betas } = settings.critic.optim;
+  const isDecay = (value: unknown) => typeof value === "number" && value >= 0 && value < 1;
+  if (Array.isArray(betas) && betas.length === 2 && betas.every(isDecay)) return;
+  throw new ConfigError(
+    `Cannot set critic.optim.betas: it takes two numbers from 0 to below 1 (${JSON.stringify(betas)}).`,
+    { path: "critic.optim.betas" },
+  );
+}
+
+/** Whether the estimator of any role reads a critic's values. */
+export function usesValues({ algorithm }: Pick<LoopSettings, "algorithm">): boolean {
+  const roles = ["", ...Object.keys(algorithm.traj_group_adv_estimator_map)];
+  return roles.some((role) => algorithmOf(role, algorithm).estimator === "gae");
 }
 
 /**

@@ -27,7 +27,8 @@ export async function seal(
 ): Promise<LoopState> {
   const logged: Record<string, number> = {};
   for (const [i, logger] of loggers.entries()) logged[nameOf(logger, i)] = (await logger.position?.()) ?? 0;
-  return { ...state, weightVersion: backend.weightVersion, logged };
+  const { weightVersion, critic } = backend;
+  return { ...state, weightVersion, ...(critic && { criticVersion: critic.version }), logged };
 }
 
 /**
@@ -36,7 +37,8 @@ export async function seal(
  */
 export async function saveRun({ backend, checkpoints, settings, warn }: Saving, state: LoopState): Promise<void> {
   if (!checkpoints) return;
-  if (backend.weightVersion !== state.weightVersion) return warn(torn(state));
+  const isTorn = backend.weightVersion !== state.weightVersion || backend.critic?.version !== state.criticVersion;
+  if (isTorn) return warn(torn(state));
   const name = state.step === 0 && state.warmup > 0 ? `warmup_step_${state.warmup}` : `global_step_${state.step}`;
   const metric = settings.training.metric_for_best_model;
   const best = isBest(state) && metric !== null ? { metric, value: state.best.value } : undefined;
@@ -65,6 +67,8 @@ export async function resumeFrom(
   }
   const { dir, state } = checkpoint;
   await backend.load(dir);
+  if (backend.critic && state.criticVersion === undefined && state.step > 0)
+    warn("The checkpoint has no critic: a new one starts from here.");
   await rewind(loggers, state);
   const before = state.data;
   if (before && before.hash !== data.hash) {

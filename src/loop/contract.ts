@@ -57,11 +57,31 @@ export interface ProcessedRows extends PackedRows {
   readonly oldLogprobs?: Float32Array | undefined;
   readonly refLogprobs?: Float32Array | undefined;
   readonly rolloutIsWeights?: Float32Array | undefined;
+  /** The critic's, before the update, [T]. */
+  readonly values?: Float32Array | undefined;
+}
+
+/** What a critic learns: the return of each trained token that an estimator has seen. Both [T]. */
+export interface CriticTargets {
+  readonly returns: Float32Array;
+  /** 1 where there is one. */
+  readonly mask: Uint32Array;
+}
+
+/** Advantages of rows, with the targets of the critic where the backend has one. */
+export interface RowAdvantages extends Advantages {
+  readonly targets?: CriticTargets | undefined;
+}
+
+/** What an estimator gives. */
+export interface EstimatedAdvantages extends Advantages {
+  /** At the same level. Absent: equal to the advantages. */
+  readonly returns?: Float32Array | undefined;
 }
 
 /** The input of `update`: rows with their advantages. */
 export interface AdvantageRows extends ProcessedRows {
-  readonly advantages: Advantages;
+  readonly advantages: RowAdvantages;
 }
 
 /** Estimator and settings for one role of a step. */
@@ -72,6 +92,11 @@ export interface AdvantageOptions {
   readonly settings?: Readonly<Record<string, unknown>>;
   /** Trained tokens of each trajectory (or step), [N]. */
   readonly lengths?: Uint32Array | undefined;
+  /** The critic's values of those tokens, concatenated. Absent without a critic. */
+  readonly values?: Float32Array | undefined;
+  /** Discount and lambda (`algorithm.gamma`, `algorithm.lam`); null: the estimator's own. */
+  readonly gamma?: number | null;
+  readonly lam?: number | null;
 }
 
 /**
@@ -80,7 +105,11 @@ export interface AdvantageOptions {
  * sees the whole role.
  */
 export interface EstimateAdvantages {
-  (rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Advantages | Promise<Advantages>;
+  (
+    rewards: Float32Array,
+    groups: Uint32Array,
+    options: AdvantageOptions,
+  ): EstimatedAdvantages | Promise<EstimatedAdvantages>;
   /** Called before the run. @throws {ConfigError} for an unknown estimator or setting. */
   readonly check?: (name: string, settings: Readonly<Record<string, unknown>>) => void;
 }
@@ -189,6 +218,8 @@ export interface LoopState {
   readonly held: Held;
   /** Optimiser steps in the weights of this state, as the backend counts them. */
   readonly weightVersion: number;
+  /** Optimiser steps in the critic of this state, where there is one. */
+  readonly criticVersion?: number;
   /** How far each logger had written, by its name. */
   readonly logged: Readonly<Record<string, number>>;
   /** The rows that determine the order of batches; absent before the first step. */

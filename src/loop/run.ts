@@ -1,7 +1,7 @@
 /** From the options of `train` to a run with every choice made. */
 import { ConfigError } from "../errors.ts";
 import type { Logger } from "../log/logger.ts";
-import { checkSettings, checkThinking } from "./check_settings.ts";
+import { checkCritic, checkSettings, checkThinking } from "./check_settings.ts";
 import type { EpisodeSource, Run, Stages, TrainOptions } from "./contract.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
 import { AsyncGeneration } from "./rollout/async_generation.ts";
@@ -18,6 +18,7 @@ export function runFrom(options: TrainOptions): Run {
   const settings = loopSettings(options.settings);
   const { estimate = estimateAdvantages, stages = STAGES, loggers = [], source, ...parts } = options;
   checkSettings(settings, estimate);
+  checkCritic(settings, options.backend);
   checkThinking(settings, options.backend.tokenizer);
   const warn = options.warn ?? warnOnce(loggers);
   options.backend.onWarning?.(warn);

@@ -76,11 +76,15 @@ function isBatch({ groups, metrics }: StepReport): boolean {
 
 /**
  * True for updates without an optimiser step: every token is masked. A backend of the user's own may not count its steps, but
- * an update that takes one measures something.
+ * an update that takes one measures something, and so does one of the critic alone.
  */
 function isIdle({ metrics }: StepReport, { backend, versionBefore }: Partial<Weights> = {}): boolean {
   const isUncounted = versionBefore !== undefined && backend?.weightVersion === versionBefore;
-  return "time/update" in metrics && isUncounted && !Object.keys(metrics).some((name) => name.startsWith("actor/"));
+  return "time/update" in metrics && isUncounted && !Object.keys(metrics).some(isOfUpdate);
+}
+
+function isOfUpdate(name: string): boolean {
+  return name.startsWith("actor/") || name === "critic/vf_loss";
 }
 
 /** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */

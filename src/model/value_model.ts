@@ -26,7 +26,7 @@ import { SCORE, type Weights } from "./weights.ts";
 /** How a {@link ValueModel} trains: an adapter with the head, or without `lora` all weights. */
 export interface ValueModelOptions extends PassOptions, StorageOptions {
   readonly lora?: LoraConfig | undefined;
-  /** Of a new head, and of the adapter. Default 0. */
+  /** Of a new head, and of the adapter. Absent: both are zero, for a caller that overwrites them. */
   readonly seed?: number | undefined;
 }
 
@@ -64,14 +64,14 @@ export class ValueModel {
   }
 
   /** An adapter with a head, over the frozen weights of a model that trains an adapter too. Holds no second base. */
-  static beside(model: LanguageModel, { lora, seed = 0 }: { lora: LoraConfig; seed?: number | undefined }): ValueModel {
+  static beside(model: LanguageModel, { lora, seed }: { lora: LoraConfig; seed?: number | undefined }): ValueModel {
     const { base, passes, untrained } = model;
     const adapter = new LoraAdapter(base, withHead(lora), seed);
     return new ValueModel({ passes, base, start: untrained.weights(), adapter, owned: [] });
   }
 
   /** All weights, trained, in a float32 copy of a model's. The copy is made on first use, after a warm-up of that model. */
-  static copyOf(model: LanguageModel, { seed = 0 }: { seed?: number | undefined } = {}): ValueModel {
+  static copyOf(model: LanguageModel, { seed }: { seed?: number | undefined } = {}): ValueModel {
     const config = { ...model.config, scoreHead: true };
     const base = new StoredWeights(model.device, config, { label: LABEL });
     const copies = () => copyWeights(model, { into: base, seed });
@@ -82,7 +82,7 @@ export class ValueModel {
   static async load(device: Device, folder: ModelFolder, options: ValueModelOptions = {}): Promise<ValueModel> {
     const { lora, seed = 0, ...how } = options;
     const base = await loadWeights(device, folder, { ...how, label: LABEL, scoreSeed: seed, ...(lora && { lora }) });
-    const model = ValueModel.over(base, options);
+    const model = ValueModel.over(base, { ...options, seed });
     if (lora && folder.config.scoreHead) model.adapter!.values.write(SCORE, await folder.read(SCORE));
     return model;
   }
@@ -94,11 +94,16 @@ export class ValueModel {
     return ValueModel.over(new StoredWeights(device, scored, { formats, label: LABEL }), options);
   }
 
-  private static over(base: StoredWeights, { lora, seed = 0, ...options }: ValueModelOptions): ValueModel {
+  private static over(base: StoredWeights, { lora, seed, ...options }: ValueModelOptions): ValueModel {
     const transformer = new Transformer(base.device, base.config);
     const adapter = lora && new LoraAdapter(base, withHead(lora), seed);
     const passes = new Passes(transformer, options);
     return new ValueModel({ passes, base, start: base, adapter, owned: [base, transformer] });
+  }
+
+  /** Calls `listener` when memory ran out and passes are smaller from then on. */
+  onWarning(listener: (message: string) => void): void {
+    this.parts.passes.warn = listener;
   }
 
   /** The values that the optimiser changes, the head's among them. */
@@ -184,10 +189,10 @@ function withHead(lora: LoraConfig): LoraConfig {
 }
 
 /** A model's start as float32 weights, and a new head. Records only. */
-function copyWeights(model: LanguageModel, { into, seed }: { into: StoredWeights; seed: number }): void {
+function copyWeights(model: LanguageModel, { into, seed }: { into: StoredWeights; seed: number | undefined }): void {
   for (const name of into.values.layout.entries.keys())
     if (name !== SCORE) model.base.copyMatrix(name, into.values.get(name));
   for (const adapter of model.baseAdapters) if (!adapter.isOnTiedTable) adapter.addTo(into);
-  into.values.write(SCORE, initialScore(into.config, mulberry32(seed)));
+  if (seed !== undefined) into.values.write(SCORE, initialScore(into.config, mulberry32(seed)));
   into.refresh();
 }

@@ -18,7 +18,8 @@ import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
-import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
+import { loadCritic, loadLocalCheckpoint, saveCritic, saveLocalCheckpoint } from "./checkpoint.ts";
+import { type CriticOptions, criticOf, LocalCritic, type OpenedCritic } from "./critic.ts";
 import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
@@ -36,6 +37,8 @@ export interface LocalBackendOptions {
   readonly generationConfig?: string | undefined;
   /** Makes the model as it was before training, on the device that was reopened. Absent: a lost device ends the run. */
   readonly remake?: (() => Promise<LanguageModel>) | undefined;
+  /** A critic of this model, and how it is made again after {@link LocalBackend.recover}. Absent: none. */
+  readonly critic?: OpenedCritic | undefined;
   /** Folder of the weights, for a backend that only samples and scores: it refuses to train or to load others. */
   readonly fixedTo?: string;
 }
@@ -44,6 +47,8 @@ export interface LocalBackendOptions {
 export interface OpenLocalOptions extends LanguageModelOptions {
   /** Default: {@link openDevice}'s choice. */
   readonly device?: Device;
+  /** Opens a critic too, which the estimator `gae` needs; `{}` starts it from the policy's model. */
+  readonly critic?: CriticOptions | undefined;
   /**
    * The most that will be done at a time, from which `maxTokensPerPass`, `gradientCheckpointing` and the cache are chosen
    * where they are not given. Default: 64 sequences of 1,024 tokens.
@@ -53,7 +58,10 @@ export interface OpenLocalOptions extends LanguageModelOptions {
 
 function fitting(
   device: Device,
-  { opened, options: { work, device: _, ...options } }: { opened: OpenedModel; options: OpenLocalOptions },
+  {
+    opened,
+    options: { work, device: _, critic: _critic, ...options },
+  }: { opened: OpenedModel; options: OpenLocalOptions },
 ): Promise<LanguageModelOptions> {
   const request = { model: shapeOf(opened.files), options, shape: { ...DEFAULT_SHAPE, ...work } };
   return fittingOptions(device, request, { isExact: work !== undefined });
@@ -67,6 +75,7 @@ export class LocalBackend implements Backend {
   readonly name = "local";
   readonly tokenizer: Tokenizer | undefined;
   private current: LanguageModel;
+  private currentCritic: LocalCritic | undefined;
   private kept: KeptState | undefined;
   private listener: ((message: string) => void) | undefined;
   private readonly options: LocalBackendOptions;
@@ -78,6 +87,7 @@ export class LocalBackend implements Backend {
     this.current = options.model;
     this.device = options.model.device;
     this.tokenizer = options.tokenizer;
+    this.currentCritic = options.critic && new LocalCritic(options.critic.model);
   }
 
   /**
@@ -93,9 +103,10 @@ export class LocalBackend implements Backend {
       const chosen = await fitting(device, { opened, options });
       const remake = () => loadModel(device, opened, chosen);
       const model = await remake();
+      const critic = await criticOf(model, options.critic, chosen);
       const { tokenizer, mark: base } = opened;
       const { generationConfig } = opened.files;
-      return new LocalBackend({ model, remake, tokenizer, name: folder, base, generationConfig });
+      return new LocalBackend({ model, remake, critic, tokenizer, name: folder, base, generationConfig });
     } catch (error) {
       if (!options.device) device.destroy();
       throw error;
@@ -105,6 +116,10 @@ export class LocalBackend implements Backend {
   /** Another one after {@link recover}. */
   get languageModel(): LanguageModel {
     return this.current;
+  }
+
+  get critic(): LocalCritic | undefined {
+    return this.currentCritic;
   }
 
   get model(): ModelDescription {
@@ -174,6 +189,7 @@ export class LocalBackend implements Backend {
   onWarning(listener: (message: string) => void): void {
     this.listener = listener;
     this.languageModel.onWarning(listener);
+    this.critic?.model.onWarning(listener);
   }
 
   freezeReference(): void {
@@ -182,7 +198,7 @@ export class LocalBackend implements Backend {
 
   async keep(): Promise<void> {
     if (this.device.reopen && this.options.remake && this.options.fixedTo === undefined)
-      this.kept = await keepState(this.languageModel);
+      this.kept = await keepState(this.languageModel, this.critic?.model);
   }
 
   async recover(): Promise<boolean> {
@@ -195,8 +211,10 @@ export class LocalBackend implements Backend {
     await this.device.reopen();
     this.published = undefined;
     this.current = await remake();
-    if (this.listener) this.current.onWarning(this.listener);
-    if (this.kept) await restoreState(this.languageModel, this.kept);
+    const { critic } = this.options;
+    if (critic) this.currentCritic = new LocalCritic(await critic.make(this.current));
+    if (this.listener) this.onWarning(this.listener);
+    if (this.kept) await restoreState(this.languageModel, this.kept, this.critic?.model);
     return this.kept !== undefined || this.options.fixedTo !== undefined;
   }
 
@@ -204,12 +222,15 @@ export class LocalBackend implements Backend {
     this.refuseFixed("save");
     const { tokenizer, base, generationConfig } = this.options;
     await saveLocalCheckpoint(dir, { model: this.languageModel, tokenizer, base, generationConfig });
+    const { critic } = this.options;
+    if (critic) await saveCritic(dir, { model: this.critic!.model, tokenizer, base: critic.base ?? base });
   }
 
   async load(dir: string): Promise<void> {
     if (dir === this.options.fixedTo) return;
     this.refuseFixed("load another checkpoint into");
     await loadLocalCheckpoint(dir, this.languageModel, { base: this.options.base });
+    if (this.critic) await loadCritic(dir, this.critic.model);
   }
 
   private refuseFixed(act: string): void {
@@ -222,6 +243,7 @@ export class LocalBackend implements Backend {
 
   close(): void {
     this.published?.policy.release();
+    this.critic?.model.release();
     this.languageModel.release();
     this.device.destroy();
   }

@@ -16,8 +16,9 @@ import type { LanguageModel } from "../../model/language_model.ts";
 import { describeLora } from "../../model/lora.ts";
 import type { ModelMark } from "../../model/open_model.ts";
 import type { ParameterSet } from "../../model/parameters.ts";
-import { saveAdapterFolder, saveModelFolder, tensorSources } from "../../model/save_model.ts";
+import { saveAdapterFolder, saveModelFolder, saveValueModel, tensorSources } from "../../model/save_model.ts";
 import type { StoredWeights } from "../../model/stored_weights.ts";
+import type { ValueModel } from "../../model/value_model.ts";
 
 interface CheckpointOptions {
   readonly model: LanguageModel;
@@ -43,7 +44,7 @@ export async function saveLocalCheckpoint(dir: string, options: CheckpointOption
   else await saveModelFolder(dir, options);
   if (options.optimizer === false) return;
   const { writeFolder } = await import("../../model/files/disk.ts");
-  const files = [{ name: OPTIMIZER_FILE, content: encodeSafetensors(await optimizerTensors(model)) }];
+  const files = [await optimizerFile(model)];
   if (model.frozenReference) {
     const tensors = await tensorSources(model.frozenReference);
     files.push({ name: `${REFERENCE}.safetensors`, content: encodeSafetensors(tensors) });
@@ -51,12 +52,19 @@ export async function saveLocalCheckpoint(dir: string, options: CheckpointOption
   await writeFolder(dir, files);
 }
 
-async function optimizerTensors({ optimizer }: LanguageModel): Promise<TensorSource[]> {
+/** A model with an optimiser: a policy or a critic. */
+type Trained = Pick<LanguageModel, "optimizer">;
+
+async function optimizerTensors({ optimizer }: Trained): Promise<TensorSource[]> {
   return [
     ...(await flatTensors(optimizer.means, "mean.")),
     ...(await flatTensors(optimizer.variances, "variance.")),
     { name: "step", shape: [1], data: Int32Array.of(optimizer.step) },
   ];
+}
+
+async function optimizerFile(model: Trained) {
+  return { name: OPTIMIZER_FILE, content: encodeSafetensors(await optimizerTensors(model)) };
 }
 
 async function flatTensors(values: ParameterSet, prefix: string): Promise<TensorSource[]> {
@@ -117,17 +125,48 @@ export async function loadAdapter(
   model.refresh();
 }
 
-async function checkKind(dir: string, model: LanguageModel): Promise<void> {
+/** Folder of the critic in a checkpoint. */
+const CRITIC = "critic";
+
+/** Writes the critic of a checkpoint: a model folder or an adapter, and its optimiser. Nothing before its first use. */
+export async function saveCritic(
+  dir: string,
+  { model, ...options }: Pick<CheckpointOptions, "tokenizer" | "base"> & { readonly model: ValueModel },
+): Promise<void> {
+  if (!model.isStarted) return;
+  const folder = `${dir}/${CRITIC}`;
+  await saveValueModel(folder, { model, ...options });
+  const { writeFolder } = await import("../../model/files/disk.ts");
+  await writeFolder(folder, [await optimizerFile(model)]);
+}
+
+/**
+ * The inverse of {@link saveCritic}, into a critic of the same shape. A checkpoint without one leaves it as it is.
+ * @throws ConfigError as {@link loadLocalCheckpoint}
+ */
+export async function loadCritic(dir: string, model: ValueModel): Promise<void> {
+  const folder = `${dir}/${CRITIC}`;
+  const { listFolder } = await import("../../model/files/disk.ts");
+  if ((await listFolder(folder)).length === 0) return;
+  await checkKind(folder, { adapter: model.adapter, config: model.base.config }, "critic");
+  if (model.adapter) model.adapter.load(await openAdapter(folder), `${folder}/adapter_config.json`);
+  else await loadTensors(folder, { stem: "model", into: model.base });
+  await loadOptimizer(folder, model);
+  model.refresh();
+  await model.device.submit();
+}
+
+async function checkKind(dir: string, model: Pick<LanguageModel, "adapter" | "config">, what = "model"): Promise<void> {
   const kind = await folderKind(dir);
   if (kind === "model" && !model.adapter) return checkConfig(dir, model);
   if (kind === "adapter" && model.adapter) return;
   const rule = model.adapter
-    ? `it holds all weights of a model, and the model trains an adapter (${describeLora(model.adapter.config)})`
-    : "it holds an adapter, and all weights of the model train";
+    ? `it holds all weights of a model, and the ${what} trains an adapter (${describeLora(model.adapter.config)})`
+    : `it holds an adapter, and all weights of the ${what} train`;
   throw new ConfigError(`Cannot load the checkpoint: ${rule}.`, { file: dir });
 }
 
-async function checkConfig(dir: string, { config }: LanguageModel): Promise<void> {
+async function checkConfig(dir: string, { config }: Pick<LanguageModel, "config">): Promise<void> {
   const file = `${dir}/config.json`;
   const saved = parseModelConfig(await readJson(await openFolder(dir), "config.json"), file);
   // Compared as written and read back, because config.json does not hold every field.
@@ -140,7 +179,7 @@ async function checkConfig(dir: string, { config }: LanguageModel): Promise<void
   );
 }
 
-async function loadOptimizer(dir: string, { optimizer }: LanguageModel): Promise<void> {
+async function loadOptimizer(dir: string, { optimizer }: Trained): Promise<void> {
   const saved = await openOptimizer(dir);
   for (const [values, prefix] of [
     [optimizer.means, "mean."],

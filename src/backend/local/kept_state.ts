@@ -1,53 +1,73 @@
 /** The trained state of a model in main memory, so that a run survives the loss of its GPU device. */
 import type { LanguageModel } from "../../model/language_model.ts";
 import type { ParameterSet } from "../../model/parameters.ts";
+import type { ValueModel } from "../../model/value_model.ts";
 
 type Values = ReadonlyMap<string, Float32Array>;
 
+/** The values of a model that trains, and its optimiser's. */
+interface TrainedState {
+  readonly values: Values;
+  readonly means: Values;
+  readonly variances: Values;
+  readonly step: number;
+}
+
 /** What training has changed. Before the first step nothing has. */
 export interface KeptState {
-  readonly trained?: {
-    readonly values: Values;
-    readonly means: Values;
-    readonly variances: Values;
-    readonly step: number;
-  };
+  readonly trained?: TrainedState;
   /** The frozen reference, where all weights train. */
   readonly reference?: Values;
+  readonly critic?: TrainedState;
 }
 
 /** Larger states are not read back after every step: a run returns to its last checkpoint instead. */
 const MOST_BYTES = 512 * 2 ** 20;
 
 /** Undefined for a state that is too large. */
-export async function keepState(model: LanguageModel): Promise<KeptState | undefined> {
+export async function keepState(model: LanguageModel, critic?: ValueModel): Promise<KeptState | undefined> {
   const { step, trainable, frozenReference } = model;
-  const bytes = (step > 0 ? 3 * trainable.byteLength : 0) + (frozenReference?.byteLength ?? 0);
+  const ofCritic = critic?.isStarted ? 3 * critic.trainable.byteLength : 0;
+  const bytes = (step > 0 ? 3 * trainable.byteLength : 0) + (frozenReference?.byteLength ?? 0) + ofCritic;
   if (bytes > MOST_BYTES) return undefined;
-  const reference = frozenReference && { reference: await frozenReference.values.read() };
-  if (step === 0) return { ...reference };
-  const { means, variances } = model.optimizer;
-  const [values, mean, variance] = [await trainable.read(), await means.read(), await variances.read()];
-  return { trained: { values, means: mean, variances: variance, step }, ...reference };
+  return {
+    ...(frozenReference && { reference: await frozenReference.values.read() }),
+    ...(critic?.isStarted && { critic: await readTrained(critic) }),
+    ...(step > 0 && { trained: await readTrained(model) }),
+  };
 }
 
-/** Into a model as it was before training. */
-export async function restoreState(model: LanguageModel, { trained, reference }: KeptState): Promise<void> {
+type Trained = Pick<LanguageModel, "optimizer" | "trainable" | "step" | "refresh">;
+
+async function readTrained({ optimizer, trainable, step }: Trained): Promise<TrainedState> {
+  const { means, variances } = optimizer;
+  return { values: await trainable.read(), means: await means.read(), variances: await variances.read(), step };
+}
+
+/** Into a model as it was before training, and its critic. */
+export async function restoreState(
+  model: LanguageModel,
+  { trained, reference, critic }: KeptState,
+  into?: ValueModel,
+): Promise<void> {
   if (reference) {
     model.freezeReference();
     write(model.frozenReference!.values, reference);
     model.frozenReference!.refresh();
   }
-  if (trained) {
-    const { optimizer } = model;
-    write(model.trainable, trained.values);
-    write(optimizer.means, trained.means);
-    write(optimizer.variances, trained.variances);
-    optimizer.step = trained.step;
-    optimizer.gradients.clear();
-    model.refresh();
-  }
+  if (trained) writeTrained(model, trained);
+  if (critic && into) writeTrained(into, critic);
   await model.device.submit();
+}
+
+function writeTrained(model: Trained, { values, means, variances, step }: TrainedState): void {
+  const { optimizer } = model;
+  write(model.trainable, values);
+  write(optimizer.means, means);
+  write(optimizer.variances, variances);
+  optimizer.step = step;
+  optimizer.gradients.clear();
+  model.refresh();
 }
 
 function write(into: ParameterSet, values: Values): void {

@@ -54,7 +54,7 @@ function checkBatch(batch: TrainBatch): void {
 }
 
 /** The spec with the denominators of the whole batch, because a pass holds only a part of it. */
-function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
+export function withBatchTotals<S extends BatchTotals>(batch: Pick<TrainBatch, "mask" | "offsets">, spec: S) {
   const { trained, longest } = countRows(batch.offsets, batch.mask);
   return {
     ...spec,
@@ -64,6 +64,8 @@ function withBatchTotals(batch: TrainBatch, spec: LossSpec): LossSpec {
     global_batch_size: spec.global_batch_size ?? trained.filter((count) => count > 0).length,
   };
 }
+
+type BatchTotals = Partial<Pick<LossSpec, "all_rows" | "loss_scale_factor" | "batch_num_tokens" | "global_batch_size">>;
 
 /** Records the loss of one pass, on the device or, for a loss that is a function of the host, there. */
 function passLoss(
@@ -147,7 +149,10 @@ function trainedTokens(batch: TrainBatch, range: { from: number; to: number }) {
 }
 
 /** Indices of the trained tokens of sequences [from, to) in the batch. */
-function trainedIndices({ mask, offsets }: TrainBatch, { from, to }: { from: number; to: number }): Uint32Array {
+export function trainedIndices(
+  { mask, offsets }: Pick<TrainBatch, "mask" | "offsets">,
+  { from, to }: { from: number; to: number },
+): Uint32Array {
   const indices: number[] = [];
   for (let i = from; i < to; i++)
     for (let t = offsets[i]! + 1; t < offsets[i + 1]!; t++) if (mask[t] === 1) indices.push(t);

@@ -1,5 +1,6 @@
 /** Opens the local backend: a device, and a model from a folder or a new one. */
 import { LocalBackend } from "../../backend/local/backend.ts";
+import { criticOf } from "../../backend/local/critic.ts";
 import { fittingOptions } from "../../backend/local/plan/fit.ts";
 import { DEFAULT_SHAPE } from "../../backend/local/plan/run_shape.ts";
 import type { Device } from "../../compute/device.ts";
@@ -16,6 +17,7 @@ import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
 import type { Input } from "../command.ts";
 import { adapterOf } from "../options.ts";
+import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
@@ -84,14 +86,21 @@ async function resumeModel(
   const room = folder === null ? newContextLength(config) : 0;
   const contextLength = Math.max(files.config.contextLength, room);
   const grown = { ...files, config: { ...files.config, contextLength } };
-  const work = plannedWork(config, { model: shapeOf(grown), isTrained: true, fixedSettings: FIXED_OF_CHECKPOINTS });
+  const its = readCritic(config);
+  const work = plannedWork(config, {
+    model: shapeOf(grown),
+    isTrained: true,
+    fixedSettings: FIXED_OF_CHECKPOINTS,
+    critic: await plannedCritic(its),
+  });
   const fitting = await fittingOptions(device, work);
   const model = await LanguageModel.load(device, grown, fitting);
   const tokenizer = files.tokenizer && withTemplate(files.tokenizer, templateOf(config));
   // The checkpoint may be pruned by then: a state or another checkpoint replaces all weights.
   const remake = async () => LanguageModel.create(device, grown.config, fitting);
   const { generationConfig } = files;
-  return new LocalBackend({ model, remake, tokenizer, name: folder ?? "new model", generationConfig });
+  const critic = await criticOf(model, its, fitting);
+  return new LocalBackend({ model, remake, critic, tokenizer, name: folder ?? "new model", generationConfig });
 }
 
 interface Trainable {
@@ -107,12 +116,16 @@ const FIXED_OF_CHECKPOINTS: readonly string[] = ["model.lora_rank"];
 async function trainable(device: Device, { opened, lora, config, fixedSettings }: Trainable): Promise<LocalBackend> {
   const { mark, tokenizer } = opened;
   const seed = setting(config, "training.seed");
-  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true, fixedSettings });
+  const its = readCritic(config);
+  const critic = await plannedCritic(its);
+  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true, fixedSettings, critic });
   const options = { ...(await fittingOptions(device, work)), seed };
   const remake = () => loadModel(device, opened, options);
+  const model = await remake();
   return new LocalBackend({
-    model: await remake(),
+    model,
     remake,
+    critic: await criticOf(model, its, options),
     tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
     name: mark.folder,
     base: mark,

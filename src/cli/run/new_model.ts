@@ -1,6 +1,7 @@
 /** A model that the configuration describes, from random weights: its shape and its tokenizer. */
 import { existsSync } from "node:fs";
 import { LocalBackend } from "../../backend/local/backend.ts";
+import { criticOf } from "../../backend/local/critic.ts";
 import { fittingOptions } from "../../backend/local/plan/fit.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
@@ -12,6 +13,7 @@ import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../mod
 import { LanguageModel } from "../../model/language_model.ts";
 import { promptOf } from "../../task/rollout.ts";
 import { locate, nearestFile } from "../files.ts";
+import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { readLora, templateOf, withTemplate } from "./model_settings.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { ModelSession } from "./session.ts";
@@ -30,10 +32,14 @@ export async function createModel(device: Device, session: ModelSession): Promis
   const tokenizer = withTemplate(await newTokenizer(session), templateOf(config));
   const shape = newModelShape(config, tokenizer);
   const model = { config: shape, typeOf: () => undefined };
-  const work = plannedWork(config, { model, isTrained: true, fixedSettings: FIXED_OF_NEW_MODELS });
+  const its = readCritic(config);
+  const critic = await plannedCritic(its);
+  const work = plannedWork(config, { model, isTrained: true, fixedSettings: FIXED_OF_NEW_MODELS, critic });
   const options = { ...(await fittingOptions(device, work)), seed: setting(config, "training.seed") };
   const make = () => LanguageModel.create(device, shape, options);
-  return new LocalBackend({ model: make(), remake: async () => make(), tokenizer, name: "new model" });
+  const policy = make();
+  const opened = await criticOf(policy, its, options);
+  return new LocalBackend({ model: policy, remake: async () => make(), critic: opened, tokenizer, name: "new model" });
 }
 
 export function newContextLength(config: Tree): number {

@@ -10,6 +10,7 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
+import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
 import { describeNewModel, FIXED_OF_NEW_MODELS } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
@@ -37,7 +38,8 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
   const lora = isTrained ? readLora(config, model.config) : undefined;
   const name = setting(config, "model.name");
   const fixedSettings = name === null ? FIXED_OF_NEW_MODELS : undefined;
-  const work = plannedWork(config, { model, lora, isTrained, fixedSettings });
+  const critic = isTrained ? await plannedCritic(readCritic(config)) : undefined;
+  const work = plannedWork(config, { model, lora, isTrained, fixedSettings, critic });
   const device = await describedDevice(config, input);
   return { request: { ...work, ...device }, model: name ?? "a new model" };
 }

@@ -19,11 +19,13 @@ export function plannedWork(
     lora,
     isTrained,
     fixedSettings,
-  }: Pick<PlanRequest, "model" | "fixedSettings"> & { lora?: LoraConfig | undefined; isTrained: boolean },
+    critic,
+  }: Pick<PlanRequest, "model" | "fixedSettings" | "critic"> & { lora?: LoraConfig | undefined; isTrained: boolean },
 ): Omit<PlanRequest, "info" | "budget"> {
   return {
     model,
     fixedSettings,
+    critic,
     options: { ...memoryOptions(config), ...(lora && { lora }), ...(!isTrained && { frozen: true }) },
     shape: runShape(config, { isTrained }),
   };

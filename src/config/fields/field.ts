@@ -111,8 +111,8 @@ export function dict<M extends More>(describe: string, more?: M) {
 export function texts(describe: string, more?: More) {
   return define<string | readonly string[] | null, unknown>("any", null, describe, more);
 }
-export function any(value: Value, describe: string, more?: More) {
-  return define<unknown, unknown>("any", value, describe, { nullable: true, ...more });
+export function any<M extends More>(value: Value, describe: string, more?: M) {
+  return define<unknown, M>("any", value, describe, { nullable: true, ...more });
 }
 /** Marks a section that passes further keys unchanged. */
 export function open(describe: string, more?: More) {

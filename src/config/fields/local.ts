@@ -3,6 +3,7 @@
  * To add one: a row here, or in local_and_tinker.ts when tinker has it too, then `npx vitest run test/config/yaml_test.ts -u`.
  */
 
+import { CRITIC_FIELDS, CRITIC_SECTIONS } from "./critic.ts";
 import { bool, float, int, list, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
@@ -117,6 +118,8 @@ export const LOCAL_FIELDS = {
   "warmup.learning_rate": float(1e-3, "learning rate of the supervised steps", { min: 0, loop: true }),
   "warmup.examples": int(null, "examples to draw from; null = all", { min: 1, loop: true }),
 
+  ...CRITIC_FIELDS,
+
   ...PIPELINE_FIELDS,
 
   ...DATA_FIELDS,
@@ -129,5 +132,6 @@ export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
   rollout: "Sampling; the portable settings of rollouts are in rllm.rollout",
   validation: "Validation",
   warmup: "Supervised warm-up of a new model",
+  ...CRITIC_SECTIONS,
   ...SHARED_SECTIONS,
 };

@@ -9,7 +9,7 @@ import type { Tree } from "../yaml/tree.ts";
 
 /** Algorithms by their papers: `config/preset/NAME.yaml`. */
 export const PRESETS: readonly string[] = [
-  ...["grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo"],
+  ...["grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "ppo"],
   ...["rloo", "reinforce_plus_plus", "opo", "gpg"],
 ];
 

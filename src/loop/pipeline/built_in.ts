@@ -51,8 +51,8 @@ const process = (stages: Stages) =>
     gives: ["logprobs"],
     run: async ({ rows }, context) => {
       const { value, metrics } = await stages.process(rows, context);
-      const { oldLogprobs, refLogprobs, rolloutIsWeights } = value;
-      return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights }, metrics };
+      const { oldLogprobs, refLogprobs, rolloutIsWeights, values } = value;
+      return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights, values }, metrics };
     },
   });
 

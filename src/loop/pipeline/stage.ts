@@ -1,8 +1,8 @@
 /** A stage of a pipeline: the values that it needs, and those that it gives. */
-import type { Advantages, Metrics } from "../../contract/backend.ts";
+import type { Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
 import type { Episode, Task, TrajectoryGroup } from "../../data/types.ts";
-import type { Grouping, Held, ProcessedRows, StageContext, Staged } from "../contract.ts";
+import type { Grouping, Held, ProcessedRows, RowAdvantages, StageContext, Staged } from "../contract.ts";
 
 /** The values of a step, by slot. */
 export interface StepValues {
@@ -17,8 +17,8 @@ export interface StepValues {
   /** Present from the start: what earlier steps held back. The last value goes into the checkpoint. */
   readonly held: Held;
   readonly rows: PackedRows;
-  readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights">;
-  readonly advantages: Advantages;
+  readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights" | "values">;
+  readonly advantages: RowAdvantages;
   /** Present from the start: the metrics of the stages so far. */
   readonly metrics: Metrics;
 }

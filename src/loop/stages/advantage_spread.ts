@@ -40,6 +40,17 @@ export class AdvantageSpread {
     return step === undefined ? counts.reduce((sum, count) => sum + count, 0) : counts[step]!;
   }
 
+  /** Values [T] of the units' trained tokens, concatenated in the units' order. */
+  gather(units: readonly Unit[], values: Float32Array): Float32Array {
+    const starts = startsOf(units, (unit) => this.trainedTokens(unit));
+    const gathered = new Float32Array(units.reduce((sum, unit) => sum + this.trainedTokens(unit), 0));
+    this.eachTrained((t, place) => {
+      const at = nextPlace(starts, place);
+      if (at !== undefined) gathered[at] = values[t]!;
+    });
+    return gathered;
+  }
+
   /** Keeps the advantages that the steps of these trajectories carry, 0 where they carry none. Returns them per token. */
   keepGiven(given: readonly number[]): number[] {
     const { givenAdvantages, trajectories } = this.rows;
@@ -64,10 +75,9 @@ export class AdvantageSpread {
       return;
     }
     const starts = startsOf(units, (unit) => this.trainedTokens(unit));
-    this.fillTokens(new Set(units.map(({ trajectory }) => trajectory)), (t, { row, trajectory, step }) => {
-      const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
-      const at = starts.get(key) as number;
-      starts.set(key, at + 1);
+    this.fillTokens(new Set(units.map(({ trajectory }) => trajectory)), (t, place) => {
+      const { row, trajectory } = place;
+      const at = nextPlace(starts, place)!;
       checkFinite(values[at]!, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
       return values[at]!;
     });
@@ -121,6 +131,14 @@ interface Place {
   readonly row: number;
   readonly trajectory: number;
   readonly step: number;
+}
+
+/** The next element of the unit that a token belongs to; undefined for a token of none. Moves the unit's start. */
+function nextPlace(starts: Map<string, number>, { trajectory, step }: Place): number | undefined {
+  const key = starts.has(`${trajectory}`) ? `${trajectory}` : `${trajectory}:${step}`;
+  const at = starts.get(key);
+  if (at !== undefined) starts.set(key, at + 1);
+  return at;
 }
 
 /** Where each unit's tokens start, by `trajectory` or `trajectory:step`. */

@@ -1,32 +1,47 @@
 /** Stage 6, advantages: how much better each trajectory (or token) is than its group, from the rewards. */
 import { checkAdvantages } from "../../algorithm/advantage/level.ts";
-import type { Advantages, Metrics } from "../../contract/backend.ts";
+import type { Metrics } from "../../contract/backend.ts";
 import type { Step, TrajectoryGroup } from "../../data/types.ts";
-import type { AdvantageOptions, AdvantageRows, ProcessedRows, StageContext, Staged } from "../contract.ts";
+import type {
+  AdvantageOptions,
+  AdvantageRows,
+  EstimatedAdvantages,
+  ProcessedRows,
+  StageContext,
+  Staged,
+} from "../contract.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
+import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
 import { algorithmOf } from "./roles.ts";
 
 /**
  * Estimates the advantages of each role with the role's estimator. A trajectory has one advantage for all its steps;
  * with `stepwise_advantage` in mode `per_step` each step has one, compared with the same step of the other trajectories.
  * With `use_precomputed_advantage`, a group in which any step carries an advantage keeps what its steps carry: the
- * estimator does not see it, and a step without an advantage counts as 0, as in rLLM's guide (its source raises).
+ * estimator does not see it, and a step without an advantage counts as 0, as in rLLM's guide (its source raises). With a
+ * critic, the returns of what was estimated are its targets.
  * @throws {ConfigError} for an advantage that is not finite, with its trajectory and token
  */
 export async function advantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
   const spread = new AdvantageSpread(rows);
+  const targets = rows.values && new TargetSpread(rows);
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows))
-    Object.assign(metrics, await estimateRole(role, members, { rows, spread, context }));
-  return { value: { ...rows, advantages: spread.advantages() }, metrics };
+    Object.assign(metrics, await estimateRole(role, members, { rows, spread, targets, context }));
+  const estimated = spread.advantages();
+  if (!targets) return { value: { ...rows, advantages: estimated }, metrics };
+  const value = { ...rows, advantages: { ...estimated, targets: targets.targets() } };
+  return { value, metrics: { ...metrics, ...criticDataMetrics(value) } };
 }
 
 interface Batch {
   readonly rows: ProcessedRows;
   readonly spread: AdvantageSpread;
+  /** Where there is a critic. */
+  readonly targets: TargetSpread | undefined;
   readonly context: StageContext;
 }
 
@@ -44,6 +59,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   const units = isPerStep ? stepUnits(rows, estimated) : trajectoryUnits(rows, estimated);
   const estimates = isMasked(units, spread) ? zeros(units) : await estimateUnits(units, role, batch);
   spread.put(units, estimates, stepwise);
+  batch.targets?.put(units, estimates);
   const rewards = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
   return {
     ...rewardMetrics(role, rewards),
@@ -57,20 +73,27 @@ function isMasked(units: readonly Unit[], spread: AdvantageSpread): boolean {
   return units.length > 0 && units.every((unit) => spread.trainedTokens(unit) === 0);
 }
 
-function zeros({ length }: readonly Unit[]): Advantages {
+function zeros({ length }: readonly Unit[]): EstimatedAdvantages {
   return { level: "row", values: new Float32Array(length) };
 }
 
-async function estimateUnits(units: readonly Unit[], role: string, { spread, context }: Batch): Promise<Advantages> {
+async function estimateUnits(
+  units: readonly Unit[],
+  role: string,
+  { rows, spread, context }: Batch,
+): Promise<EstimatedAdvantages> {
   const groups = numbered(units.map((unit) => unit.group));
   const rewards = Float32Array.from(units, (unit) => unit.reward);
   const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
-  const options = { ...advantageOptions(role, context.settings), lengths };
-  return checkAdvantages(await context.estimate(rewards, groups, options), {
+  const values = rows.values && spread.gather(units, rows.values);
+  const options = { ...advantageOptions(role, context.settings), lengths, values };
+  const estimate = await context.estimate(rewards, groups, options);
+  checkAdvantages(estimate, {
     rows: units.length,
     tokens: lengths.reduce((sum, length) => sum + length, 0),
     from: `the estimator ${options.name} for the role ${role}`,
   });
+  return estimate;
 }
 
 function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {
@@ -103,8 +126,8 @@ function carriesAdvantages(group: TrajectoryGroup): boolean {
 
 function advantageOptions(role: string, { algorithm }: LoopSettings): AdvantageOptions {
   const { estimator, estimator_args } = algorithmOf(role, algorithm);
-  const { norm_adv_by_std_in_grpo } = algorithm;
-  return { name: estimator, norm_adv_by_std_in_grpo, settings: estimator_args };
+  const { norm_adv_by_std_in_grpo, gamma, lam } = algorithm;
+  return { name: estimator, norm_adv_by_std_in_grpo, gamma, lam, settings: estimator_args };
 }
 
 /** Groups by name as numbers from 0, in order of appearance. */

@@ -7,8 +7,7 @@ import { advantages } from "../../algorithm/advantage/host.ts";
 import { countRows } from "../../algorithm/rows.ts";
 import { mergeSettings } from "../../algorithm/settings.ts";
 import type { Device } from "../../compute/device.ts";
-import type { Advantages } from "../../contract/backend.ts";
-import type { AdvantageOptions, EstimateAdvantages } from "../contract.ts";
+import type { AdvantageOptions, EstimateAdvantages, EstimatedAdvantages } from "../contract.ts";
 
 /**
  * Runs a registered estimator on one role's rewards, on the host in float64. A name that rLLM and verl define
@@ -18,11 +17,12 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
   check: checkEstimator,
 });
 
-function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): Advantages {
+function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): EstimatedAdvantages {
   const { name, settings } = choose(options);
-  const batch = { ...rowsOf(rewards.length, { ...options, name }), groups: packed(groups), scores: rewards };
-  const { level, values } = advantages(batch, name, settings);
-  return { level, values: Float32Array.from(values) };
+  const rows = rowsOf(rewards.length, { ...options, name });
+  const batch = { ...rows, groups: packed(groups), scores: rewards, values: options.values };
+  const { level, values, returns } = advantages(batch, name, settings);
+  return { level, values: Float32Array.from(values), ...(returns && { returns: Float32Array.from(returns) }) };
 }
 
 /** {@link estimateAdvantages} on the device. Estimators without a kernel run on the host. */
@@ -35,15 +35,18 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
       scores: device.upload(rewards, "rewards"),
       mask: device.upload(mask, "mask"),
       offsets: device.upload(offsets, "row offsets"),
+      ...(options.values && { values: device.upload(options.values, "values") }),
     };
     const counts = countRows(offsets, mask);
     const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });
     const { level, values: buffer } = recorded.advantages;
     const length = level === "row" ? rewards.length : mask.length;
-    const [values] = await device.read([{ buffer, type: "f32", length }]);
+    const wanted = [buffer, ...(recorded.returns ? [recorded.returns] : [])];
+    const read = await device.read(wanted.map((buffer) => ({ buffer, type: "f32" as const, length })));
+    const [values, returns] = read as Float32Array[];
     recorded.release();
     device.release(...Object.values(buffers));
-    return { level, values: values as Float32Array };
+    return { level, values: values!, returns };
   };
   return Object.assign(estimate, { check: checkEstimator });
 }
@@ -53,13 +56,15 @@ function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): 
   mergeSettings("estimator", findEstimator(known), settings);
 }
 
-function choose({ name, norm_adv_by_std_in_grpo, settings = {} }: AdvantageOptions): {
+function choose({ name, norm_adv_by_std_in_grpo, gamma, lam, settings = {} }: AdvantageOptions): {
   name: string;
   settings: EstimatorSettings;
 } {
   const estimator = findEstimator(estimatorNames().includes(`rllm.${name}`) ? `rllm.${name}` : name);
-  const norm = "norm_adv_by_std_in_grpo" in estimator.settings ? { norm_adv_by_std_in_grpo } : {};
-  return { name: estimator.name, settings: { ...norm, ...settings } };
+  const shared = Object.entries({ norm_adv_by_std_in_grpo, gamma, lam }).filter(
+    ([key, value]) => key in estimator.settings && value !== null && value !== undefined,
+  );
+  return { name: estimator.name, settings: { ...Object.fromEntries(shared), ...settings } };
 }
 
 function packed(groups: Uint32Array) {

@@ -6,7 +6,7 @@ import type { LoopSettings } from "../settings.ts";
 import type { RoleLoss } from "./loss_settings.ts";
 import { algorithmOf } from "./roles.ts";
 
-interface Range {
+export interface Range {
   readonly from: number;
   readonly to: number;
 }
@@ -38,7 +38,8 @@ export function* partsByLoss(
   for (const { loss, members } of chosen.values()) yield [loss, pickRows(rows, members)];
 }
 
-function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
+/** The offsets of some rows end to end, and a function that takes their part of a per-token array. */
+export function gatherRows(rows: AdvantageRows, members: readonly number[]) {
   const offsets = new Uint32Array(members.length + 1);
   members.forEach((row, i) => {
     offsets[i + 1] = offsets[i]! + rows.offsets[row + 1]! - rows.offsets[row]!;
@@ -48,6 +49,11 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
     members.forEach((row, i) => void gathered.set(sliceTokens(array, rows, { from: row, to: row + 1 }), offsets[i]));
     return gathered;
   };
+  return { offsets, gather };
+}
+
+function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
+  const { offsets, gather } = gatherRows(rows, members);
   const { level, values } = rows.advantages;
   return {
     offsets,

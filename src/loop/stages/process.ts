@@ -8,7 +8,8 @@ import type { LoopSettings } from "../settings.ts";
 /**
  * Computes old log-probs in one forward pass when `rollout_correction.bypass_mode` is false, and when it is unset and the
  * batch trains in several mini-batches or with importance weights (`tis_mode`). With bypass_mode true they are the
- * sampler's; a single on-policy step needs none. Computes reference log-probs when the loss has a KL term.
+ * sampler's; a single on-policy step needs none. Computes reference log-probs when the loss has a KL term, and values where
+ * the backend has a critic.
  */
 export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
   const { backend, settings } = context;
@@ -22,12 +23,14 @@ export async function process(rows: PackedRows, context: StageContext): Promise<
   const old = needsOld ? await logprobs("current") : undefined;
   const reference = kl_beta > 0 ? await logprobs("reference") : undefined;
   const oldLogprobs = old ?? (bypass === true ? rows.rolloutLogprobs : undefined);
+  const values = await backend.critic?.values(rows, { mask: rows.mask });
   const weights = old && importanceWeights(rows, { old, correction: rollout_correction });
   const value = {
     ...rows,
     ...(oldLogprobs && { oldLogprobs }),
     ...(reference && { refLogprobs: reference }),
     ...(weights && { rolloutIsWeights: weights }),
+    ...(values && { values }),
   };
   return { value, metrics: old ? mismatchMetrics(rows, old) : {} };
 }

@@ -5,13 +5,15 @@ import { rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
 import type { AdvantageRows, StageContext, Staged } from "../contract.ts";
+import { updateCritic } from "./critic.ts";
 import { optimParams } from "./learning_rate.ts";
 import { lossSpec } from "./loss_settings.ts";
 import { denominators, minibatches, partsByLoss } from "./minibatches.ts";
 
 /**
  * Trains on the rows in `training.num_minibatches` optimiser steps. Roles with different losses share each step: their
- * gradients are summed under common denominators. Metrics are reduced over the calls as in verl.
+ * gradients are summed under common denominators. Metrics are reduced over the calls as in verl. A critic trains first, and
+ * before step `trainer.critic_warmup` alone.
  * @throws {ConfigError} for advantages with a length that does not fit their level, and for a value at a trained token
  * that is not finite
  */
@@ -20,7 +22,9 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
   const params = optimParams(context);
   checkAdvantages(rows.advantages, { rows: rowCount(rows), tokens: rows.tokens.length });
   refuseNonFinite(rows);
-  const measured: Metrics[] = [];
+  const measured: Metrics[] = backend.critic ? await updateCritic(backend.critic, rows, context) : [];
+  if (backend.critic && context.step < settings.trainer.critic_warmup)
+    return { value: undefined, metrics: reduceMetrics(measured) };
   for (const range of minibatches(rowCount(rows), settings.training.num_minibatches)) {
     const parts = [...partsByLoss(rows, { range, settings })];
     if (parts.length === 0) continue;
@@ -35,7 +39,7 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
 }
 
 /** The per-token inputs of a loss, besides the advantage. */
-const STREAMS = ["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] as const;
+const STREAMS = ["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights", "values"] as const;
 
 /** Without this check a NaN would reach the service behind a backend. */
 function refuseNonFinite(rows: AdvantageRows): void {

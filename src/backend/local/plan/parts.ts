@@ -6,6 +6,7 @@ const PARTS: readonly (readonly [part: string, labels: RegExp])[] = [
   ["weights", /^(weights|rope angles)/],
   ["folded_weights", /^folded weights/],
   ["reference_weights", /^reference weights/],
+  ["critic_weights", /^critic weights/],
   ["published_weights", /^(copied|frozen) weights/],
   ["adapter", /^adapter/],
   ["gradients", /^gradients/],

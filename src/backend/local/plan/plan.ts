@@ -96,7 +96,7 @@ export function planTotals({ phases }: Plan): Record<"weights" | "adapter" | "op
   const last = phases.at(-1)!.parts;
   const sampling = phases.find(({ name }) => name === "sampling")!.parts;
   return {
-    weights: bytesOf(last, "weights", "folded_weights", "reference_weights", "published_weights"),
+    weights: bytesOf(last, "weights", "folded_weights", "reference_weights", "critic_weights", "published_weights"),
     adapter: bytesOf(last, "adapter"),
     optimizer: bytesOf(last, "gradients", "moments"),
     kv: bytesOf(sampling, "kv_cache"),

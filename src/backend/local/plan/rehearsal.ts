@@ -3,7 +3,10 @@ import { CountingDevice, type Peak } from "../../../compute/counting.ts";
 import type { DeviceInfo } from "../../../compute/device.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../model/language_model.ts";
 import type { ModelShape } from "../../../model/model_shape.ts";
+import { ValueModel } from "../../../model/value_model.ts";
+import { besidePolicy, type CriticOptions, ownCritic } from "../critic.ts";
 import { accumulateLoss } from "../policy_loss.ts";
+import { accumulateValueLoss } from "../value_loss.ts";
 import { fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
 
 /** What is rehearsed: a model's shape, how it is held, and the work. */
@@ -11,8 +14,15 @@ export interface Setup {
   readonly model: ModelShape;
   readonly options: LanguageModelOptions;
   readonly shape: RunShape;
+  /** A critic that trains too. */
+  readonly critic?: CriticSetup | undefined;
   /** The device to stand in for. */
   readonly info: DeviceInfo;
+}
+
+/** What a critic trains, and the model that it starts from where that is not the policy's. */
+export interface CriticSetup extends Pick<CriticOptions, "lora"> {
+  readonly model?: ModelShape | undefined;
 }
 
 /** A run to plan. What `options` leaves open is chosen: the tokens of a pass, recomputation, the cache. */
@@ -26,6 +36,7 @@ export interface PlanRequest extends Setup {
   readonly fixedSettings?: readonly string[] | "all" | undefined;
 }
 
+const VALUE_LOSS = { loss_agg_mode: "token-mean", cliprange_value: 1 };
 const NO_STEP = { learning_rate: 0, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
 
 export class Rehearsal {
@@ -36,13 +47,15 @@ export class Rehearsal {
   readonly held: Peak;
   private readonly device: CountingDevice;
   private readonly model: LanguageModel;
+  private readonly critic: ValueModel | undefined;
   private readonly shape: RunShape;
 
   private constructor(
     model: LanguageModel,
-    { device, shape, load }: { device: CountingDevice; shape: RunShape; load: Peak },
+    { device, shape, load, critic }: { device: CountingDevice; shape: RunShape; load: Peak; critic?: ValueModel },
   ) {
     this.model = model;
+    this.critic = critic;
     this.device = device;
     this.shape = shape;
     this.load = load;
@@ -52,10 +65,12 @@ export class Rehearsal {
   }
 
   /** Opens the model, and with it all that a run keeps from its first step to its last. */
-  static async open({ model: of, options, shape, info }: Setup): Promise<Rehearsal> {
+  static async open({ model: of, options, shape, info, critic: its }: Setup): Promise<Rehearsal> {
     const device = new CountingDevice({ info });
     const model = LanguageModel.unread(device, of, options);
+    const critic = its && shape.isTrained ? unreadCritic(model, { options, ...its }) : undefined;
     const load = device.phasePeak;
+    if (critic) void critic.optimizer;
     if (shape.isTrained) void model.optimizer;
     if (shape.usesReference) model.freezeReference();
     // The first use of the weights makes the copies that they are computed with.
@@ -66,7 +81,9 @@ export class Rehearsal {
       published.update();
       published.weights().prepare();
     }
-    return new Rehearsal(model, { device, shape, load });
+    const pair = fullBatch(2, { longest: 2, loss: shape.loss });
+    await critic?.values(pair);
+    return new Rehearsal(model, { device, shape, load, ...(critic && { critic }) });
   }
 
   /**
@@ -75,9 +92,14 @@ export class Rehearsal {
    */
   train(tokens: number, context = 1): Promise<Peak> {
     const { longest, shape } = this;
+    const batch = fullBatch(tokens, { longest, loss: shape.loss, context });
     return this.during(async () => {
-      await accumulateLoss(this.model, fullBatch(tokens, { longest, loss: shape.loss, context }), shape.loss);
+      await accumulateLoss(this.model, batch, shape.loss);
       await this.model.optimStep(NO_STEP);
+      if (!this.critic) return;
+      const zeros = new Float32Array(tokens);
+      await accumulateValueLoss(this.critic, { ...batch, oldValues: zeros, returns: zeros }, VALUE_LOSS);
+      await this.critic.optimStep(NO_STEP);
     });
   }
 
@@ -86,7 +108,10 @@ export class Rehearsal {
     const { longest, shape } = this;
     const batch = fullBatch(tokens, { longest, loss: shape.loss, context });
     const options = { policy: "current", temperature: 1, mask: batch.mask } as const;
-    return this.during(() => this.model.logprobs(batch, options));
+    return this.during(async () => {
+      await this.model.logprobs(batch, options);
+      await this.critic?.values(batch);
+    });
   }
 
   /** `count` sequences together. */
@@ -101,4 +126,12 @@ export class Rehearsal {
     await work();
     return this.device.phasePeak;
   }
+}
+
+function unreadCritic(
+  policy: LanguageModel,
+  { model, lora, options }: CriticSetup & Pick<Setup, "options">,
+): ValueModel {
+  if (!model) return besidePolicy(policy, { lora });
+  return ValueModel.unread(policy.device, model, ownCritic(policy, { lora, ...options }));
 }
