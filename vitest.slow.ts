@@ -28,6 +28,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/chat/grammar/random_schemas_test.ts",
   "test/cli/agents_learning_test.ts",
   "test/cli/cluster_test.ts",
+  "test/cli/critic_test.ts",
   "test/cli/examples_test.ts",
   "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
