@@ -17,7 +17,7 @@ import { SMALL_MODEL } from "../fixtures/small_model.ts";
 const root = temporaryFolder("critic");
 const CONFIG = { ...SMALL_MODEL, layers: 1 };
 const ADAM = { learning_rate: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
-const ROWS = { tokens: Uint32Array.of(1, 5, 6, 7, 1, 9), offsets: Uint32Array.of(0, 4, 6) };
+const ROWS = { tokens: Uint32Array.of(1, 5, 6, 7, 2, 9), offsets: Uint32Array.of(0, 4, 6) };
 const MASK = Uint32Array.of(0, 1, 1, 1, 0, 1);
 const BATCH = { ...ROWS, mask: MASK, oldValues: floats(6, 3, 0.3), returns: Float32Array.of(0, 1, 1, 1, 0, -1) };
 const LOSS = { loss_agg_mode: "token-mean", cliprange_value: 0.2 };
