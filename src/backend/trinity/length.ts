@@ -47,10 +47,11 @@ export function lengthProblems({ section, out }: Lengths): Problem[] {
   const [makes, takes, repeats] = ["buffer.batch_size", "buffer.train_batch_size", "algorithm.repeat_times"].map(
     (path) => Number(out(path) ?? 1),
   ) as [number, number, number];
-  const rollouts = Number(out(EXPLORES)) * makes * repeats;
+  const waitsFor = Math.ceil(makes * (1 - Number(out("explorer.over_rollout.ratio") ?? 0)));
+  const rollouts = Number(out(EXPLORES)) * waitsFor * repeats;
   const needed = Number(out(TRAINS)) * (takes || makes * repeats);
   if (!joinsBoth({ section, out }) || rollouts >= needed) return [];
-  const message = `its steps train on ${needed} rollouts, and trinity.${EXPLORES}=${out(EXPLORES)} makes ${rollouts}. Raise that or lower this.`;
+  const message = `its steps train on ${needed} rollouts, and trinity.${EXPLORES}=${out(EXPLORES)} makes ${waitsFor < makes ? "at least " : ""}${rollouts}. Raise that or lower this.`;
   return error(TRAINS, message);
 }
 

@@ -28,6 +28,7 @@ export function findRefusals(request: RefusalRequest): Problem[] {
   const found = [
     ...modeFindings(request),
     ...batchFindings(request),
+    ...overRolloutFindings(request),
     ...folderFindings(request),
     ...rewardFindings(request),
     ...engineFindings(request),
@@ -70,6 +71,23 @@ function batchFindings({ read, tasks, out }: RefusalRequest): Finding[] {
   const size = Number(read(path));
   if (tasks >= size || out("mode") === "bench" || out("mode") === "train") return [];
   const message = `Cannot train on ${tasks} tasks with ${path}=${size}: they do not fill one batch. Lower it (rllm.data.train_batch_size), or add tasks.`;
+  return [{ path, message }];
+}
+
+const OVER = "explorer.over_rollout";
+const STYLE = "synchronizer.sync_style";
+
+/** An explorer that leaves the slowest tasks of a batch behind makes steps of its own length, which a fixed rhythm has no place for. */
+function overRolloutFindings({ out }: RefusalRequest): Finding[] {
+  const ratio = Number(out(`${OVER}.ratio`) ?? 0);
+  const path = `trinity.${OVER}.${ratio > 0 ? "ratio" : "return_partial_tasks"}`;
+  if (ratio >= 1) {
+    const message = `Cannot set ${path}=${ratio}: it is the share of a batch's tasks that a step does not wait for. Give a number from 0 to below 1.`;
+    return [{ path, message }];
+  }
+  const isUsed = ratio > 0 || out(`${OVER}.return_partial_tasks`) === true;
+  if (!isUsed || !["fixed", undefined].includes(out(STYLE) as string | undefined)) return [];
+  const message = `Cannot set ${path}=${ratio > 0 ? ratio : true} with trinity.${STYLE}=fixed: Trinity refuses the two together. Set trinity.${STYLE}=explorer_driven or trainer_driven.`;
   return [{ path, message }];
 }
 

@@ -156,6 +156,16 @@ test("a dry run prints no secret; the file that the job takes has them", () => {
   for (const number of [1, 2, 3, 4, 5, 6, 7]) expect(file).toContain(`hunter${number}`);
 });
 
+const OVER = ["trinity.explorer.over_rollout.ratio=0.3", "trinity.synchronizer.sync_style=explorer_driven"];
+
+test("an explorer that does not wait for every task has steps enough", () => {
+  const lengths = ["trinity.buffer.total_steps=4", "trinity.trainer.total_steps=3"];
+  const { problems, tree } = jobOf([...OVER, ...lengths, "rllm.rollout.n=2"]);
+  expect(problems).toEqual([]);
+  expect(getAt(tree, "explorer.over_rollout.ratio")).toBe(0.3);
+  expect(told(["trinity.explorer.over_rollout.ratio=0"])).toEqual([]);
+});
+
 const DB = "trinity.buffer.trainer_input.experience_buffer.path=/shared/rollouts.db";
 
 test.each<[mode: string, more: string[], steps: string]>([
@@ -223,6 +233,22 @@ test.each<[overrides: string[], says: string]>([
   [
     ["trinity.buffer.train_batch_size=8", "rllm.rollout.n=1", "rllm.trainer.total_batches=2"],
     "error: Cannot set trinity.trainer.total_steps=2: its steps train on 16 rollouts, and trinity.buffer.total_steps=2 makes 8.",
+  ],
+  [
+    ["trinity.explorer.over_rollout.ratio=0.25"],
+    "error: Cannot set trinity.explorer.over_rollout.ratio=0.25 with trinity.synchronizer.sync_style=fixed: Trinity refuses",
+  ],
+  [
+    ["trinity.explorer.over_rollout.return_partial_tasks=true"],
+    "error: Cannot set trinity.explorer.over_rollout.return_partial_tasks=true with trinity.synchronizer.sync_style=fixed",
+  ],
+  [
+    ["trinity.explorer.over_rollout.ratio=1", "trinity.synchronizer.sync_style=explorer_driven"],
+    "error: Cannot set trinity.explorer.over_rollout.ratio=1: it is the share of a batch's tasks",
+  ],
+  [
+    [...OVER, "rllm.rollout.n=2", "trinity.buffer.total_steps=4"],
+    "error: Cannot set trinity.trainer.total_steps=4: its steps train on 32 rollouts, and trinity.buffer.total_steps=4 makes at least 24.",
   ],
   [["custom_reward_function.path=r.py"], "error: Cannot set custom_reward_function.path: rewards come from"],
   [["algorithm.adv_estimator=opo"], "error: Cannot convert algorithm.adv_estimator=opo: Trinity has no such estimator"],
