@@ -83,7 +83,8 @@ describe("support table", () => {
       expect([path, TARGETS.some((target) => statusOf(path, target) !== "-")]).toEqual([path, true]);
     }
     for (const { pattern, on } of supportTable()) {
-      const example = pattern === "*" ? "x.y" : KNOWN_OR_NATIVE.find((path) => fits(pattern, path));
+      const isOpen = pattern === "*" || Object.hasOwn(RLLM_FIELDS, pattern);
+      const example = isOpen ? pattern.replace("*", "x") : KNOWN_OR_NATIVE.find((path) => fits(pattern, path));
       expect(example, pattern).toBeDefined();
       for (const target of TARGETS) expect(on[target].status).toBe(statusOf(example!, target));
     }
@@ -136,6 +137,14 @@ describe("support table", () => {
       }
     }
   });
+});
+
+test.each(["local", "tinker", "verl", "trinity"] as const)("a stop string is refused on %s", (backend) => {
+  for (const path of ["rllm.rollout.train.stop", "rllm.rollout.val.stop"]) {
+    const told = attempt([`rllm/backend=${backend}`, `+${path}=x`]).problems.map(({ message }) => message);
+    expect(told.join()).toContain(`Cannot set ${path}=x on the ${backend} backend: rollouts take temperature`);
+    expect(statusOf(path, backend)).toBe("refused");
+  }
 });
 
 /** Values that the other systems have too, where the plain choice below is not one. */

@@ -111,7 +111,12 @@ const WORKFLOW = {
   }),
 } as const;
 
-const MORE_SAMPLING = "further sampling settings (top_k, stop, ...), passed to the backend";
+const MORE_SAMPLING = "others, such as stop and seed, are refused";
+const ALONE = "rollouts take temperature, top_p, top_k and max_tokens alone";
+const NO_MORE = {
+  on: "refused refused refused refused",
+  why: { local: ALONE, tinker: ALONE, verl: ALONE, trinity: ALONE },
+} as const;
 // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of ours
 const RESPONSE_LENGTH = "${rllm.data.max_response_length}";
 /** `max_tokens` of a program without a configuration. */
@@ -151,7 +156,7 @@ const SAMPLING = {
     loop: MAX_TOKENS,
     verl: `${ROLLOUT}.response_length`,
   }),
-  "rllm.rollout.train.*": open(MORE_SAMPLING, { on: "acts acts forwarded forwarded" }),
+  "rllm.rollout.train.*": open(MORE_SAMPLING, NO_MORE),
   ...each(
     { why: { trinity: "of each eval_taskset" } },
     {
@@ -178,9 +183,9 @@ const SAMPLING = {
         on: "acts acts refused refused",
         why: { verl: "verl bounds validation like training", trinity: "Trinity bounds validation like training" },
       }),
-      "rllm.rollout.val.*": open(MORE_SAMPLING, { on: "acts acts forwarded forwarded" }),
     },
   ),
+  "rllm.rollout.val.*": open(MORE_SAMPLING, NO_MORE),
 } as const;
 
 export const ROLLOUT_FIELDS = { ...DATA, ...AGENT, ...WORKFLOW, ...SAMPLING } as const;
