@@ -31,11 +31,13 @@ class GrpuAgent(Workflow):
             "sampling_params": params,
             "max_prompt_length": limits.max_prompt_tokens,
             "max_response_length": limits.max_response_tokens,
+            "takes": "one",  # a group of Trinity's has one of each rollout
         }
         while True:
             answer = await call("POST", "/rollouts", {"id": key, "seq": seq, **body})
             if answer["action"] == "done":
-                return [self.experience(*answer["trajectories"])]
+                [trajectory] = answer["trajectories"]
+                return [self.experience(trajectory)]
             if answer["action"] == "error":
                 raise RuntimeError(f"The rollout of {info['split']} task {info['grpu_task']} failed: {answer['message']}")
             try:
@@ -62,10 +64,7 @@ class GrpuAgent(Workflow):
         stop = "aborted" if stop == "abort" else str(stop)
         return {"call": wanted["call"], "token_ids": ids, "log_probs": log_probs, "stop_reason": stop}
 
-    def experience(self, *trajectories):
-        if len(trajectories) != 1:
-            raise RuntimeError(f"A rollout has {len(trajectories)} trajectories; a group of Trinity's takes one of each.")
-        [it] = trajectories
+    def experience(self, it):
         if len(it["prompt_ids"]) > self.model.config.max_prompt_tokens:
             most = self.model.config.max_prompt_tokens
             raise RuntimeError(f"A prompt has {len(it['prompt_ids'])} tokens, and data.max_prompt_length is {most}.")

@@ -27,12 +27,14 @@ class GrpuAgentLoop:
             "sampling_params": sampling_params,
             "max_prompt_length": self.limits.prompt_length,
             "max_response_length": self.limits.response_length,
+            # Only the V1 trainer, which numbers the rollouts of a prompt, takes several trajectories of one.
+            "takes": "same_reward" if "session_id" in row else "one",
         }
         while True:
             answer = await call("POST", "/rollouts", {"id": key, "seq": seq, **body})
             if answer["action"] == "done":
-                # Only the V1 trainer, which numbers the rollouts of a prompt, takes several trajectories of one.
-                return self.outputs(answer["trajectories"], takes_several="session_id" in row)
+                outputs = [self.output(trajectory) for trajectory in answer["trajectories"]]
+                return outputs if len(outputs) > 1 else outputs[0]
             if answer["action"] == "error":
                 raise RuntimeError(f"The rollout of {info['split']} task {info['grpu_task']} failed: {answer['message']}")
             calls = [self.generate(key, sampling_params, wanted) for wanted in answer.get("calls", [])]
@@ -51,15 +53,6 @@ class GrpuAgentLoop:
         self.steps += [step for step in steps if step is not None]
         log_probs = out.log_probs and [float(value) for value in out.log_probs]
         return {"call": wanted["call"], "token_ids": out.token_ids, "log_probs": log_probs, "stop_reason": out.stop_reason}
-
-    def outputs(self, trajectories, takes_several):
-        rewards = {trajectory["reward"] for trajectory in trajectories}
-        if not trajectories or len(rewards) > 1 or (len(trajectories) > 1 and not takes_several):
-            why = "it gives all of them one reward" if takes_several else "this version takes one"
-            told = f"{len(trajectories)} trajectories of one rollout with the rewards {sorted(rewards)}"
-            raise RuntimeError(f"verl cannot train on {told}: {why}.")
-        outputs = [self.output(trajectory) for trajectory in trajectories]
-        return outputs if takes_several and len(outputs) > 1 else outputs[0]
 
     def output(self, trajectory):
         prompt, most = trajectory["prompt_ids"], self.limits.response_length

@@ -6,7 +6,7 @@ import { type AttemptParts, causeOf, contextOf } from "./attempts.ts";
 import { ClusterDraws } from "./draws.ts";
 import type { RolloutEnd } from "./figures.ts";
 import type { CallResult, ClusterParams, RolloutReply, RolloutRequest } from "./protocol.ts";
-import { rowsOf } from "./trajectories.ts";
+import { checkTaken, rowsOf } from "./trajectories.ts";
 
 /** How a rollout ended, and the last reply of it. */
 export interface EndedRollout {
@@ -119,6 +119,7 @@ export class OpenRollout {
         maxResponseLength: request.max_response_length ?? Number.POSITIVE_INFINITY,
       });
       if (trajectories.length === 0) return empty(episode);
+      checkTaken(trajectories, request.takes);
       parts.onEpisode?.(episode, { step: request.step, isValidation: request.validate });
       return { how: "done", reply: { action: "done", trajectories }, cutTokens };
     } catch (error) {

@@ -30,6 +30,10 @@ export type RewardResult =
 /** Sampling parameters of the cluster, under its own names; the service reads temperature, top_p and top_k. */
 export type ClusterParams = Readonly<Record<string, unknown>>;
 
+/** How many trajectories of a rollout the cluster's trainer takes: one, or several that share their reward. */
+export const TAKES = ["one", "same_reward"] as const;
+export type Takes = (typeof TAKES)[number];
+
 /** Starts a rollout. */
 export interface RolloutRequest {
   readonly task: TaskPlace;
@@ -40,6 +44,8 @@ export interface RolloutRequest {
   /** Longest prompt and longest response of a row, tokens; absent: those of the run. */
   readonly max_prompt_length?: number | undefined;
   readonly max_response_length?: number | undefined;
+  /** Absent: any number, with any rewards. */
+  readonly takes?: Takes | undefined;
 }
 
 /** What the cluster sampled for a call. */

@@ -1,7 +1,15 @@
 /** Reads the bodies of requests. A worker is of another version or of another author, so that every field is checked. */
 import type { JsonBody } from "../http/json_body.ts";
 import { Refusal } from "../http/refusal.ts";
-import type { CallResult, ClusterParams, RewardItem, RolloutRequest, TaskPlace } from "./protocol.ts";
+import {
+  type CallResult,
+  type ClusterParams,
+  type RewardItem,
+  type RolloutRequest,
+  TAKES,
+  type Takes,
+  type TaskPlace,
+} from "./protocol.ts";
 
 /** The longest id of a call or a rollout, in UTF-16 units. */
 const LONGEST_ID = 200;
@@ -45,6 +53,7 @@ export function readRollout(body: JsonBody): RolloutRequest {
       body.sampling_params == null ? {} : (objectOf(body.sampling_params, "sampling_params") as ClusterParams),
     max_prompt_length: readLimit(body, "max_prompt_length"),
     max_response_length: readLimit(body, "max_response_length"),
+    takes: readTakes(body),
   };
 }
 
@@ -97,6 +106,12 @@ function readStep({ step }: JsonBody): number {
 
 function readLimit(body: JsonBody, name: string): number | undefined {
   return body[name] == null ? undefined : readCount(body, name);
+}
+
+function readTakes({ takes }: JsonBody): Takes | undefined {
+  const known = TAKES.find((each) => each === takes);
+  if (known !== undefined || takes == null) return known;
+  throw wrong("takes", `it must be ${TAKES.join(" or ")}`, takes);
 }
 
 function objectOf(value: unknown, at: string): JsonBody {

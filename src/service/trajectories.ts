@@ -6,7 +6,7 @@ import type { LoopSettings } from "../loop/settings.ts";
 import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
 import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
 import { metricsOf } from "./attempts.ts";
-import type { ClusterTrajectory } from "./protocol.ts";
+import type { ClusterTrajectory, Takes } from "./protocol.ts";
 
 export interface RowOptions {
   readonly settings: LoopSettings;
@@ -46,6 +46,22 @@ export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
     }
   }
   return { trajectories, cutTokens };
+}
+
+/**
+ * Checks that the cluster's trainer can train on all trajectories of a rollout.
+ * @throws {ConfigError} with their names and rewards
+ */
+export function checkTaken(trajectories: readonly ClusterTrajectory[], takes: Takes | undefined): void {
+  const rewards = new Set(trajectories.map(({ reward }) => reward));
+  const isTaken = takes === undefined || trajectories.length === 1 || (takes === "same_reward" && rewards.size === 1);
+  if (isTaken) return;
+  const each = trajectories.map(({ name, reward }) => `${name} ${reward}`).join(", ");
+  const limit = takes === "one" ? "one trajectory of a rollout" : "one reward for all trajectories of a rollout";
+  throw new ConfigError(
+    `Cannot train on a rollout with ${trajectories.length} trajectories (rewards: ${each}): the cluster's trainer takes ${limit}. Let each prompt of the agent continue all tokens before it, or train with rllm/backend=local or tinker.`,
+    { kind: "code" },
+  );
 }
 
 function outcomeOf({ name, reward }: RewardedTrajectory, row: Row) {

@@ -46,6 +46,8 @@ export interface ChosenRollout {
   /** Every rollout starts with its task's prompt, so a prompt that is too long can never train. */
   readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
+  /** {@link Workflow.hasRoles} */
+  readonly hasRoles?: boolean;
 }
 
 /** rLLM's default names of agent and environment; here they mean none. */
@@ -72,6 +74,7 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   return {
     rollout: chosen.rollout(options),
     asksPrompt: chosen.name === "single_turn_workflow",
+    hasRoles: chosen.hasRoles === true,
     examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
   };
 }

@@ -28,6 +28,8 @@ export interface Workflow {
   /** Names of its arguments. Absent: any. */
   readonly args?: readonly string[];
   rollout(options: WorkflowOptions): Rollout;
+  /** Each rollout has several trajectories with rewards of their own, which trainers on a cluster do not take. Default false. */
+  readonly hasRoles?: boolean;
   /** Further worked answers for the supervised warm-up, in addition to those of the environment. */
   examples?(task: Task, options: WorkflowOptions): readonly Example[];
 }

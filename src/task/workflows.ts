@@ -157,6 +157,7 @@ registerWorkflow({
   describe: "n_solutions solvers answer, a judge picks one; each role has its own reward",
   args: ["n_solutions", "judge_prompt"],
   rollout: (options) => solverJudge(judgeOptions(options)),
+  hasRoles: true,
   // Teaches the judge the form of an answer, not the choice.
   examples(task, options) {
     const { solutions, judgePrompt } = judgeOptions(options);

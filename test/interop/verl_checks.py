@@ -149,16 +149,14 @@ async def v1_check(config):
 
 
 async def odd_check(config, cases):
-    """Trajectories at the edges, and generation servers that fail."""
+    """Trajectories at the edges of what verl takes, and generation servers that fail."""
     from verl_agent import GrpuAgentLoop
 
     limits, tokenizer = config.actor_rollout_ref.rollout, SimpleNamespace(eos_token_id=2)
     wrapped, said = SimpleNamespace(config=config), []
     for case in cases:
         try:
-            made = GrpuAgentLoop(wrapped, None, tokenizer).outputs(case["trajectories"], case["takes_several"])
-            made = made if isinstance(made, list) else [made]
-            said.append([each.model_dump() for each in made])
+            said.append(GrpuAgentLoop(wrapped, None, tokenizer).output(case).model_dump())
         except RuntimeError as error:
             said.append(str(error))
 

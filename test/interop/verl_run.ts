@@ -60,7 +60,7 @@ export interface Checked {
   };
   readonly v1?: { readonly stored: readonly V1Row[]; readonly states: Readonly<Record<string, string>> };
   /** Of `ODD`, then of generation servers that fail. */
-  readonly odd: readonly (string | readonly Readonly<Record<string, unknown>>[])[];
+  readonly odd: readonly (string | Readonly<Record<string, unknown>>)[];
   readonly refusals: readonly string[];
 }
 
@@ -83,16 +83,10 @@ const trajectory = (more: object = {}) => ({
 
 const EMPTY = { response_ids: [], response_mask: [], response_logprobs: null };
 
-/** Ends of rollouts at the edges of what verl takes. */
+/** Trajectories at the edges of what verl takes. */
 export const ODD = [
-  { takes_several: true, trajectories: [trajectory(), trajectory({ prompt_ids: [9] })] },
-  { takes_several: false, trajectories: [trajectory(), trajectory()] },
-  { takes_several: true, trajectories: [trajectory(), trajectory({ reward: 1 })] },
-  { takes_several: true, trajectories: [] },
-  { takes_several: false, trajectories: [trajectory(EMPTY)] },
-  { takes_several: false, trajectories: [trajectory({ prompt_ids: Array(65).fill(1) })] },
-  {
-    takes_several: false,
-    trajectories: [trajectory({ response_ids: Array(50).fill(3), response_mask: Array(50).fill(1) })],
-  },
+  trajectory(),
+  trajectory(EMPTY),
+  trajectory({ prompt_ids: Array(65).fill(1) }),
+  trajectory({ response_ids: Array(50).fill(3), response_mask: Array(50).fill(1) }),
 ];

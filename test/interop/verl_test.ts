@@ -258,14 +258,11 @@ describe.skipIf(typeof found === "string").each(VERSIONS)("verl %s", (version) =
   });
 
   test("gets no row that it would break on, and a rollout whose generation fails is given up", () => {
-    const [several, two, unequal, none, empty, overlong, cut, failed] = checked.odd;
-    expect(several).toMatchObject([{ prompt_ids: [1, 2] }, { prompt_ids: [9], reward_score: 0.5 }]);
-    expect(two).toContain("2 trajectories of one rollout with the rewards [0.5]: this version takes one.");
-    expect(unequal).toContain("with the rewards [0.5, 1]: it gives all of them one reward.");
-    expect(none).toContain("0 trajectories of one rollout");
-    expect(empty).toMatchObject([{ response_ids: [2], response_mask: [0], response_logprobs: [0], reward_score: 0.5 }]);
+    const [usual, empty, overlong, cut, failed] = checked.odd;
+    expect(usual).toMatchObject({ prompt_ids: [1, 2], reward_score: 0.5 });
+    expect(empty).toMatchObject({ response_ids: [2], response_mask: [0], response_logprobs: [0], reward_score: 0.5 });
     expect(overlong).toBe("A prompt has 65 tokens, and data.max_prompt_length is 64.");
-    expect(cut).toMatchObject([{ response_ids: Array(48).fill(3), response_mask: Array(48).fill(1) }]);
+    expect(cut).toMatchObject({ response_ids: Array(48).fill(3), response_mask: Array(48).fill(1) });
     expect(failed).toBe("the engine has gone, at most 48 tokens");
     expect(agents.stats().rollouts.given_up).toBeGreaterThan(0);
     expect(agents.stats().rollouts.open).toBe(0);

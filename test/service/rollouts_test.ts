@@ -327,6 +327,26 @@ describe("the cluster's requests", () => {
     expect(done).toMatchObject({ action: "done", trajectories: [{ name: "a", reward: 131 }, { name: "b" }] });
   });
 
+  test.each<[takes: string | undefined, rewards: number[], says: string | undefined]>([
+    [undefined, [1, 2], undefined],
+    ["one", [1], undefined],
+    ["same_reward", [1, 1], undefined],
+    ["one", [1, 1], "2 trajectories (rewards: a0 1, a1 1): the cluster's trainer takes one trajectory of a rollout."],
+    ["same_reward", [1, 2], "2 trajectories (rewards: a0 1, a1 2): the cluster's trainer takes one reward for all"],
+  ])("a trainer that takes %s gets rollouts with the rewards %j: %s", async (takes, rewards, says) => {
+    const rollout: Rollout = async (_, policy) => {
+      const players = rewards.map((_, i) => policy.agent(`a${i}`));
+      for (const player of players) await player.complete("x");
+      return { trajectories: players.map((player, i) => player.trajectory(rewards[i])) };
+    };
+    const service = await open({ rollout, settings: { workflow: { retry_limit: 1 } } });
+    const result = rowsFrom({ url: service.url, draw, first: { takes } });
+    if (says === undefined) expect((await result).map(({ reward }) => reward)).toEqual(rewards);
+    else await expect(result).rejects.toThrow(says);
+    // A rollout that the trainer would refuse counts as failed, so that a run of them is stopped.
+    expect(service.stats().rollouts.failed).toBe(says === undefined ? 0 : 1);
+  });
+
   test("calls of agents that are a moment apart come together", async () => {
     const rollout: Rollout = async (_, policy) => {
       const later = new Promise((resolve) => setTimeout(resolve, 1)).then(() => policy.agent("b").complete("y"));

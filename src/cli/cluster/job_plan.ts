@@ -5,8 +5,9 @@ import { dryRunFiles } from "../../backend/ray/dry_run.ts";
 import type { JobPlan } from "../../backend/ray/trainer.ts";
 import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
-import { fileError } from "../../errors.ts";
+import { ConfigError, fileError } from "../../errors.ts";
 import type { Io } from "../command.ts";
+import type { Session } from "../run/session.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer, TrainerRequest } from "./trainers.ts";
 
@@ -20,6 +21,7 @@ export interface PlanRequest extends Omit<TrainerRequest, "metadata"> {
 export function planJob({ trainer, settings, io, ...request }: PlanRequest): JobPlan {
   const run = setting(request.composition.config, "rllm.trainer.experiment_name");
   const plan = trainer.plan({ ...request, metadata: { run } });
+  checkRoles(request.session, trainer);
   for (const problem of plan.problems) if (problem.severity === "warning") io.err(`${formatProblem(problem)}\n`);
   throwProblems(plan.problems.filter(({ severity }) => severity === "error"));
   const { pip, pyExecutable, resources, env } = settings;
@@ -31,6 +33,16 @@ export function planJob({ trainer, settings, io, ...request }: PlanRequest): Job
     ...(Object.keys(resources).length > 0 && { resources }),
   };
   return { ...plan, job };
+}
+
+/** What an agent of the user's does is seen when its first rollouts end; a workflow of ours is known before. */
+function checkRoles({ hasRoles, config }: Pick<Session, "hasRoles" | "config">, { title }: ClusterTrainer): void {
+  if (!hasRoles) return;
+  const path = "rllm.workflow.name";
+  throw new ConfigError(
+    `Cannot train the workflow ${setting(config, path)} with ${title}: each of its rollouts has several trajectories with rewards of their own, and ${title} takes one reward a rollout. Choose rllm/backend=local or tinker.`,
+    { path },
+  );
 }
 
 /** Names the run for people, and is new each time. */

@@ -35,6 +35,8 @@ export interface Session {
   readonly rollout: Rollout;
   /** Every rollout begins with its task's own prompt. */
   readonly asksPrompt: boolean;
+  /** Each rollout has several trajectories with rewards of their own. */
+  readonly hasRoles: boolean;
   readonly evaluate?: Evaluate | undefined;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
   readonly examples: readonly Example[];
@@ -179,6 +181,7 @@ async function describeTask(
     environment,
     rollout: chosen.rollout,
     asksPrompt: chosen.asksPrompt,
+    hasRoles: chosen.hasRoles === true,
     evaluate: readEvaluator(config, judges),
     tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files, isGiven }) },
     examples: train.flatMap(chosen.examples),
