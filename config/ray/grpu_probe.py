@@ -75,6 +75,9 @@ futures = [
     ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(url, token)
     for node in nodes
 ]
-places = [{"node": node["NodeManagerAddress"], "gpus": node["Resources"].get("GPU", 0)} for node in nodes]
+places = [
+    {"node": node["NodeManagerAddress"], **{name.lower() + "s": node["Resources"].get(name, 0) for name in ("CPU", "GPU")}}
+    for node in nodes
+]
 found = [{**place, **answer(each)} for place, each in zip(places, futures)]
 print("GRPU_PROBE " + json.dumps(found), flush=True)

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { versionOnCluster } from "../../src/cli/cluster/verl_on_cluster.ts";
+import { checkCpus, versionOnCluster } from "../../src/cli/cluster/verl_on_cluster.ts";
 import { FakeDashboard, type FakeJob } from "../backend/ray/fake_dashboard.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -57,13 +57,15 @@ beforeEach(() => {
 async function answerProbe(job: FakeJob): Promise<void> {
   const { GRPU_SERVICE_URL: url, GRPU_SERVICE_TOKEN: token } = envOf(job);
   const reply = await fetch(`${url}/health`, { headers: { authorization: `Bearer ${token}` } });
-  const answer = { node: "10.0.0.1", status: reply.status, body: await reply.text(), versions: { verl: installed } };
+  const versions = { verl: installed };
+  const answer = { node: "10.0.0.1", cpus, status: reply.status, body: await reply.text(), versions };
   job.log = `GRPU_PROBE ${JSON.stringify([answer])}\n`;
   job.status = "SUCCEEDED";
 }
 
-/** The version of verl on the cluster's nodes. */
+/** The version of verl on the cluster's node, and its CPUs. */
 let installed: string | null = "0.8.0";
+let cpus = 64;
 
 let calls = 0;
 /** The score that the run's service gives to a solution of the first task. */
@@ -183,6 +185,20 @@ test("a run that only validates makes none of its steps and is complete; any oth
   expect(trains.err).toContain("the job ended without an error after step 0 of 2");
 }, 60_000);
 
+test("a run whose last lines Ray lost has them of the metrics file, and is complete", async () => {
+  trainer = async (job) => {
+    job.log = "Total training steps: 2\n(TaskRunner pid=7) step:1 - actor/entropy:0.5\n";
+    for (const step of [1, 2]) job.log += `GRPU_METRICS {"step":${step},"data":{"actor/entropy":0.25}}\n`;
+    job.status = "SUCCEEDED";
+  };
+  const { code } = await train([`training.default_local_dir=${dir}/lost`]);
+  expect(metricsIn(join(dir, "lost"))).toEqual([
+    { phase: "train", step: 1, "actor/entropy": 0.5 },
+    { phase: "train", step: 2, "actor/entropy": 0.25 },
+  ]);
+  expect(code).toBe(0);
+}, 60_000);
+
 test("a signal stops the job where nobody can be asked", async () => {
   const stop = new AbortController();
   trainer = async () => stop.abort();
@@ -251,6 +267,45 @@ test.each([
   expect(warnings).toEqual(warned.map((text) => expect.stringContaining(text)));
 });
 
+const HELD = { "TransferQueue's storage": 8, "TransferQueue's controller": 1 };
+test.each<[cpus: (number | undefined)[], command: number | undefined, verl: string, says: string | undefined]>([
+  [[9], undefined, "0.9.1", undefined],
+  [[4, 5], undefined, "0.9.1", undefined],
+  [[4, undefined], undefined, "0.9.1", undefined],
+  [
+    [4, 4],
+    undefined,
+    "0.9.1",
+    "hold 9 CPUs (TransferQueue's storage 8, TransferQueue's controller 1), its nodes have 8",
+  ],
+  [[9], 1, "0.9.1", "hold 10 CPUs (TransferQueue's storage 8, TransferQueue's controller 1, the job's command 1)"],
+  [[8], undefined, "0.9.1", "lower transfer_queue.backend.SimpleStorage.num_data_storage_units"],
+  [[8], undefined, "0.8.0", "lower trainer.n_gpus_per_node"],
+])("nodes with %j CPUs, %s for the command, verl %s: %s", (cpus, num_cpus, verl, says) => {
+  const answers = cpus.map((each) => ({ node: "n", kind: "ok", ...(each !== undefined && { cpus: each }) }) as const);
+  const job = {
+    submission_id: "j",
+    entrypoint: "x",
+    files: new Map(),
+    env: {},
+    metadata: { verl },
+    resources: { num_cpus },
+  };
+  const check = () => checkCpus(answers, { cpus: HELD, job });
+  if (says === undefined) expect(check).not.toThrow();
+  else expect(check).toThrow(says);
+});
+
+test("a cluster with fewer CPUs than verl's processes hold gets nothing but the question", async () => {
+  [installed, cpus] = ["0.9.1", 4];
+  const { code, err } = await train(["verl=0.9.1", `training.default_local_dir=${dir}/cpus`]);
+  [installed, cpus] = ["0.8.0", 64];
+  expect(err).toContain("verl's processes hold 12 CPUs");
+  expect(err).toContain("the GPUs' places 3");
+  expect(code).toBe(3);
+  expect(submitted).toHaveLength(1);
+});
+
 test("a dry run prints the job and writes its folder; secrets are masked, nothing is submitted", async () => {
   const folder = join(dir, "job");
   const { code, out } = await train(["--dry-run", "--job-folder", folder, "ray.env_vars.HF_TOKEN=hunter2"]);
@@ -272,6 +327,11 @@ test.each([
     [FILE, "trainer.default_local_dir=ckpt", `training.default_local_dir=${dir}/relative`],
     3,
     "a relative folder is deleted with the job",
+  ],
+  [
+    [FILE, "--dry-run", "rllm.workflow.use_workflow=true", "rllm.workflow.name=solver_judge_workflow"],
+    3,
+    "Cannot train the workflow solver_judge_workflow with verl: each of its rollouts has several trajectories",
   ],
 ] as const)("%s ends with status %i", async (args, status, message) => {
   const { code, err } = await grpu(["train", ...args], { env: { RAY_ADDRESS: cluster.address } });

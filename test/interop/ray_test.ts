@@ -209,6 +209,7 @@ for i in range(20_000):
     const [fine, wrongToken] = await Promise.all([ask("good"), ask("bad")]);
     await new Promise((resolve) => service.close(resolve));
     const refused = await ask("good");
+    expect(fine).toMatchObject({ cpus: 2, gpus: 0 });
     expect([fine, wrongToken, refused].map(({ kind, status }) => [kind, status])).toEqual([
       ["ok", 200],
       ["status", 401],

@@ -64,7 +64,7 @@ function submitScript({ submission_id, entrypoint, env, resources = {} }: JobSpe
     "#!/bin/sh",
     `# Submits the run to the Ray cluster at RAY_ADDRESS. Write ${secrets.join(", ")} into runtime_env.json first.`,
     'cd "$(dirname "$0")" || exit 1',
-    `exec ray job submit --submission-id ${quoteWord(submission_id)} --working-dir working_dir --runtime-env-json "$(cat runtime_env.json)" ${reserved.join("")}-- ${entrypoint}`,
+    `exec ray job submit --submission-id ${quoteWord(submission_id)} --working-dir working_dir --runtime-env-json "$(cat runtime_env.json)" ${reserved.join("")}-- sh -c ${quoteWord(entrypoint)}`,
     "",
   ].join("\n");
 }

@@ -31,6 +31,8 @@ export interface NodeAnswer {
   readonly status?: number | undefined;
   /** In the words of the node. */
   readonly error?: string | undefined;
+  /** CPUs that Ray gives away on the node, in use or not. */
+  readonly cpus?: number | undefined;
   /** GPUs of the node, in use or not. */
   readonly gpus?: number | undefined;
   /** Of the packages that were asked for, by name; null for one that is not installed there. */
@@ -68,6 +70,7 @@ interface Printed {
   readonly body?: string;
   readonly kind?: NodeAnswer["kind"];
   readonly error?: string;
+  readonly cpus?: number;
   readonly gpus?: number;
   readonly versions?: NodeAnswer["versions"];
 }
@@ -126,8 +129,12 @@ async function end(jobs: RayJobs, { id, isKept }: { id: string; isKept: boolean 
   }
 }
 
-function nodeAnswer({ node, status, body, kind, error, versions, gpus }: Printed, run: string): NodeAnswer {
-  const told = { ...(versions && { versions }), ...(gpus !== undefined && { gpus }) };
+function nodeAnswer({ node, status, body, kind, error, versions, cpus, gpus }: Printed, run: string): NodeAnswer {
+  const told = {
+    ...(versions && { versions }),
+    ...(cpus !== undefined && { cpus }),
+    ...(gpus !== undefined && { gpus }),
+  };
   if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
   if (status !== 200) return { node, kind: "status", status, ...told };
   return { node, kind: kindOf(body ?? "", run), status, ...told };

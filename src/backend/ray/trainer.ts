@@ -12,6 +12,8 @@ export interface JobPlan {
   readonly facts: readonly string[];
   /** The nodes that the run needs, and the GPUs on each; absent: the trainer itself checks. */
   readonly gpus?: { readonly nodes: number; readonly perNode: number } | undefined;
+  /** CPUs that the run's processes hold at once, by what holds them; absent: no more than any cluster has. */
+  readonly cpus?: Readonly<Record<string, number>> | undefined;
 }
 
 export type TrainerEvent =

@@ -7,6 +7,7 @@ import type { Task } from "../../data/types.ts";
 import type { JobSpec } from "../ray/contract.ts";
 import { quoteWord } from "../ray/shell_word.ts";
 import type { JobPlan } from "../ray/trainer.ts";
+import { cpusHeld } from "./cpus.ts";
 import { type VerlOverrides, verlOverrides } from "./overrides.ts";
 import type { RunFiles } from "./own_settings.ts";
 import { verlRows } from "./rows.ts";
@@ -40,7 +41,9 @@ export const MAIN = "python3 -m verl.trainer.main_ppo";
 /** The Python module of the run's agents, and the name under which its rows ask for them. */
 const AGENT_MODULE = "verl_agent";
 export const AGENT_NAME = "grpu";
-const PYTHON_FILES = ["grpu_service.py", "verl_reward.py"];
+const PYTHON_FILES = ["grpu_service.py", "verl_reward.py", "verl_metrics.py"];
+/** After a trainer that ended well: the last steps of its metrics file. */
+const LAST_METRICS = "&& python3 verl_metrics.py";
 
 /**
  * The job, and the problems that forbid it or that it has.
@@ -58,15 +61,23 @@ export function verlJob(request: JobRequest): VerlPlan {
   const { overrides, problems } = verlOverrides({ ...request, readConfig: request.readPackaged, files: names });
   const job: JobSpec = {
     submission_id,
-    entrypoint: [MAIN, ...overrides.map(quoteWord)].join(" "),
+    entrypoint: [MAIN, ...overrides.map(quoteWord), LAST_METRICS].join(" "),
     files: filesOf(request, names),
-    env: { GRPU_URL: service.url, GRPU_TOKEN: service.token },
+    env: { GRPU_URL: service.url, GRPU_TOKEN: service.token, VERL_FILE_LOGGER_ROOT: metricsFolder(request) },
     ...(request.installs === true && { pip: version.pip }),
     metadata: { grpu_backend: "verl", verl: version.name, ...metadata },
   };
   const shown = (override: string) => maskOverride(override, /^\+*([^=]*)/.exec(override)![1]!);
-  const command = [MAIN, ...overrides.map((override) => quoteWord(shown(override)))];
-  return { job, command, facts: [], overrides, problems: [...problems, ...batchProblem(request)] };
+  const command = [MAIN, ...overrides.map((override) => quoteWord(shown(override))), LAST_METRICS];
+  const cpus = cpusHeld(request.composed.config, version);
+  return { job, command, facts: [], overrides, cpus, problems: [...problems, ...batchProblem(request)] };
+}
+
+/** Beside the checkpoints, which all nodes reach; without checkpoints in the working directory, which those of one node share. */
+function metricsFolder({ composed: { config }, submission_id }: JobRequest): string {
+  const dir = String(getAt(config, "trainer.default_local_dir"));
+  const isShared = Number(getAt(config, "trainer.save_freq")) > 0 && dir.startsWith("/");
+  return isShared ? `${dir.replace(/\/+$/, "")}/metrics/${submission_id}` : "metrics";
 }
 
 function filesOf(request: JobRequest, names: RunFiles): Map<string, Uint8Array> {

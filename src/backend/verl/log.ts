@@ -27,6 +27,20 @@ function numberOf(text: string): number {
   return Number(text);
 }
 
+const RECORD = "GRPU_METRICS ";
+
+/** A record of verl's metrics file, as `verl_metrics.py` prints it; undefined for another line, and for a damaged one. */
+function parseRecord(line: string): { step: number; metrics: Record<string, number> } | undefined {
+  if (!line.startsWith(RECORD)) return undefined;
+  try {
+    const { step, data } = JSON.parse(line.slice(RECORD.length)) as { step: number; data: Record<string, unknown> };
+    const numbers = Object.entries(data).filter((entry): entry is [string, number] => typeof entry[1] === "number");
+    return { step, metrics: Object.fromEntries(numbers) };
+  } catch {
+    return undefined;
+  }
+}
+
 const ERROR_LINE = /^((?:\w+\.)*\w*(?:Error|Exception|Timeout|Interrupt))(?:: ?(.*))?$/;
 
 /** Follows one job. Give it every line once and in order; it keeps what later lines refer to. */
@@ -34,6 +48,8 @@ export class VerlLog implements TrainerLog {
   /** The newest complete checkpoint. */
   lastSaved: { readonly step: number; readonly folder: string } | undefined;
   private saving: { readonly step: number; readonly folder: string } | undefined;
+  /** The newest step with metrics. */
+  private newest = -1;
   private rows: number | undefined;
   /** Processes whose next error line ends the report of a failed rollout. */
   private readonly failing = new Set<number>();
@@ -44,9 +60,18 @@ export class VerlLog implements TrainerLog {
   /** What a line tells; most lines tell nothing. */
   read({ text, worker }: LogLine): VerlEvent[] {
     const line = text.trim();
-    const metrics = parseMetrics(line);
-    if (metrics) return [...this.finishSave(metrics), { kind: "metrics", ...metrics }];
+    const metrics = parseMetrics(line) ?? this.missed(line);
+    if (metrics) {
+      this.newest = metrics.step;
+      return [...this.finishSave(metrics), { kind: "metrics", ...metrics }];
+    }
     return this.readState(line) ?? this.readError(line, worker?.pid ?? 0);
+  }
+
+  /** A step of the metrics file whose line never came. */
+  private missed(line: string): ReturnType<typeof parseMetrics> {
+    const record = parseRecord(line);
+    return record && record.step > this.newest ? record : undefined;
   }
 
   /** The error that ended the run, with what to do where it is a usual one; undefined when the log has none. */

@@ -32,7 +32,8 @@ export function ownSettings(composed: Composed, { version, files }: OwnOptions):
     ["data.reward_fn_key", "data_source"],
     ["reward.custom_reward_function.path", files.reward],
     ["reward.custom_reward_function.name", REWARD_FUNCTION],
-    ["trainer.logger", "console"],
+    // The file has what the log may lack at its end.
+    ["trainer.logger", ["console", "file"]],
   ]);
   // verl opens a validation set in any case.
   if (files.val === undefined) {

@@ -155,9 +155,7 @@ function passFindings(read: Read): Finding[] {
   return [{ path, message, severity: "warning" }];
 }
 
-const SAMPLING = /^rllm\.rollout\.(train|val)\.(?!(temperature|top_p|top_k|max_tokens)$)/;
-
-function rolloutFindings({ composed: { config }, files }: RefusalRequest, read: Read): Finding[] {
+function rolloutFindings({ files }: RefusalRequest, read: Read): Finding[] {
   const found: Finding[] = [];
   const replay = read("rllm.algorithm.router_replay");
   if (files.agents !== undefined && replay === "R3") {
@@ -169,11 +167,6 @@ function rolloutFindings({ composed: { config }, files }: RefusalRequest, read: 
   for (const path of MASKS) {
     if (read(path) !== true) continue;
     found.push({ path, message: `Cannot set ${path}=true on verl without an agent: ${STEP}. Set it to false.` });
-  }
-  for (const [path] of leaves(config)) {
-    if (!SAMPLING.test(path)) continue;
-    const message = `Cannot set ${path} on verl without an agent: its own rollouts take temperature, top_p and top_k alone. Remove it.`;
-    found.push({ path, message });
   }
   const [longest, limit] = [read("rllm.rollout.val.max_tokens"), read("data.max_response_length")];
   if (longest !== limit && typeof longest === "number") {

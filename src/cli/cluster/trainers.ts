@@ -12,7 +12,7 @@ import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { packagedText } from "../files.ts";
 import type { Composition, Session } from "../run/session.ts";
 import { trinityOnCluster } from "./trinity_on_cluster.ts";
-import { versionOnCluster } from "./verl_on_cluster.ts";
+import { checkCpus, versionOnCluster } from "./verl_on_cluster.ts";
 
 export interface TrainerRequest {
   readonly composition: Composition;
@@ -56,8 +56,11 @@ const verl: ClusterTrainer = {
   package: "verl",
   plan: ({ composition: { composed }, version, ...request }) =>
     verlJob({ composed, version: verlVersion(version ?? composed.verlTree), ...jobParts(request) }),
-  versionOn: (answers, { composition, warn }) =>
-    versionOnCluster(answers, { tree: composition.composed.verlTree, warn }).name,
+  versionOn(answers, { plan, composition, warn }) {
+    const { name } = versionOnCluster(answers, { tree: composition.composed.verlTree, warn });
+    checkCpus(answers, plan);
+    return name;
+  },
   openLog: () => new VerlLog(),
   explain: explainError,
   merge: (folder, config) =>

@@ -1,5 +1,7 @@
-/** Which version of verl a run is made for: the one that the cluster has, as far as its nodes tell. */
+/** Whether a cluster can run verl: its version, and the CPUs of its nodes. */
 import type { NodeAnswer } from "../../backend/ray/probe.ts";
+import type { JobPlan } from "../../backend/ray/trainer.ts";
+import { STORAGE_UNITS } from "../../backend/verl/cpus.ts";
 import { VERL_RUN_VERSIONS, type VerlVersion, verlVersion } from "../../backend/verl/versions.ts";
 import { ConfigError } from "../../errors.ts";
 
@@ -9,7 +11,10 @@ interface Wanted {
   readonly warn: (message: string) => void;
 }
 
-/** @throws {ConfigError} for a cluster whose verl has other settings */
+/**
+ * The version that a run is made for: the one that the cluster has, as far as its nodes tell.
+ * @throws {ConfigError} for a cluster whose verl has other settings
+ */
 export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }: Wanted): VerlVersion {
   const composed = verlVersion(tree);
   const found = [...new Set(answers.map(({ versions }) => versions?.verl))].filter((version) => version !== undefined);
@@ -33,5 +38,21 @@ export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }:
   throw new ConfigError(
     `Cannot train on the cluster: it has verl ${version}, and the settings are those of ${composed.name}. Choose its tree with verl=${there.tree}.`,
     { kind: "config" },
+  );
+}
+
+/** @throws {ConfigError} for a cluster with fewer CPUs than the run's processes hold: its job would wait for ever */
+export function checkCpus(answers: readonly NodeAnswer[], { cpus = {}, job }: Pick<JobPlan, "cpus" | "job">): void {
+  const told = answers.map((each) => each.cpus).filter((each) => each !== undefined);
+  const held = Object.entries({ ...cpus, "the job's command": job.resources?.num_cpus ?? 0 }).filter(([, n]) => n > 0);
+  const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);
+  const [wants, has] = [sum(held.map(([, n]) => n)), sum(told)];
+  // A node that does not tell its CPUs may have enough.
+  if (told.length < answers.length || has >= wants) return;
+  const parts = held.map(([what, n]) => `${what} ${n}`).join(", ");
+  const path = job.metadata.verl?.startsWith("0.8") ? "trainer.n_gpus_per_node" : STORAGE_UNITS;
+  throw new ConfigError(
+    `Cannot train on the cluster: verl's processes hold ${wants} CPUs (${parts}), its nodes have ${has}, and Ray would let the job wait for ever. Add CPUs, or lower ${path}.`,
+    { path },
   );
 }

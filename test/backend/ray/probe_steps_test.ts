@@ -196,9 +196,10 @@ test.each<[printed: object, answer: Partial<NodeAnswer>]>([
 test.each([{ status: 200, body: healthy() }, { status: 401 }, { kind: "name" }])(
   "%j comes with its GPUs",
   async (printed) => {
-    const { jobs } = client(answered({ node: "a", ...printed, gpus: 0 }, { node: "b", ...printed }));
+    const { jobs } = client(answered({ node: "a", ...printed, cpus: 0, gpus: 0 }, { node: "b", ...printed }));
     const [a, b] = await probe(jobs, options());
-    expect(a).toMatchObject({ node: "a", gpus: 0 });
+    expect(a).toMatchObject({ node: "a", cpus: 0, gpus: 0 });
+    expect(b).not.toHaveProperty("cpus");
     expect(b).not.toHaveProperty("gpus");
   },
 );

@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
 import { dryRunFiles, dryRunText } from "../../../src/backend/ray/dry_run.ts";
 import { quoteWord } from "../../../src/backend/ray/shell_word.ts";
+import { cpusHeld } from "../../../src/backend/verl/cpus.ts";
 import { type JobRequest, verlJob } from "../../../src/backend/verl/job.ts";
 import { verlRows } from "../../../src/backend/verl/rows.ts";
 import type { Task } from "../../../src/data/types.ts";
@@ -101,6 +102,7 @@ describe("rows", () => {
 const python: Record<string, string> = {
   "ray/grpu_service.py": "service",
   "ray/verl_reward.py": "reward",
+  "ray/verl_metrics.py": "metrics",
   "ray/verl_agent.py": "agent",
 };
 function request(more: Partial<JobRequest> = {}, overrides: readonly string[] = []): JobRequest {
@@ -116,26 +118,66 @@ const texts = (files: ReadonlyMap<string, Uint8Array>) =>
   Object.fromEntries([...files].map(([name, bytes]) => [name, new TextDecoder().decode(bytes)]));
 
 describe("the job", () => {
-  test("of a reward function holds its rows and two Python files", () => {
+  test("of a reward function holds its rows and three Python files", () => {
     const { job, overrides, problems } = verlJob(request());
     expect(problems).toEqual([]);
-    expect(Object.keys(texts(job.files))).toEqual(["train.jsonl", "grpu_service.py", "verl_reward.py"]);
-    expect(job.env).toEqual({ GRPU_URL: "http://10.0.0.1:7000", GRPU_TOKEN: "s3cret" });
+    expect(Object.keys(texts(job.files))).toEqual([
+      "train.jsonl",
+      "grpu_service.py",
+      "verl_reward.py",
+      "verl_metrics.py",
+    ]);
+    expect(job.env).toEqual({
+      GRPU_URL: "http://10.0.0.1:7000",
+      GRPU_TOKEN: "s3cret",
+      VERL_FILE_LOGGER_ROOT: "/shared/run/metrics/grpu-1",
+    });
     expect(job.pip).toBeUndefined();
     expect(job.metadata).toEqual({ grpu_backend: "verl", verl: "0.9.1" });
     expect(job.entrypoint).not.toMatch(/s3cret|10\.0\.0\.1/);
-    // A shell gives the trainer exactly the overrides.
-    const printed = execFileSync("sh", ["-c", job.entrypoint.replace(/^python3 -m \S+/, "printf '%s\\n'")], {
-      encoding: "utf8",
-    });
-    expect(printed.trimEnd().split("\n")).toEqual(overrides);
+    // A shell gives the trainer exactly the overrides, and then asks for its last metrics.
+    const asked = job.entrypoint.replace(/^python3 -m \S+/, "printf '%s\\n'").replace("&& python3", "&& echo");
+    const printed = execFileSync("sh", ["-c", asked], { encoding: "utf8" });
+    expect(printed.trimEnd().split("\n")).toEqual([...overrides, "verl_metrics.py"]);
+  });
+
+  test.each([
+    [["rllm.trainer.save_freq=-1"], "metrics"],
+    [["rllm.trainer.save_freq=5"], "/shared/run/metrics/grpu-1"],
+    [["rllm.trainer.save_freq=5", "trainer.default_local_dir=/shared/run//"], "/shared/run/metrics/grpu-1"],
+    [["rllm.trainer.save_freq=5", "trainer.default_local_dir=hdfs://host/run"], "metrics"],
+  ])("with %j keeps its metrics in %s", (overrides, folder) => {
+    expect(verlJob(request({}, overrides)).job.env.VERL_FILE_LOGGER_ROOT).toBe(folder);
+  });
+
+  test.each<[overrides: string[], version: string, held: Record<string, number>]>([
+    [[], "0.9.1", { "TransferQueue's storage": 8, "TransferQueue's controller": 1, "the GPUs' places": 3 }],
+    [
+      [
+        "trainer.nnodes=2",
+        "trainer.n_gpus_per_node=4",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=2",
+      ],
+      "0.9.1",
+      { "TransferQueue's storage": 2, "TransferQueue's controller": 1, "the GPUs' places": 24 },
+    ],
+    [
+      ["transfer_queue.backend.storage_backend=MooncakeStore"],
+      "0.9.1",
+      { "TransferQueue's controller": 1, "the GPUs' places": 3 },
+    ],
+    [[], "0.8.0", { "the GPUs' places": 3 }],
+  ])("with %j on verl %s holds CPUs for %j", (overrides, name, held) => {
+    const { composed, version } = compose(name, [...READY, "trainer.n_gpus_per_node=1", ...overrides]);
+    expect(cpusHeld(composed.config, version)).toEqual(held);
   });
 
   test("of an agent holds its loop and rows that ask for it", () => {
     const { job } = verlJob(request({ hasAgent: true, val: [task("v")], installs: true, metadata: { run: "r" } }));
     const files = texts(job.files);
     expect(Object.keys(files)).toEqual([
-      ...["train.jsonl", "val.jsonl", "grpu_service.py", "verl_reward.py", "verl_agent.py", "agent.yaml"],
+      ...["train.jsonl", "val.jsonl", "grpu_service.py", "verl_reward.py", "verl_metrics.py"],
+      ...["verl_agent.py", "agent.yaml"],
     ]);
     expect(files["agent.yaml"]).toBe("- name: grpu\n  _target_: verl_agent.GrpuAgentLoop\n");
     expect(files["verl_agent.py"]).toBe("agent");
@@ -184,7 +226,7 @@ describe("a dry run", () => {
     expect(text).toContain("\n    'trainer.experiment_name='\\''it\\'\\''s mine'\\'''\n");
     expect(text).toMatch(/files:\n {2}train\.jsonl {2}\d+ bytes\n/);
     expect(text).toContain(
-      "environment:\n  GRPU_URL=http://10.0.0.1:7000\n  GRPU_TOKEN=***\npip:\n  verl[verl-core]==0.9.1\n",
+      "environment:\n  GRPU_URL=http://10.0.0.1:7000\n  GRPU_TOKEN=***\n  VERL_FILE_LOGGER_ROOT=/shared/run/metrics/grpu-1\npip:\n  verl[verl-core]==0.9.1\n",
     );
     expect(text).not.toContain("s3cret");
   });
@@ -201,9 +243,9 @@ describe("a dry run", () => {
     const env = { ...job.env, A_KEY: "1", MY_SECRET: "2", PASSWORD: "3" };
     const files = texts(dryRunFiles({ ...job, env }));
     expect(files["submit.sh"]).toContain("Write GRPU_TOKEN, A_KEY, MY_SECRET, PASSWORD into runtime_env.json first.");
-    const { GRPU_URL } = job.env;
+    const { GRPU_URL, VERL_FILE_LOGGER_ROOT } = job.env;
     expect(JSON.parse(files["runtime_env.json"]!)).toEqual({
-      env_vars: { GRPU_URL, GRPU_TOKEN: "***", A_KEY: "***", MY_SECRET: "***", PASSWORD: "***" },
+      env_vars: { GRPU_URL, VERL_FILE_LOGGER_ROOT, GRPU_TOKEN: "***", A_KEY: "***", MY_SECRET: "***", PASSWORD: "***" },
     });
   });
 
@@ -216,22 +258,30 @@ describe("a dry run", () => {
         "submit.sh",
         "working_dir/grpu_service.py",
         "working_dir/train.jsonl",
+        "working_dir/verl_metrics.py",
         "working_dir/verl_reward.py",
       ],
     ]);
     expect(JSON.parse(files["runtime_env.json"]!)).toEqual({
-      env_vars: { GRPU_URL: "http://10.0.0.1:7000", GRPU_TOKEN: "***" },
+      env_vars: {
+        GRPU_URL: "http://10.0.0.1:7000",
+        GRPU_TOKEN: "***",
+        VERL_FILE_LOGGER_ROOT: "/shared/run/metrics/grpu-1",
+      },
       pip: ["verl[verl-core]==0.9.1", "orjson"],
       py_executable: "/p/python",
     });
-    expect(files["submit.sh"]).toContain(" --entrypoint-num-cpus 1 --entrypoint-memory 2000000000 -- python3 -m verl");
+    expect(files["submit.sh"]).toContain(
+      " --entrypoint-num-cpus 1 --entrypoint-memory 2000000000 -- sh -c 'python3 -m verl",
+    );
     expect(Object.values(files).join()).not.toContain("s3cret");
     const script = files["submit.sh"]!.replace(/^cd .*$/m, "")
       .replace("exec ray", "printf '%s\\n'")
       .replace("$(cat runtime_env.json)", "");
     const words = execFileSync("sh", ["-c", script], { encoding: "utf8" }).trimEnd().split("\n");
     expect(words.slice(0, 4)).toEqual(["job", "submit", "--submission-id", "grpu-1"]);
-    expect(words.slice(words.indexOf("--") + 1)).toEqual(["python3", "-m", "verl.trainer.main_ppo", ...plan.overrides]);
+    // Ray quotes each word again and gives them to a shell.
+    expect(words.slice(words.indexOf("--") + 1)).toEqual(["sh", "-c", plan.job.entrypoint]);
   });
 });
 

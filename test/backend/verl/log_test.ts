@@ -57,6 +57,19 @@ describe("a log", () => {
     expect(log.lastSaved).toEqual({ step: 5, folder: "/s/global_step_5" });
   });
 
+  test("takes from the metrics file what it lacks at its end, and nothing twice", () => {
+    const log = new VerlLog();
+    const record = (step: number, data: object) => `GRPU_METRICS ${JSON.stringify({ step, data })}`;
+    expect(follow(log, ["step:1 - a:1", ":Saving checkpoint to /s/global_step_3"])).toHaveLength(2);
+    const [one, two, three] = [1, 2, 3].map((step) => record(step, { a: step, b: null, c: "text", "val-core/a": 0.5 }));
+    expect(follow(log, [one!, two!, "GRPU_METRICS {cut", three!, three!])).toEqual([
+      { kind: "metrics", step: 2, metrics: { a: 2, "val-core/a": 0.5 } },
+      { kind: "saved", step: 3, folder: "/s/global_step_3" },
+      { kind: "metrics", step: 3, metrics: { a: 3, "val-core/a": 0.5 } },
+    ]);
+    expect(follow(new VerlLog(), [record(0, { "val-core/a": 1 })])).toHaveLength(1);
+  });
+
   test("of 0.8 tells the same, and a checkpoint in the making does not count", () => {
     const log = new VerlLog();
     const lines = [

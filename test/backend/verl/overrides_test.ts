@@ -28,7 +28,7 @@ const COMMON = [
   "trainer.total_epochs=10",
   "trainer.project_name=rllm-training",
   "trainer.experiment_name=default",
-  "trainer.logger=console",
+  "trainer.logger=['console','file']",
   "trainer.save_freq=20",
   "trainer.test_freq=5",
   "trainer.default_local_dir=/shared/run",
@@ -164,8 +164,6 @@ describe("problems", () => {
     ],
     ["0.9.1", "trainer.default_local_dir=a/s3://b", "", "a relative folder is deleted with the job"],
     ["0.9.1", "actor_rollout_ref.model.path=../model", "", "not on the cluster's machines"],
-    ["0.9.1", "+rllm.rollout.val.min_p=0.1", "rllm.rollout.val.min_p", "temperature, top_p and top_k alone"],
-    ["0.9.1", "+rllm.rollout.train.min_p=0.1", "rllm.rollout.train.min_p", "temperature, top_p and top_k alone"],
     ["0.9.1", "rllm.algorithm.router_replay=R3", "", "the routing does not travel", AGENT],
   ])("verl %s with %s", (version, override, path, says, files = {}) => {
     const found = overridesOf(version, [override], files).problems.find(
@@ -236,7 +234,6 @@ describe("problems", () => {
     expect(
       problemsOf("0.9.1", ["trainer.resume_mode=resume_path", "trainer.resume_from_path=/a/global_step_3"]),
     ).toEqual([]);
-    expect(problemsOf("0.9.1", ["+rllm.rollout.train.min_p=0.1"], AGENT)).toEqual([]);
     expect(problemsOf("0.9.1", ["rllm.mask_truncated_samples=true"], AGENT)).toEqual([]);
     expect(problemsOf("0.9.1", ["actor_rollout_ref.actor.policy_loss.loss_mode=dro"])).toEqual([]);
   });
