@@ -22,6 +22,10 @@ export interface StopOptions {
 const UPLOAD_MS = 15 * 60_000;
 /** A cluster that has just started takes its first job slowly, ms. */
 const SUBMIT_MS = 2 * 60_000;
+/** Until then no process of the cluster takes jobs; Ray asks to try again. */
+const NO_AGENT = "No available agent to submit job";
+const AGENT_WAIT_MS = 60_000;
+const BETWEEN_TRIES_MS = 2_000;
 const STOP_WAIT_MS = 15_000;
 const BETWEEN_LOOKS_MS = 500;
 /**
@@ -60,18 +64,26 @@ export class RayJobs {
     const { submission_id } = spec;
     const act = `submit the job ${checkId(submission_id)}`;
     const packageUri = spec.files.size > 0 ? await this.upload(spec.files, { act, signal }) : undefined;
-    const body = submission(spec, packageUri);
-    const call = { act, method: "POST", body, signal, expects: [500], timeoutMs: SUBMIT_MS } as const;
-    const response = await this.http.call("/api/jobs/", call);
-    if (response.ok) return { submission_id, isNew: true };
-    const text = await response.text();
-    if (!text.includes("already exists")) throw this.http.refusal({ act }, response.status, text);
+    const { status, text } = await this.post(submission(spec, packageUri), { act, signal });
+    if (status !== 500) return { submission_id, isNew: true };
+    if (!text.includes("already exists")) throw this.http.refusal({ act }, status, text);
     const there = await this.details(submission_id, signal);
     if (!isSame(there, spec))
       throw new ConfigError(
         `Cannot ${act}: the cluster has another job of this id (${there.entrypoint}). Choose another id, or delete that job.`,
       );
     return { submission_id, isNew: false };
+  }
+
+  /** Asks for the job, and again while the cluster is still starting. Only a 500 has a text. */
+  private async post(body: object, { act, signal }: Pick<Call, "act" | "signal">) {
+    const call = { act, method: "POST", body, signal, expects: [500], timeoutMs: SUBMIT_MS } as const;
+    for (let waited = 0; ; waited += BETWEEN_TRIES_MS) {
+      const response = await this.http.call("/api/jobs/", call);
+      const text = response.ok ? "" : await response.text();
+      if (!text.includes(NO_AGENT) || waited >= AGENT_WAIT_MS) return { status: response.status, text };
+      await pause(BETWEEN_TRIES_MS, signal);
+    }
   }
 
   /** Puts an archive of the files onto the cluster unless it is there. @returns its URI */

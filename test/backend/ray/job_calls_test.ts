@@ -111,6 +111,17 @@ describe("submit()", () => {
     expect(names()).toHaveLength(2);
   });
 
+  const starting: Answer = [500, "No available agent to submit job, please try again later."];
+  test("waits for a cluster that is starting, up to a minute", async () => {
+    const spec = { ...SPEC, files: new Map() };
+    const { jobs, calls } = client(starting, starting, [200, {}]);
+    expect(await result(jobs.submit(spec))).toEqual({ submission_id: "sum-1", isNew: true });
+    expect(calls.map(({ at }) => at)).toEqual([0, 2_000, 4_000]);
+    const never = client(starting);
+    expect(await result(never.jobs.submit(spec))).toContain("it answered 500: No available agent");
+    expect(never.names()).toHaveLength(31);
+  });
+
   test("looks for the package, uploads it and starts the job, each with its own limit of time", async () => {
     const { jobs, calls, limits } = client([404, ""], [200, ""], [200, {}]);
     expect(await result(jobs.submit(SPEC))).toEqual({ submission_id: "sum-1", isNew: true });
