@@ -46,6 +46,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/gateway/trace_page_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/device_loss_test.ts",
+  "test/loop/dpo/dpo_test.ts",
   "test/loop/load_test.ts",
   "test/loop/sft/pytorch_test.ts",
   "test/model/batch_invariance_test.ts",

@@ -4,6 +4,7 @@ import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
 import { deviceCommand } from "./commands/device.ts";
+import { dpoCommand } from "./commands/dpo.ts";
 import { evalCommand } from "./commands/eval.ts";
 import { exportCommand } from "./commands/export.ts";
 import { jobsCommands } from "./commands/jobs.ts";
@@ -32,6 +33,7 @@ export const PROGRAM: Program = {
   commands: [
     trainCommand,
     sftCommand,
+    dpoCommand,
     planCommand,
     evalCommand,
     reportCommand,

@@ -12,7 +12,7 @@ import { type Choice, layPackaged, refuseAllChoices, refuseTreeChoices } from ".
 import { type Env, interpolator } from "./hydra/interpolate.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Problem, throwProblems } from "./problem.ts";
-import { type Schema, schemaOf, sftSchema } from "./schema.ts";
+import { rowSchema, type Schema, schemaOf } from "./schema.ts";
 import { draftOf, syncShared } from "./sync/sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
 import { syncVerl } from "./sync/verl.ts";
@@ -58,14 +58,14 @@ export function tryCompose(options: ComposeOptions): Attempt {
     backends: options.registered?.["rllm.backend"],
   });
   const [tree, native, origins]: [Tree, Tree, Origins] = [{}, {}, new Map()];
-  const isSft = options.base === "sft";
-  const file = `${options.base ?? "unified"}.yaml`;
+  const { base = "unified" } = options;
+  const file = `${base}.yaml`;
   problems.push(...layPackaged({ readConfig: options.readConfig, file, choices, tree, origins, native }));
-  if (isSft) problems.push(...refuseAllChoices(choices));
+  if (base !== "unified") problems.push(...refuseAllChoices(choices, base));
   const chosen = choices.get("rllm/backend")?.choice ?? getAt(tree, "rllm.backend");
   const backend = BACKENDS.find((name) => name === chosen) ?? "local";
   if (!isClusterBackend(backend)) problems.push(...refuseTreeChoices(choices, backend));
-  const schema = isSft ? sftSchema() : schemaOf(backend, native);
+  const schema = base === "unified" ? schemaOf(backend, native) : rowSchema(base);
   const verlTree = choices.get("verl")?.choice ?? DEFAULT_VERL;
   if (problems.some(({ path }) => path === "rllm/backend")) {
     // Without its backend a configuration cannot be checked: every setting would look unknown.
@@ -78,7 +78,7 @@ export function tryCompose(options: ComposeOptions): Attempt {
     mergeTree(tree, accepted.tree, origins, (path) => originInFile(accepted, path));
   }
   for (const override of overrides) applyOverride(override, { ...intake, tree, origins });
-  if (!isSft) {
+  if (base === "unified") {
     nameChoices(tree, { origins, choices, backend });
     problems.push(...synchronised(tree, { origins, backend, env: options.env ?? {} }));
   }

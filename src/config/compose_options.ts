@@ -2,10 +2,10 @@
 import type { Registered } from "./fields/fit.ts";
 import type { Env } from "./hydra/interpolate.ts";
 
-export type Base = "unified" | "sft";
+export type Base = "unified" | "sft" | "dpo";
 
 export interface ComposeOptions {
-  /** The packaged file that everything stands on: a training run, or `grpu sft`. Default `unified`. */
+  /** The packaged file that everything stands on: a training run, `grpu sft` or `grpu dpo`. Default `unified`. */
   readonly base?: Base;
   /** The user's YAML files; a later one wins. */
   readonly files?: readonly string[];

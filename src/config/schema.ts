@@ -2,10 +2,10 @@
 
 import { nearest } from "../nearest.ts";
 import { BACKEND_FIELDS, BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
+import { ROW_TABLES } from "./fields/dpo.ts";
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
 import type { LOCAL_FIELDS } from "./fields/local.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
-import { SFT_FIELDS } from "./fields/sft.ts";
 import type { TINKER_FIELDS } from "./fields/tinker.ts";
 import { verlFields } from "./fields/verl_tree.ts";
 import { nearestPath } from "./problem.ts";
@@ -50,12 +50,11 @@ export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
   return schemaFrom(backend, { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] });
 }
 
-/** The settings of `grpu sft`. The names that a training run has for them are further names, because its messages use them. */
-export function sftSchema(): Schema {
-  const named = Object.entries(SFT_FIELDS as Fields).flatMap(([path, { same }]) =>
-    same ? [[same, path] as const] : [],
-  );
-  return { ...schemaFrom("local", SFT_FIELDS), listing: "grpu config show --sft", aliases: new Map(named) };
+/** The settings of `grpu sft` or `grpu dpo`. The names that a training run has for them are further names, because its messages use them. */
+export function rowSchema(command: keyof typeof ROW_TABLES): Schema {
+  const fields = ROW_TABLES[command];
+  const named = Object.entries(fields).flatMap(([path, { same }]) => (same ? [[same, path] as const] : []));
+  return { ...schemaFrom("local", fields), listing: `grpu config show --${command}`, aliases: new Map(named) };
 }
 
 function schemaFrom(backend: BackendName, table: Fields): Schema {

@@ -10,14 +10,14 @@ import { type Layer, LEVEL, readLayer } from "./yaml/layer.ts";
  * command line lie above the files; `preset=NAME` without a plus replaces a file's in its place.
  */
 export function readUserLayers(options: ComposeOptions, overrides: readonly Override[], problems: Problem[]): Layer[] {
-  const { base, files = [], readFile, readConfig } = options;
+  const { base = "unified", files = [], readFile, readConfig } = options;
   const layers: Layer[] = [];
   const typed = overrides.filter(({ kind, key }) => kind === "group" && key === "preset");
   const instead = typed.findLast(({ text }) => !text.startsWith("+"));
   let isReplaced = false;
   const loadPreset = (name: string) => {
     // The choice itself is refused there.
-    if (base === "sft") return;
+    if (base !== "unified") return;
     const file = `preset/${name}.yaml`;
     const text = readConfig(file);
     // An unknown name is a problem of the choice.
@@ -53,7 +53,7 @@ export function readUserLayers(options: ComposeOptions, overrides: readonly Over
 }
 
 /** Names in a defaults list that mean files of the package, which are always loaded. */
-const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base|sft|sft_trainer(_engine)?)$/;
+const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base|dpo|sft|sft_trainer(_engine)?)$/;
 
 function siblingOf(file: string, name: string): string {
   const folder = file.includes("/") ? file.slice(0, file.lastIndexOf("/") + 1) : "";

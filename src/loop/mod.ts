@@ -8,6 +8,12 @@
 
 export { mergeSteps, type PackedRows, packTrajectories } from "../data/pack.ts";
 export {
+  type PlacedPreference,
+  type PreferenceForm,
+  type PreferenceKeys,
+  preferenceExamples,
+} from "../data/preference.ts";
+export {
   type ChatExample,
   type PlacedExample,
   type ResponseExample,
@@ -35,6 +41,8 @@ export type {
   TrainOptions,
   TrainOutcome,
 } from "./contract.ts";
+export { type DpoOptions, dpo } from "./dpo/dpo.ts";
+export { type EncodedPreference, type EncodedPreferences, encodePreferences } from "./dpo/encode.ts";
 export { registerStage, registerWrapper } from "./pipeline/registered.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./pipeline/stage.ts";
 export { type LoopSettings, loopSettings } from "./settings.ts";

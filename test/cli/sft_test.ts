@@ -177,7 +177,7 @@ describe("the settings", () => {
   });
 
   test("each acts: in the training run, or where the code of the command reads it", () => {
-    const sources = ["run/sft_session.ts", "commands/sft_run.ts"].map((name) =>
+    const sources = ["run/sft_session.ts", "commands/row_run.ts", "commands/sft_run.ts"].map((name) =>
       readFileSync(`src/cli/${name}`, "utf8"),
     );
     const paths = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];

@@ -18,7 +18,7 @@ import {
   verlFiles,
   verlHead,
 } from "../../src/config/fields/verl_tree.ts";
-import { schemaOf, sftSchema } from "../../src/config/schema.ts";
+import { rowSchema, schemaOf } from "../../src/config/schema.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { readPlain } from "../../src/config/yaml/read_plain.ts";
 import { flatten, leaves } from "../../src/config/yaml/tree.ts";
@@ -38,6 +38,7 @@ describe("the quick reader", () => {
     "rllm/backend/local.yaml",
     "rllm/backend/tinker.yaml",
     "sft.yaml",
+    "dpo.yaml",
     ...VERL_FILES.map(({ name }) => name),
   ];
   for (const name of names) {
@@ -97,7 +98,7 @@ describe("ready-made runs", () => {
     test(`${name} composes without a problem`, () => {
       const place = (path: string) => new URL(path, folder);
       const { problems } = attempt([], {
-        ...(name.startsWith("sft/") && { base: "sft" }),
+        ...(/^(sft|dpo)\//.test(name) && { base: name.slice(0, 3) as "sft" }),
         files: [name],
         readFile: (path) => (existsSync(place(path)) ? readFileSync(place(path), "utf8") : undefined),
         allowMissing: false,
@@ -121,7 +122,9 @@ describe("packaged YAML", () => {
       const backend = /backend\/(\w+)/.exec(name)?.[1] as "local" | undefined;
       const { defaults: _, ...rest } = tree;
       const read = flatten(rest);
-      const { fields } = name === "sft.yaml" ? sftSchema() : schemaOf(backend ?? "local");
+      const { fields } = /^(sft|dpo)\.yaml$/.test(name)
+        ? rowSchema(name.slice(0, 3) as "sft")
+        : schemaOf(backend ?? "local");
       expect(read.size).toBeGreaterThan(10);
       for (const [path, value] of read) expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
     });

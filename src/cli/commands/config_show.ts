@@ -20,6 +20,7 @@ export const showCommand: Command = {
     CONFIG,
     FORMAT,
     { flag: "--sft", describe: "the settings of grpu sft instead of those of a training run" },
+    { flag: "--dpo", describe: "the settings of grpu dpo" },
     { flag: "--origin", describe: "add the source of each value as a comment" },
     { flag: "--section", value: "PATH", describe: "only this section or setting" },
     {
@@ -45,9 +46,10 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     import("../../config/yaml/tree.ts"),
   ]);
   const { files, overrides } = splitArguments(args);
+  const base = options.sft === true ? "sft" : options.dpo === true ? "dpo" : "unified";
   const attempt = tryCompose({
     ...configFiles(),
-    base: options.sft === true ? "sft" : "unified",
+    base,
     files: [...asList(options.config), ...files],
     overrides,
     env: io.env,
@@ -61,7 +63,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     const value = getAt(config, section);
     if (value === undefined)
       throw new ConfigError(
-        `Cannot show ${section}: there is no such section or setting. List them with: grpu config show${options.sft === true ? " --sft" : ""}`,
+        `Cannot show ${section}: there is no such section or setting. List them with: grpu config show${base === "unified" ? "" : ` --${base}`}`,
       );
     config = {};
     setAt(config, section, value);

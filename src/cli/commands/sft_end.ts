@@ -1,4 +1,4 @@
-/** How `grpu sft` ends: the held-out loss it reached, and what to do next. */
+/** How `grpu sft` and `grpu dpo` end: the held-out loss and margin that they reached, and what to do next. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Input, Io } from "../command.ts";
@@ -9,21 +9,26 @@ import { type Ending, valueChange } from "./train_end.ts";
 interface SftEnding extends Ending {
   /** Trained on conversations, so that it answers messages. */
   readonly isChat: boolean;
+  readonly command: string;
   readonly input: Input;
   readonly io: Io;
 }
 
 export function sftFarewell(it: SftEnding): void {
-  const { outcome, dir, model, best, report, run, isChat, input, io } = it;
+  const { outcome, dir, model, best, report, run, isChat, command, input, io } = it;
   const loss = valueChange(run, /^val\/loss$/);
   io.err("\n");
   if (loss) io.err(`loss     ${loss} on held-out rows\n`);
+  const preferred = valueChange(run, /^val\/rewards\/accuracies$/);
+  if (preferred) io.err(`prefers  ${preferred} of held-out pairs as they are chosen\n`);
   if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
   if (!outcome.isComplete && model === undefined) io.err("stopped before a checkpoint was saved\n");
   else if (!outcome.isComplete) {
     const flags = [...importsOf(input).flatMap((file) => ["--import", file]), ...deviceFlag(input)];
     const words = [...input.args, "trainer.resume_mode=auto", ...flags].map(quoted);
-    io.err(`stopped after step ${outcome.state.step}; continue with:  ${commandName(io)} sft ${words.join(" ")}\n`);
+    io.err(
+      `stopped after step ${outcome.state.step}; continue with:  ${commandName(io)} ${command} ${words.join(" ")}\n`,
+    );
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   if (model === undefined) return;

@@ -1,11 +1,13 @@
-/** From the command line of `grpu sft` to its configuration, that of the training run it is, and its rows. */
+/** From the command line of `grpu sft` or `grpu dpo` to its configuration, that of the training run it is, and its rows. */
+import { findPreferenceLoss } from "../../algorithm/preference/losses.ts";
 import { composeConfig } from "../../config/compose.ts";
-import { runPathOf, SFT_AS_RUN, SFT_FIELDS, sftSetting } from "../../config/fields/sft.ts";
+import { dpoSetting, ROW_TABLES } from "../../config/fields/dpo.ts";
+import { runPathOf, SFT_AS_RUN, sftSetting } from "../../config/fields/sft.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { getAt, leaves, setAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Split } from "../../data/dataset.ts";
-import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "../../data/supervised.ts";
+import type { PlacedRow } from "../../data/rows.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { shuffledIndices } from "../../random.ts";
@@ -16,7 +18,7 @@ import { readRows } from "./datasets.ts";
 import { importModules } from "./modules.ts";
 import { requireFile, type SessionOptions, warn } from "./session.ts";
 
-export interface SftComposition {
+export interface RowComposition {
   /** As the user wrote it, with every default. */
   readonly sft: Tree;
   /** The same run as a training run, for everything that the two have in common. */
@@ -31,17 +33,25 @@ export interface SftComposition {
  * Composes the configuration of `grpu sft`.
  * @throws {ConfigError} that names the file or key to correct
  */
-export async function composeSft(
+export function composeSft(session: SessionOptions, io: Io): Promise<RowComposition> {
+  return composeRows(session, { io, base: "sft" });
+}
+
+/**
+ * Composes the configuration of a command that trains on given rows.
+ * @throws {ConfigError} that names the file or key to correct
+ */
+export async function composeRows(
   { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
-  io: Io,
-): Promise<SftComposition> {
+  { io, base }: { readonly io: Io; readonly base: keyof typeof ROW_TABLES },
+): Promise<RowComposition> {
   await importModules(imports);
   const given = splitArguments(args);
   for (const file of given.files) requireFile(file);
   await import("../../algorithm/loss/losses.ts");
   await import("../../algorithm/advantage/host.ts");
   const composed = composeConfig({
-    base: "sft",
+    base,
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
@@ -53,24 +63,23 @@ export async function composeSft(
   warn(composed.warnings, io);
   const sft = composed.config;
   const usual = composeConfig({ readConfig: packagedText, env: io.env });
-  const ownPath = new Map(PATHS.map((path) => [runPathOf(path), path]));
+  const ownPath = new Map(Object.keys(ROW_TABLES[base]).map((path) => [runPathOf(path, ROW_TABLES[base]), path]));
   const isGiven = (path: string) => {
     const own = ownPath.get(path);
     return own !== undefined && (originOf(composed.origins, own)?.level ?? LEVEL.native) >= LEVEL.file;
   };
   const added = [...leaves(sft)].map(([path]) => path).filter((path) => !fieldAt(composed.schema, path));
-  return { sft, config: asRun(sft, usual.config), isGiven, added };
+  return { sft, config: asRun(sft, usual.config, base), isGiven, added };
 }
 
-const PATHS = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];
-
 /** The defaults of a training run with the values of a supervised one. */
-function asRun(sft: Tree, config: Tree): Tree {
-  for (const path of PATHS) {
-    const at = runPathOf(path);
+function asRun(sft: Tree, config: Tree, base: keyof typeof ROW_TABLES): Tree {
+  for (const path of Object.keys(ROW_TABLES[base])) {
+    const at = runPathOf(path, ROW_TABLES[base]);
     if (at !== undefined) setAt(config, at, getAt(sft, path)!);
   }
   for (const [path, value] of Object.entries(SFT_AS_RUN)) setAt(config, path, value);
+  if (base === "dpo") setAt(config, "rllm.algorithm.kl_beta", referenceWeight(sft));
   const [beta1, beta2] = readBetas(sft);
   setAt(config, "training.beta1", beta1);
   setAt(config, "training.beta2", beta2);
@@ -79,6 +88,11 @@ function asRun(sft: Tree, config: Tree): Tree {
   const longest = sftSetting(sft, "data.max_length");
   for (const path of ["rllm.data.max_response_length", "rllm.rollout.train.max_tokens"]) setAt(config, path, longest);
   return config;
+}
+
+/** Above 0 where a reference is kept, as in a training run with a KL term. */
+function referenceWeight(config: Tree): number {
+  return findPreferenceLoss(dpoSetting(config, "dpo.loss_type")).hasReference ? dpoSetting(config, "dpo.beta") : 0;
 }
 
 function readBetas(sft: Tree): [number, number] {
@@ -91,16 +105,19 @@ function readBetas(sft: Tree): [number, number] {
   );
 }
 
-export interface SftExamples {
-  readonly train: readonly PlacedExample[];
-  readonly val: readonly PlacedExample[];
+export interface RowExamples<E> {
+  readonly train: readonly E[];
+  readonly val: readonly E[];
 }
 
 /**
  * The examples of `data.train_files` and `data.val_files`, or of a share of the former.
  * @throws {ConfigError} naming the file and line that cannot be used
  */
-export async function readExamples({ sft, config }: SftComposition): Promise<SftExamples> {
+export async function readExamples<E>(
+  { sft, config }: RowComposition,
+  examplesOf: (rows: readonly PlacedRow[]) => readonly E[],
+): Promise<RowExamples<E>> {
   const names = { train: sftSetting(sft, "data.train_files"), val: sftSetting(sft, "data.val_files") };
   if (names.train === null || names.train.length === 0)
     throw new ConfigError(
@@ -121,7 +138,7 @@ export async function readExamples({ sft, config }: SftComposition): Promise<Sft
     );
   const read = async (split: Split, most: number) => {
     const rows = await readRows([names[split] ?? []].flat(), split);
-    return supervisedExamples(most < 0 ? rows : rows.slice(0, most), keysOf(sft));
+    return examplesOf(most < 0 ? rows : rows.slice(0, most));
   };
   const train = await read("train", firstRows);
   const most = sftSetting(sft, "data.val_max_samples");
@@ -130,10 +147,10 @@ export async function readExamples({ sft, config }: SftComposition): Promise<Sft
 }
 
 /** The rest stays in the order of the file. */
-function heldOut(
-  examples: readonly PlacedExample[],
+function heldOut<E>(
+  examples: readonly E[],
   { share, most, seed }: { share: number; most: number; seed: number },
-): SftExamples {
+): RowExamples<E> {
   const count = Math.max(Math.round(examples.length * share), 1);
   if (count >= examples.length)
     throw new ConfigError(
@@ -143,18 +160,4 @@ function heldOut(
   const held = new Set(shuffledIndices(examples.length, seed).slice(0, count));
   const val = examples.filter((_, i) => held.has(i));
   return { train: examples.filter((_, i) => !held.has(i)), val: most < 0 ? val : val.slice(0, most) };
-}
-
-function keysOf(sft: Tree): SupervisedKeys {
-  return {
-    messages: sftSetting(sft, "data.messages_key"),
-    tools: sftSetting(sft, "data.tools_key"),
-    enableThinking: sftSetting(sft, "data.enable_thinking_key"),
-    prompt: sftSetting(sft, "data.prompt_key"),
-    response: sftSetting(sft, "data.response_key"),
-    text: sftSetting(sft, "data.text_key"),
-    promptType: sftSetting(sft, "data.prompt_type"),
-    systemPrompt: sftSetting(sft, "data.system_prompt") ?? undefined,
-    variables: sftSetting(sft, "data.apply_chat_template_kwargs"),
-  };
 }

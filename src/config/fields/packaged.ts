@@ -1,6 +1,7 @@
 /** Renders the packaged YAML files from their tables. A test compares both directions. */
 
 import { CLUSTER_SECTIONS } from "./cluster.ts";
+import { DPO_FIELDS, DPO_SECTIONS } from "./dpo.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
 import { renderFields } from "./render.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
@@ -23,6 +24,10 @@ export function packagedFiles(): Record<string, string> {
     "sft.yaml": renderFields(SFT_FIELDS, {
       head: "Supervised fine-tuning: the settings of `grpu sft`, under the names of verl's SFT trainer where it has them.",
       sections: SFT_SECTIONS,
+    }),
+    "dpo.yaml": renderFields(DPO_FIELDS, {
+      head: "Preference training: the settings of `grpu dpo`. Losses have TRL's names, the rest is as in `grpu sft`.",
+      sections: DPO_SECTIONS,
     }),
     "rllm/backend/local.yaml": renderFields(LOCAL_FIELDS, {
       head: "@package _global_\nThe local backend: WebGPU on this machine.",

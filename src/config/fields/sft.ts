@@ -15,7 +15,15 @@ function local<const K extends keyof typeof LOCAL_FIELDS>(...paths: readonly K[]
   return Object.fromEntries(paths.map((path) => [path, LOCAL_FIELDS[path]])) as Pick<typeof LOCAL_FIELDS, K>;
 }
 
-const MODEL_FIELDS = {
+export const DEVICE_FIELDS = local(
+  "device",
+  "device_adapter",
+  "device_backend",
+  "device_toggles",
+  "memory_budget_bytes",
+);
+
+export const MODEL_FIELDS = {
   "model.path": str(null, "folder in Hugging Face's layout; null = a new model as model.init says", {
     same: "model.name",
   }),
@@ -26,7 +34,7 @@ const MODEL_FIELDS = {
   "model.enable_gradient_checkpointing": { ...CHECKPOINTING, same: "training.gradient_checkpointing" },
 } as const;
 
-const ROW_FIELDS = {
+export const ROW_FIELDS = {
   "data.train_files": texts("JSONL or Parquet files, folders of them, or data sets of --import"),
   "data.val_files": texts("the same for the held-out rows"),
   "data.val_set_size": float(0, "share of the training rows that is held out where there are no data.val_files", {
@@ -67,7 +75,7 @@ const ROW_FIELDS = {
   }),
 } as const;
 
-const OPTIM_FIELDS = {
+export const OPTIM_FIELDS = {
   "optim.lr": float(1e-5, "learning rate", { min: 0, same: "training.learning_rate" }),
   "optim.betas": any([0.9, 0.95], "AdamW: decays of the two moments", { nullable: false }),
   "optim.eps": float(1e-8, "AdamW: epsilon", { min: 0, same: "training.eps" }),
@@ -90,7 +98,7 @@ const OPTIM_FIELDS = {
   }),
 } as const;
 
-const TRAINER_FIELDS = {
+export const TRAINER_FIELDS = {
   "trainer.project_name": str("sft", "project name in logs and paths", { same: "rllm.trainer.project_name" }),
   "trainer.experiment_name": str("default", "run name in logs and paths", { same: "rllm.trainer.experiment_name" }),
   "trainer.default_local_dir": str(
@@ -135,7 +143,7 @@ const TRAINER_FIELDS = {
 } as const;
 
 export const SFT_FIELDS = {
-  ...local("device", "device_adapter", "device_backend", "device_toggles", "memory_budget_bytes"),
+  ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
   ...ROW_FIELDS,
   ...OPTIM_FIELDS,
@@ -161,8 +169,8 @@ export const SFT_AS_RUN: Readonly<Record<string, number | string>> = {
 };
 
 /** The path in a training run's configuration of a setting that acts there. */
-export function runPathOf(path: keyof typeof SFT_FIELDS): string | undefined {
-  const { same } = (SFT_FIELDS as Fields)[path]!;
+export function runPathOf(path: string, fields: Fields = SFT_FIELDS): string | undefined {
+  const { same } = fields[path]!;
   return same ?? (path in LOCAL_FIELDS && !path.startsWith("data.") ? path : undefined);
 }
 

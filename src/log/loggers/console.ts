@@ -10,8 +10,14 @@ const BAR_WIDTH = 18;
 /** Below this width the bar is half as long. */
 const NARROW_COLUMNS = 80;
 const SPARKLINE_WIDTH = 24;
-/** Held-out metrics of supervised fine-tuning. */
-const SUPERVISED: ReadonlySet<string> = new Set(["val/loss", "val/perplexity", "val/mean_token_accuracy"]);
+/** Held-out metrics of supervised fine-tuning and of preference training. */
+const SUPERVISED: ReadonlySet<string> = new Set([
+  "val/loss",
+  "val/perplexity",
+  "val/mean_token_accuracy",
+  "val/rewards/accuracies",
+  "val/rewards/margins",
+]);
 /** Without a terminal, warm-up prints this many lines. */
 const WARMUP_LINES = 5;
 
@@ -73,7 +79,9 @@ export class ConsoleLogger implements Logger {
     const aim = loss === undefined ? `reward ${fixed(reward)}` : `loss ${fixed(loss)}`;
     const facts = [
       failed(metrics["batch/rollouts_failed"], episodes?.length),
-      named("entropy", metrics["actor/entropy"]),
+      named("margin", metrics["rewards/margins"]),
+      named("prefers", metrics["rewards/accuracies"]),
+      named("entropy", metrics["actor/entropy"] ?? metrics.entropy),
       named("kl", metrics["actor/ppo_kl"]),
       named("clip", metrics["actor/pg_clipfrac"]),
       named("len", metrics["response_length/mean"]),

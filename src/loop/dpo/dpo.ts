@@ -1,0 +1,143 @@
+/** Preference training: DPO and the losses around it, on pairs of answers or on labelled ones. */
+import { type PreferenceSpec, planPreference } from "../../algorithm/mod.ts";
+import type { Backend, LossSpec, Metrics, OptimParams } from "../../contract/backend.ts";
+import type { Task } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import type { Run, TrainOutcome } from "../contract.ts";
+import { drive } from "../drive.ts";
+import { checkBestMetric, exampleCourse, totalExampleSteps } from "../examples.ts";
+import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
+import type { EncodedPreference } from "./encode.ts";
+import { ReferenceScores, type Scoring, scorePreferences } from "./scores.ts";
+
+/** What {@link dpo} needs; the rest has defaults. */
+export interface DpoOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+  readonly backend: Backend;
+  /** Of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
+  readonly rows: {
+    readonly train: readonly EncodedPreference[];
+    readonly val?: readonly EncodedPreference[] | undefined;
+  };
+  /** The loss, under TRL's names. Default: DPO's `sigmoid` with a beta of 0.1. */
+  readonly loss?: Pick<PreferenceSpec, "loss_type" | "settings">;
+  /** Those of a training run that act in {@link SftOptions}. A batch is a number of pairs, or of labelled rows. */
+  readonly settings?: Partly<LoopSettings>;
+  /** Most tokens of a batch, in place of `data.train_batch_size`. */
+  readonly batchTokens?: number | undefined;
+  /** False: every epoch takes the rows in their own order. Default true. */
+  readonly isShuffled?: boolean | undefined;
+  /** Most tokens of a row. Default: the model's context. */
+  readonly maxLength?: number | undefined;
+}
+
+/**
+ * Trains on preferences to the last step, or until the signal aborts. The reference is the policy before the first step: the base
+ * model under an adapter, else a copy of the weights. A resumed run equals an uninterrupted one bit for bit.
+ * @throws {ConfigError} for an unknown loss or setting, preferences of another form than the loss takes, fewer of them than a batch
+ * takes, and a `metric_for_best_model` that no held-out row has
+ * @see TRL DPOTrainer, KTOTrainer, ORPOTrainer, CPOTrainer
+ */
+export function dpo(options: DpoOptions): Promise<TrainOutcome> {
+  const { backend, loss: spec = { loss_type: "sigmoid" }, maxLength = backend.model.contextLength } = options;
+  const scoring: Scoring = { backend, spec, maxLength, reference: new ReferenceScores() };
+  return drive((before) =>
+    exampleCourse({
+      ...options,
+      ...(before && { warn: before.warn }),
+      settings: dpoSettings(options),
+      tokensOf,
+      taskOf,
+      train: (preferences, params) => preferenceStep(preferences, scoring, params),
+      measure: async (preferences, signal) => heldOut(await scorePreferences(preferences, scoring, signal)),
+    }),
+  );
+}
+
+/**
+ * Steps of a run: `trainer.total_batches`, else those of `trainer.total_epochs` epochs.
+ * @throws {ConfigError} as {@link dpo}
+ */
+export function totalDpoSteps(options: Omit<DpoOptions, "backend" | "checkpoints">): number {
+  return totalExampleSteps({ ...options, settings: dpoSettings(options), tokensOf });
+}
+
+const SIDES = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"];
+
+function dpoSettings({
+  settings: given,
+  loss: spec = { loss_type: "sigmoid" },
+  rows,
+}: Omit<DpoOptions, "backend">): LoopSettings {
+  const { loss, settings } = planPreference(spec);
+  const own = loopSettings(given);
+  const measured = ["loss", ...SIDES, loss.unit === "pair" ? "rewards/accuracies" : "kl"];
+  checkBestMetric(
+    own.training.metric_for_best_model,
+    measured.map((name) => `val/${name}`),
+  );
+  for (const preference of [...rows.train, ...(rows.val ?? [])]) checkForm(preference, loss);
+  if (loss.unit === "row" && own.data.train_batch_size < 2)
+    throw new ConfigError(
+      `Cannot train with the loss ${loss.name}: its baseline pairs prompts with other rows' completions, and a step takes ${own.data.train_batch_size} row. Set data.train_batch_size to 2 or more.`,
+      { path: "data.train_batch_size" },
+    );
+  // A reference is kept where a training run would keep one: for a KL term.
+  return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? settings.beta : 0 } };
+}
+
+function checkForm({ rows, label, file, line }: EncodedPreference, loss: { name: string; unit: string }): void {
+  const isRow = label !== undefined && rows.length === 1;
+  if (loss.unit === "row" ? isRow : label === undefined && rows.length === 2) return;
+  const wanted = loss.unit === "row" ? "labelled rows (prompt, completion, label)" : "pairs (prompt, chosen, rejected)";
+  throw new ConfigError(`Cannot train with the loss ${loss.name}: it takes ${wanted}, and this row is none.`, {
+    file,
+    line,
+  });
+}
+
+/** The loss whose gradient is the one that its weights say. */
+const GIVEN_GRADIENT: LossSpec = {
+  name: "cross_entropy",
+  loss_agg_mode: "token-sum",
+  settings: {},
+  entropy_coeff: 0,
+  temperature: 1,
+};
+
+/**
+ * One optimiser step. A preference loss couples rows, so the step scores all of them, takes the loss and its slope in each
+ * log-prob, and gives the slopes as the weights of a cross-entropy: the sum of -w log p has the gradient of the loss. Thus a step that
+ * memory cuts into passes, wherever they end, has the same loss.
+ */
+async function preferenceStep(
+  preferences: readonly EncodedPreference[],
+  scoring: Scoring,
+  params: OptimParams,
+): Promise<Metrics> {
+  const { backend } = scoring;
+  const { batch, loss, dlogprobs, metrics } = await scorePreferences(
+    preferences,
+    scoring,
+    new AbortController().signal,
+  );
+  const weights = Float32Array.from(dlogprobs, (slope) => -slope);
+  await backend.forwardBackward({ ...batch, weights }, GIVEN_GRADIENT);
+  const { "actor/grad_norm": norm, "actor/lr": lr = params.learning_rate } = await backend.optimStep(params);
+  return { "train/loss": loss, ...metrics, ...(norm !== undefined && { "train/grad_norm": norm }), "train/lr": lr };
+}
+
+function heldOut({ loss, metrics }: { readonly loss: number; readonly metrics: Metrics }): Metrics {
+  return Object.fromEntries(Object.entries({ loss, ...metrics }).map(([name, value]) => [`val/${name}`, value]));
+}
+
+function tokensOf({ rows }: EncodedPreference): number {
+  return rows.reduce((sum, { ids }) => sum + ids.length, 0);
+}
+
+function taskOf({ rows, label, file, line }: EncodedPreference): Task {
+  return {
+    id: `${file}:${line}`,
+    instruction: "",
+    metadata: { label, rows: rows.map(({ ids, mask }) => ({ ids, mask })) },
+  };
+}

@@ -1,0 +1,185 @@
+/** Preference training: margins rise under every loss, passes and resumed runs change nothing, wrong forms are refused. */
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import type { PreferenceSpec } from "../../../src/algorithm/preference/resolve.ts";
+import { LocalBackend } from "../../../src/backend/local/backend.ts";
+import { CpuDevice } from "../../../src/compute/cpu.ts";
+import type { Device } from "../../../src/compute/device.ts";
+import { FolderCheckpoints } from "../../../src/log/checkpoint/folder_checkpoints.ts";
+import { MetricsFile } from "../../../src/log/loggers/jsonl.ts";
+import type { LoopState } from "../../../src/loop/contract.ts";
+import { type DpoOptions, dpo } from "../../../src/loop/dpo/dpo.ts";
+import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
+import { overDevices } from "../../fixtures/devices.ts";
+import { MemoryLogger } from "../../fixtures/loop.ts";
+import { SMALL_MODEL } from "../../fixtures/small_model.ts";
+
+/** Prompts of three tokens; the chosen answer repeats the last of them, the rejected one holds other tokens. */
+function madePairs(count: number): EncodedPreference[] {
+  return Array.from({ length: count }, (_, i) => {
+    const at = { file: "made.jsonl", line: i + 1 };
+    const prompt = [3 + (i % 5), 4 + (i % 3), 5 + (i % 7)];
+    const row = (answer: readonly number[]) => ({
+      ids: [...prompt, ...answer],
+      mask: [...prompt.map(() => 0), ...answer.map(() => 1)],
+      ...at,
+    });
+    const last = prompt[2]!;
+    return { rows: [row([last, last, last]), row([13 + (i % 4), 14, 15, 16])], ...at };
+  });
+}
+
+function madeLabels(count: number): EncodedPreference[] {
+  return madePairs(count).map(({ rows, ...at }, i) => ({ rows: [rows[i % 2]!], label: i % 2 === 0, ...at }));
+}
+
+function smallBackend(device: Device, options: LanguageModelOptions = {}): LocalBackend {
+  return new LocalBackend({ model: LanguageModel.create(device, SMALL_MODEL, { seed: 3, ...options }) });
+}
+
+const SETTINGS = {
+  data: { train_batch_size: 4, seed: 5 },
+  trainer: { total_batches: 8, val_before_train: true },
+  training: { learning_rate: 0.01, metric_for_best_model: null },
+} satisfies DpoOptions["settings"];
+
+async function recorded(options: Partial<DpoOptions> & Pick<DpoOptions, "backend">) {
+  const log = new MemoryLogger();
+  const rows = { train: madePairs(8), val: madePairs(3) };
+  await dpo({ rows, settings: SETTINGS, loggers: [log], ...options });
+  return { train: log.of("train").map(({ metrics }) => metrics), val: log.of("val").map(({ metrics }) => metrics) };
+}
+
+const LOSSES: readonly PreferenceSpec[] = [
+  { loss_type: "sigmoid", settings: { beta: 0.5, rpo_alpha: 0.1 } },
+  { loss_type: "robust", settings: { beta: 0.5, label_smoothing: 0.1 } },
+  { loss_type: "hinge", settings: { beta: 0.5 } },
+  { loss_type: "ipo", settings: { beta: 0.5 } },
+  { loss_type: "simpo", settings: { beta: 2, simpo_gamma: 1 } },
+  { loss_type: "orpo", settings: { beta: 0.5 } },
+];
+
+test.each(LOSSES)("$loss_type prefers chosen answers to rejected ones, on held-out pairs too", async (loss) => {
+  const { train, val } = await recorded({ backend: smallBackend(new CpuDevice()), loss });
+  const [first, last] = [val[0]!, val.at(-1)!];
+  expect(last["val/rewards/margins"]! - first["val/rewards/margins"]!).toBeGreaterThan(0.2);
+  expect(last["val/rewards/accuracies"]).toBe(1);
+  expect(last["val/loss"]).toBeLessThan(first["val/loss"]!);
+  expect(train.at(-1)!["train/loss"]).toBeLessThan(train[0]!["train/loss"]!);
+  expect(train[0]!["train/grad_norm"]).toBeGreaterThan(0);
+});
+
+test("kto raises desirable answers above undesirable ones", async () => {
+  const rows = { train: madeLabels(8), val: madeLabels(4) };
+  const { val } = await recorded({ backend: smallBackend(new CpuDevice()), rows, loss: { loss_type: "kto" } });
+  expect(val[0]).toMatchObject({ "val/kl": 0, "val/rewards/margins": 0, "val/loss": 0.5 });
+  expect(val.at(-1)!["val/rewards/margins"]).toBeGreaterThan(0.1);
+  expect(val.at(-1)!["val/loss"]).toBeLessThan(0.5);
+});
+
+overDevices("before the first step", (device) => {
+  test.each([undefined, { rank: 4 }])("the policy is its reference, bit for bit (adapter %o)", async (lora) => {
+    const { train } = await recorded({ backend: smallBackend(device, lora ? { lora } : {}) });
+    expect(train[0]).toMatchObject({ "rewards/chosen": 0, "rewards/margins": 0, "rewards/accuracies": 0 });
+    expect(train[0]!["train/loss"]).toBe(Math.log1p(1));
+    expect(train[1]!["rewards/margins"]).not.toBe(0);
+  });
+
+  test("a step that is cut into passes has the same loss, bit for bit, and the same gradient", async () => {
+    const run = async (maxTokensPerPass: number) => {
+      const settings = { ...SETTINGS, trainer: { total_batches: 2 } };
+      return (await recorded({ backend: smallBackend(device, { maxTokensPerPass }), settings })).train;
+    };
+    // A pass of 8 tokens holds one row: it ends between the rows of a pair.
+    const [whole, cut] = [await run(4096), await run(8)];
+    for (const name of ["train/loss", "rewards/margins", "logps/chosen", "entropy"])
+      expect(cut[0]![name]).toBe(whole[0]![name]);
+    expect(cut[0]!["train/grad_norm"]).toBeCloseTo(whole[0]!["train/grad_norm"]!, 6);
+    expect(cut[1]!["train/loss"]).toBeCloseTo(whole[1]!["train/loss"]!, 6);
+  });
+});
+
+describe("a run", () => {
+  let dir: string;
+  beforeEach(async () => {
+    dir = await mkdtemp(join(tmpdir(), "grpu-dpo-"));
+  });
+  afterEach(() => rm(dir, { recursive: true, force: true }));
+
+  function fileRun(name: string, more: Partial<DpoOptions> = {}) {
+    const folder = join(dir, name);
+    const backend = smallBackend(new CpuDevice());
+    const options: DpoOptions = {
+      backend,
+      rows: { train: madePairs(7), val: madePairs(3) },
+      settings: {
+        ...SETTINGS,
+        data: { train_batch_size: 2, seed: 5 },
+        trainer: { total_epochs: 2, save_freq: 2, test_freq: 2 },
+        training: { learning_rate: 0.01, metric_for_best_model: "val/rewards/margins", greater_is_better: true },
+      },
+      checkpoints: new FolderCheckpoints<LoopState>(folder),
+      loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
+      ...more,
+    };
+    const outcome = async () => {
+      const lines = await readFile(join(folder, "metrics.jsonl"), "utf8");
+      const values = await backend.languageModel.trainable.read();
+      return { lines: lines.replace(/,"(time|perf)\/[^"]*":[^,}]*/g, ""), values };
+    };
+    return { run: () => dpo(options), outcome, backend };
+  }
+
+  test.each([2, 5])("stopped in step %i and resumed equals the uninterrupted one", async (stopAt) => {
+    const whole = fileRun("whole");
+    expect(await whole.run()).toMatchObject({ isComplete: true, state: { step: 6, best: { step: 6 } } });
+    const controller = new AbortController();
+    const stopped = fileRun("stopped", { signal: controller.signal });
+    const update = stopped.backend.forwardBackward.bind(stopped.backend);
+    let updates = 0;
+    stopped.backend.forwardBackward = (...given) => {
+      if (++updates === stopAt) controller.abort();
+      return update(...given);
+    };
+    expect(await stopped.run()).toMatchObject({ isComplete: false });
+    const resumed = fileRun("stopped");
+    expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
+    expect(await resumed.outcome()).toEqual(await whole.outcome());
+  });
+});
+
+describe("what cannot be trained on is refused before the first step", () => {
+  test.each<[string, Partial<DpoOptions>, RegExp]>([
+    [
+      "labelled rows for a loss of pairs",
+      { rows: { train: madeLabels(8) } },
+      /loss sigmoid: it takes pairs .*this row is none/,
+    ],
+    ["pairs for kto", { loss: { loss_type: "kto" } }, /loss kto: it takes labelled rows/],
+    [
+      "a step of one row for kto",
+      { loss: { loss_type: "kto" }, rows: { train: madeLabels(8) }, settings: { data: { train_batch_size: 1 } } },
+      /Set data\.train_batch_size to 2 or more/,
+    ],
+    [
+      "a setting of another loss",
+      { loss: { loss_type: "hinge", settings: { simpo_gamma: 1 } } },
+      /Cannot set simpo_gamma of the preference loss hinge/,
+    ],
+    [
+      "a metric that no pair has",
+      { settings: { training: { metric_for_best_model: "val/kl" } } },
+      /held-out rows have no metric val\/kl.*val\/rewards\/accuracies/,
+    ],
+    [
+      "fewer pairs than a batch takes",
+      { settings: { data: { train_batch_size: 9 } } },
+      /one needs 9 rows, and the training data has 8/,
+    ],
+  ])("%s", async (_, options, message) => {
+    await expect(recorded({ backend: smallBackend(new CpuDevice()), ...options })).rejects.toThrow(message);
+  });
+});
