@@ -1,7 +1,9 @@
 /** The losses of a server's clients: which inputs each takes, what is refused, and figures by hand. */
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { ENGINE_LOSSES, EngineLoss } from "../../src/backend/local/engine_loss.ts";
+import { defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { registerLoss } from "../../src/algorithm/loss/losses.ts";
+import { ENGINE_LOSSES, EngineLoss, engineLosses } from "../../src/backend/local/engine_loss.ts";
 import type { LossRows } from "../../src/contract/engine.ts";
 
 interface GspoFigures {
@@ -103,7 +105,7 @@ test("the loss without a published formula is refused with those that take its p
 
 test("an unknown loss is refused with those that there are", () => {
   expect(() => loss("toString", {})).toThrow(
-    'Cannot take the loss "toString": known are cross_entropy, importance_sampling, ppo, cispo, dro, gspo (loss_fn).',
+    /^Cannot take the loss "toString": known are cross_entropy, importance_sampling, ppo, cispo, dro, gspo/,
   );
 });
 
@@ -229,4 +231,61 @@ test.each([
   expect(() => loss(name, inputs).take(logprobs, 0)).toThrow(
     `Cannot take the loss ${name}: it is not finite at ${place}`,
   );
+});
+
+describe("a loss that the operator registers", async () => {
+  await defineLoss({
+    name: "engine-test-square",
+    settings: { scale: 2 },
+    metrics: ["square/above", null, "square/scale"],
+    token: ({ d, advantage }, { scale }) => ({
+      value: -advantage * scale * d * d,
+      slope: -2 * advantage * scale * d,
+      metrics: [Number(d > 0), 7, scale],
+    }),
+  });
+  const named = (config = {}) => loss("engine-test-square", OFF_POLICY, config);
+
+  test("is taken by its name: values, slopes, and means of its own numbers over all targets", () => {
+    expect(engineLosses()).toEqual([...ENGINE_LOSSES, "engine-test-square"]);
+    const taken = named({ scale: 3 });
+    // d = 1, -1, 2 with the advantages 1, -2, 4.
+    expect([...taken.take(of(0, -3, -1), 0)]).toEqual([-6, -12, -48]);
+    expect([...taken.elementwise]).toEqual([-3, 6, -48]);
+    expect(taken.metrics).toEqual({ "loss:sum": -45, "square/above:mean": 2 / 3, "square/scale:mean": 3 });
+  });
+
+  test("has its defaults, refuses settings and inputs that it lacks, and one target per position alone", () => {
+    expect([...named().take(of(0, -3, -1), 0)]).toEqual([-4, -8, -32]);
+    expect(() => named({ scole: 1 })).toThrow(/scole/);
+    expect(() => loss("engine-test-square", { advantages: of(1, 2, 3) })).toThrow("logprobs is missing");
+    expect(() => loss("engine-test-square", { ...OFF_POLICY, weights: of(1, 1, 1) })).toThrow(
+      "it has no input weights",
+    );
+  });
+
+  test("is refused under another name, with the names that there are", () => {
+    expect(() => loss("engine-test-sqare", OFF_POLICY)).toThrow(
+      /^Cannot take the loss "engine-test-sqare": known are cross_entropy, .*gspo, engine-test-square\. .*--import FILE/,
+    );
+    // verl's losses take masks and aggregations, which the protocol does not have.
+    expect(() => loss("vanilla", OFF_POLICY)).toThrow('Cannot take the loss "vanilla"');
+  });
+
+  test("is refused where it is more than a function of single tokens", () => {
+    registerLoss({
+      name: "engine-test-rows",
+      settings: {},
+      plan: () => ({
+        code: 0,
+        settings: {},
+        token: () => ({ value: 0, slope: 0, metrics: [0, 0, 0] }),
+        rows: "mean-log-ratio",
+        metrics: [null, null, null],
+      }),
+    });
+    expect(() => loss("engine-test-rows", OFF_POLICY)).toThrow(
+      "Cannot take the loss engine-test-rows: it needs a statistic of its row",
+    );
+  });
 });

@@ -5,15 +5,23 @@ import { TINKER_LOSSES } from "./tinker.ts";
 import { TRL_LOSSES } from "./trl.ts";
 import { VERL_LOSSES } from "./verl.ts";
 
+const BUILT_IN: readonly LossDefinition[] = [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES];
+
 const registry = createRegistry<LossDefinition>("loss", {
   setting: "loss",
-  builtIn: [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES].map((loss) => [loss.name, loss]),
+  builtIn: BUILT_IN.map((loss) => [loss.name, loss]),
   isUnique: true,
 });
 
 /** Names of every loss, the user's included. */
 export function lossNames(): readonly string[] {
   return registry.names();
+}
+
+/** Names of the losses that users add. */
+export function customLossNames(): readonly string[] {
+  const builtIn = new Set(BUILT_IN.map(({ name }) => name));
+  return lossNames().filter((name) => !builtIn.has(name));
 }
 
 /**

@@ -12,7 +12,7 @@ import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../mo
 import { float32Bytes } from "../../model/stored_weights.ts";
 import { passLimits } from "../../model/transformer.ts";
 import { loadAdapter } from "./checkpoint.ts";
-import { checkLoss, ENGINE_LOSSES } from "./engine_loss.ts";
+import { checkLoss, engineLosses } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
 import { LocalTrainer } from "./engine_trainer.ts";
 import { fittingOptions } from "./plan/fit.ts";
@@ -54,7 +54,6 @@ async function clientSizes(device: Device, { files }: OpenedModel): Promise<Lang
 
 export class LocalEngine implements Engine {
   readonly folder: string;
-  readonly losses = ENGINE_LOSSES;
   /** The base model, recorded in the files of adapters that are trained here. */
   readonly mark: ModelMark;
   private readonly hardware: Device;
@@ -89,6 +88,10 @@ export class LocalEngine implements Engine {
 
   get isLoaded(): boolean {
     return this.loaded !== undefined;
+  }
+
+  get losses(): readonly string[] {
+    return engineLosses();
   }
 
   async load(): Promise<void> {

@@ -1,14 +1,19 @@
 /** Tinker's losses as in its service: sums over every target, without a mask and without normalisation. */
 import { planLoss, type ShaderSettings, shaderSettings } from "../../algorithm/loss/definition.ts";
-import { findLoss } from "../../algorithm/mod.ts";
+import { customLossNames, findLoss } from "../../algorithm/loss/losses.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 
 const CLIPS: readonly string[] = ["clip_low_threshold", "clip_high_threshold"];
 const OFF_POLICY: readonly string[] = ["logprobs", "advantages"];
 
-/** The required inputs of each loss in addition to the targets, and the optional ones. */
-const INPUTS: Readonly<Record<string, { needs: readonly string[]; may: readonly string[] }>> = {
+/** The required inputs of a loss in addition to the targets, and the optional ones. */
+interface LossInputs {
+  readonly needs: readonly string[];
+  readonly may: readonly string[];
+}
+
+const INPUTS: Readonly<Record<string, LossInputs>> = {
   cross_entropy: { needs: [], may: ["weights"] },
   importance_sampling: { needs: OFF_POLICY, may: [] },
   ppo: { needs: OFF_POLICY, may: CLIPS },
@@ -17,9 +22,19 @@ const INPUTS: Readonly<Record<string, { needs: readonly string[]; may: readonly 
   gspo: { needs: [...OFF_POLICY, "sequence_ratio_mask"], may: CLIPS },
 };
 
+/** What a loss of the operator's own is a function of. */
+const CUSTOM_INPUTS: LossInputs = { needs: OFF_POLICY, may: [] };
+
+/** Tinker's losses. */
 export const ENGINE_LOSSES: readonly string[] = Object.keys(INPUTS);
 
-type TokenFunction = ReturnType<typeof planLoss>["token"];
+/** The losses that clients can name: Tinker's, and those that modules of the operator have registered. */
+export function engineLosses(): readonly string[] {
+  return [...new Set([...ENGINE_LOSSES, ...customLossNames()])];
+}
+
+type LossPlan = ReturnType<typeof planLoss>;
+type TokenFunction = LossPlan["token"];
 
 /**
  * A loss over packed rows, computed one pass at a time in float64. Inputs named like the clip thresholds replace those of
@@ -37,6 +52,8 @@ export class EngineLoss {
   private readonly settings: ShaderSettings;
   /** The loss at every target, [R]: a pass that is repeated counts once. */
   private readonly values: Float64Array;
+  /** A custom loss's own numbers that have names, and their values at every target, [R] each. */
+  private readonly own: readonly { readonly name: string; readonly at: number; readonly values: Float64Array }[];
 
   /** @throws ConfigError for an unknown loss or setting, and for a missing, non-finite or wrongly sized input. */
   constructor(loss: LossRequest, rows: LossRows) {
@@ -50,7 +67,18 @@ export class EngineLoss {
     this.offsets = rows.targetOffsets ?? rows.offsets;
     this.logprobs = new Float32Array(rows.targets.length);
     this.values = new Float64Array(rows.targets.length);
+    const names = Object.hasOwn(INPUTS, name) ? [] : plan.metrics;
+    this.own = names.flatMap((own, at) =>
+      own === null ? [] : [{ name: own, at, values: new Float64Array(rows.targets.length) }],
+    );
     checkValues(name, rows);
+  }
+
+  /** `loss:sum`, and the means of a custom loss's own numbers over all targets. */
+  get metrics(): Record<string, number> {
+    const count = Math.max(this.values.length, 1);
+    const mean = (values: Float64Array) => values.reduce((sum, value) => sum + value, 0) / count;
+    return { "loss:sum": this.sum, ...Object.fromEntries(this.own.map((it) => [`${it.name}:mean`, mean(it.values)])) };
   }
 
   /** The loss of the passes so far. */
@@ -80,9 +108,10 @@ export class EngineLoss {
     const { weights, advantages = weights } = this.rows.inputs;
     const logprob = this.logprobs[t]!;
     const it = { logprob, d: this.logRatio(t), advantage: advantages ? advantages[t]! : 1, a, b: 0 };
-    const { value, slope } = this.token(it, this.settingsAt(t));
+    const { value, slope, metrics } = this.token(it, this.settingsAt(t));
     if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
     this.values[t] = value;
+    for (const { at, values } of this.own) values[t] = metrics[at] ?? 0;
     return slope;
   }
 
@@ -144,13 +173,17 @@ export function checkLoss({ name, config }: LossRequest, inputs: readonly string
       `Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo.`,
       { path: "loss_fn" },
     );
-  if (!Object.hasOwn(INPUTS, name))
-    throw new ConfigError(`Cannot take the loss ${JSON.stringify(name)}: known are ${ENGINE_LOSSES.join(", ")}.`, {
-      path: "loss_fn",
-    });
+  const known = engineLosses();
+  if (!known.includes(name))
+    throw new ConfigError(
+      `Cannot take the loss ${JSON.stringify(name.slice(0, 100))}: known are ${known.join(", ")}. The server's operator adds others (defineLoss) with \`grpu serve tinker --import FILE\`.`,
+      { path: "loss_fn" },
+    );
+  const isPublished = Object.hasOwn(INPUTS, name);
   // Text is refused there, as a value of another type.
-  const plan = planLoss(findLoss(`tinker.${name}`), config as Readonly<Record<string, number>>);
-  const { needs, may } = INPUTS[name]!;
+  const plan = planLoss(findLoss(isPublished ? `tinker.${name}` : name), config as Readonly<Record<string, number>>);
+  if (!isPublished) checkCustom(name, plan);
+  const { needs, may } = isPublished ? INPUTS[name]! : CUSTOM_INPUTS;
   const missing = needs.find((input) => !inputs.includes(input));
   if (missing !== undefined)
     throw new ConfigError(
@@ -162,6 +195,16 @@ export function checkLoss({ name, config }: LossRequest, inputs: readonly string
   throw new ConfigError(
     `Cannot take the loss ${name}: it has no input ${unknown.slice(0, 100)}. Its inputs are ${["target_tokens", ...needs, ...may].join(", ")}.`,
     { path: unknown },
+  );
+}
+
+/** @throws ConfigError for a registered loss that is more than a function of single tokens. */
+function checkCustom(name: string, { rows, selection, aggregation }: LossPlan): void {
+  if (!rows && !selection && !aggregation) return;
+  const what = rows ? "a statistic of its row" : selection ? "a selection of tokens" : "an aggregation of its own";
+  throw new ConfigError(
+    `Cannot take the loss ${name}: it needs ${what}, and the server sums functions of single tokens. Register it with defineLoss.`,
+    { path: "loss_fn" },
   );
 }
 

@@ -46,7 +46,7 @@ export class LocalTrainer implements Trainer {
         temperature: 1,
         loss: (outputs) => this.takeLoss(taken, outputs),
       });
-    return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: { "loss:sum": taken.sum } };
+    return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: taken.metrics };
   }
 
   private async takeLoss(taken: EngineLoss, outputs: PassOutputs) {

@@ -3,7 +3,7 @@ import { ConfigError } from "../../errors.ts";
 import type { Listening } from "../../http/listen.ts";
 import type { TinkerService } from "../../serve/service.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
-import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
+import { ADAPTER, adapterOf, DEVICE, IMPORT, importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL } from "./model_options.ts";
@@ -57,6 +57,10 @@ const OPTIONS: readonly Option[] = [
     value: "N",
     describe: "limit of device memory",
   },
+  {
+    ...IMPORT,
+    describe: "module to import first: it registers losses (defineLoss) that clients name as loss_fn; may repeat",
+  },
   ...HTTP_OPTIONS,
   DEVICE,
   ...ADAPTER,
@@ -80,12 +84,15 @@ export const serveCommands: readonly Command[] = [
   },
 ];
 
-async function serveTinker({ options }: Input, io: Io): Promise<number> {
+async function serveTinker(input: Input, io: Io): Promise<number> {
+  const { options } = input;
   const host = String(options.host);
   const port = integer(options.port, { flag: "--port", least: 0, most: 65_535 });
   const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
   const settings = httpSettings(options);
   const key = await serverKey(options, io);
+  const { importModules } = await import("../run/modules.ts");
+  await importModules(importsOf(input));
   const { createApp } = await import("../../serve/app.ts");
   const { listen } = await import("../../http/listen.ts");
   const service = await openService(options, { io, sessionMs: minutes * 60_000, apiKey: key.value });
