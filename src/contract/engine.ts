@@ -97,15 +97,24 @@ export interface PromptScores {
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }
 
+/** A request in a batch of several policies. */
+export interface PolicyRequest extends SampleRequest {
+  /** One that the batch's policy {@link EnginePolicy.mixes}. Default: the batch's. */
+  readonly policy?: EnginePolicy | undefined;
+}
+
+/** Starts requests in a batch that runs, all of them; false where they have no room now. */
+export type StartRequests = (requests: readonly PolicyRequest[]) => boolean;
+
 /** How a batch is sampled. */
 export interface BatchOptions {
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called while the batch runs: may start further requests in it. `start` returns false where a request has no room now.
-   * Their results follow those of the first requests. An engine that cannot add to a batch never calls it.
+   * Called while the batch runs: may start further requests in it. Their results follow those of the first requests. An
+   * engine that cannot add to a batch never calls it.
    * @throws from `start`: ConfigError for a request that cannot be sampled
    */
-  readonly more?: ((start: (request: SampleRequest) => boolean) => void) | undefined;
+  readonly more?: ((start: StartRequests) => void | Promise<void>) | undefined;
   /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
   readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
   /**
@@ -118,8 +127,12 @@ export interface BatchOptions {
 /** Frozen weights to sample from: later training does not change them. */
 export interface EnginePolicy {
   readonly bytes: number;
-  /** Results in the order of the requests. */
-  sample(requests: readonly SampleRequest[], options?: BatchOptions): Promise<SampledSequence[]>;
+  /** Policies that one batch may have, this one included. Absent: 1. */
+  readonly mostMixed?: number | undefined;
+  /** Whether the requests of one batch may be for this policy and for the other. Absent: never. */
+  mixes?(other: EnginePolicy): boolean;
+  /** Results in the order of the requests: the same bits whatever else is in the batch. */
+  sample(requests: readonly PolicyRequest[], options?: BatchOptions): Promise<SampledSequence[]>;
   scorePrompts(prompts: readonly (readonly number[])[], options: ScoreOptions): Promise<PromptScores[]>;
   release(): void;
 }

@@ -36,7 +36,7 @@ export class AdaptedWeights implements Weights {
   readonly device: Device;
   readonly config: ModelConfig;
   readonly plain = undefined;
-  private readonly base: Weights;
+  readonly base: Weights;
   private readonly adapter: LoraAdapter;
 
   constructor(base: Weights, adapter: LoraAdapter) {
@@ -70,19 +70,30 @@ export class AdaptedWeights implements Weights {
 
   apply(name: string, io: ApplyOptions): void {
     this.base.apply(name, io);
+    this.addTo(name, io);
+  }
+
+  /** y += s (x A^T) B^T, what the adapter adds to the product of the base. Records only. */
+  addTo(name: string, io: ApplyOptions): void {
     const parts = this.adapter.parts.get(name);
     if (parts) this.addProducts(parts, { ...io, stride: io.stride ?? this.shapeOf(name).rows });
   }
 
   /** y[:, rows of a part] += s (x A^T) B^T. */
-  private addProducts(parts: readonly Part[], io: { x: Buffer; y: Buffer; m: number; stride: number }): void {
+  private addProducts(parts: readonly Part[], io: ApplyOptions & { stride: number }): void {
     const { adapter, device } = this;
     const { rank } = adapter.config;
+    const { first: row = 0 } = io;
     const inner = parts.length * rank;
     Scratch.during(device, (scratch) => {
       const xA = scratch.floats(io.m * inner, "x A^T");
       for (const { options, first } of adapter.inputFactors(parts))
-        matmul(device, { ...options, m: io.m, a: { buffer: io.x }, c: { buffer: xA, offset: first, stride: inner } });
+        matmul(device, {
+          ...options,
+          m: io.m,
+          a: { buffer: io.x, offset: row * options.k },
+          c: { buffer: xA, offset: first, stride: inner },
+        });
       for (const [i, part] of parts.entries())
         matmul(device, {
           ...adapter.outputFactor(part),
@@ -90,7 +101,7 @@ export class AdaptedWeights implements Weights {
           n: part.rows,
           k: rank,
           a: { buffer: xA, offset: i * rank, stride: inner },
-          c: { buffer: io.y, offset: part.row, stride: io.stride },
+          c: { buffer: io.y, offset: row * io.stride + part.row, stride: io.stride },
           alpha: adapter.scale,
           accumulate: true,
         });

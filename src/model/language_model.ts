@@ -1,19 +1,20 @@
 /** A language model on a device: its weights, an optional adapter, and the passes that score, train and sample it. */
 import type { Device } from "../compute/device.ts";
-import type { OptimParams, PackedTokens, SampledSequence, SampleRequest } from "../contract/backend.ts";
-import type { BatchOptions, PromptDraws } from "../contract/engine.ts";
+import type { OptimParams, PackedTokens, SampledSequence } from "../contract/backend.ts";
+import type { PromptDraws } from "../contract/engine.ts";
 import { ConfigError } from "../errors.ts";
 import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
-import { BatchSampler } from "./generate/batch_sampler.ts";
+import { BatchSampler, type DrawOptions } from "./generate/batch_sampler.ts";
 import type { CacheOptions } from "./generate/key_value_cache.ts";
+import type { DrawRequest } from "./generate/sequence.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
 import { type LoraConfig, loraConfig } from "./lora.ts";
 import type { ModelShape } from "./model_shape.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { type FrozenPolicy, Policies, type PolicyCopy } from "./policies.ts";
+import { type FrozenPolicy, MOST_MIXED, Policies, type PolicyCopy } from "./policies.ts";
 import { packedFormats, type StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
@@ -141,7 +142,7 @@ export class LanguageModel {
 
   /** The policy without the adapter that is trained here. */
   get untrained(): FrozenPolicy {
-    return { bytes: 0, weights: () => this.shared.policies.start, release() {} };
+    return { bytes: 0, mostMixed: MOST_MIXED, weights: () => this.shared.policies.start, release() {} };
   }
 
   /** Runs other heads over the same layers: see {@link ValueModel}. */
@@ -311,12 +312,18 @@ export class LanguageModel {
     return this.optimizer.apply(params, () => this.refresh());
   }
 
-  /** Draws every request, in the order of the requests. */
+  /** Draws every request, in the order of the requests: with its own policy where it names one that {@link mixes}. */
   sample(
-    requests: readonly SampleRequest[],
-    options: { weightVersion: number; policy?: FrozenPolicy | undefined } & BatchOptions,
+    requests: readonly DrawRequest[],
+    options: DrawOptions & { policy?: FrozenPolicy | undefined },
   ): Promise<SampledSequence[]> {
-    return this.shared.sampler.sample(this.weightsOf(options.policy ?? "current"), requests, options);
+    const { weights } = this;
+    return this.shared.sampler.sample(options.policy ?? { weights: () => weights }, requests, options);
+  }
+
+  /** Whether policies of that model are of this one's base, so that one batch can have both. */
+  mixes(other: LanguageModel): boolean {
+    return other.shared === this.shared;
   }
 
   release(): void {

@@ -9,6 +9,8 @@ import type { Weights } from "./weights.ts";
 export interface FrozenPolicy {
   /** Device memory of the snapshot, bytes. */
   readonly bytes: number;
+  /** Policies that one batch may have with this one, of the same base. Absent: 1, because norms may differ too. */
+  readonly mostMixed?: number | undefined;
   /** Weights to run it with. Valid until another policy of the same model is run. */
   weights(): Weights;
   release(): void;
@@ -19,6 +21,9 @@ export interface PolicyCopy extends FrozenPolicy {
   /** Takes the model's current values; samples that are being drawn switch to them. Records only. */
   update(): void;
 }
+
+/** Policies in one batch. Each adds products of its own to every step, so that more gain little. */
+export const MOST_MIXED = 32;
 
 export class Policies {
   readonly base: BaseModel;
@@ -62,8 +67,10 @@ export class Policies {
   }
 
   private adapterPolicy(copy: LoraAdapter): FrozenPolicy {
-    const bytes = this.isFolded(copy) ? copy.values.byteLength : copy.byteLength;
-    return { bytes, weights: () => this.of(copy), release: () => this.release(copy) };
+    const isFolded = this.isFolded(copy);
+    const bytes = isFolded ? copy.values.byteLength : copy.byteLength;
+    const mostMixed = isFolded ? this.folded.most : MOST_MIXED;
+    return { bytes, mostMixed, weights: () => this.of(copy), release: () => this.release(copy) };
   }
 
   private weightsCopy(source: () => StoredWeights): PolicyCopy {

@@ -140,13 +140,15 @@ export class StoredWeights implements Weights, PlainWeights {
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.shapeOf(name);
     const turned = this.turnedFor(name, io);
+    const { first = 0 } = io;
+    const stride = io.input?.kind === "swiglu" ? 2 * k : k;
     matmul(this.device, {
       m: io.m,
       n,
       k,
-      a: { buffer: io.x, stride: io.input?.kind === "swiglu" ? 2 * k : k },
+      a: { buffer: io.x, offset: first * stride, stride },
       b: turned ? { buffer: turned } : this.operand(name),
-      c: { buffer: io.y, stride: io.stride },
+      c: { buffer: io.y, offset: first * (io.stride ?? n), stride: io.stride },
       transposeB: !turned,
       addend: io.addend,
       input: io.input,

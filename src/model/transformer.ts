@@ -224,12 +224,13 @@ export class Transformer {
     const out = scratch.floats(input.count * C, "residual");
     const gateUp = this.mlpRuns(input.count).map((run) => {
       const { rows } = run;
+      const own = weights.ofRows?.(run) ?? weights;
       const [x, y] = [rowsOf(at.x, run, C), rowsOf(out, run, C)];
-      const { normed, inverse } = this.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
-      const gateUp = this.gateUp(weights, { layer, x: normed, rows, scratch });
+      const { normed, inverse } = this.norms.rows(own, { name: layer.middleNorm, x, rows, scratch });
+      const gateUp = this.gateUp(own, { layer, x: normed, rows, scratch });
       scratch.free(normed, inverse);
       const active = this.activate(gateUp, { rows, scratch });
-      this.addOutput(weights, { output: layer.mlpOutput, x, input: active, y, rows, scratch });
+      this.addOutput(own, { output: layer.mlpOutput, x, input: active, y, rows, scratch });
       scratch.free(active);
       if (keep !== "activations") scratch.free(gateUp);
       return gateUp;

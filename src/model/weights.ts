@@ -6,6 +6,7 @@ import type { Buffer, Device } from "../compute/device.ts";
 import type { MatmulOptions } from "../compute/matmul/product.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { Layout, ParameterSet, Shape } from "./parameters.ts";
+import type { RowRun } from "./row_windows.ts";
 
 export const EMBEDDING = "model.embed_tokens.weight";
 /** The weight of a scalar head, [1, C]. */
@@ -15,6 +16,8 @@ export interface ApplyOptions {
   readonly x: Buffer;
   readonly y: Buffer;
   readonly m: number;
+  /** Row of x, y and the addend that the m rows start at. Default 0. */
+  readonly first?: number | undefined;
   /** Laid out as y. */
   readonly addend?: Buffer;
   /** Default: the matrix's rows. */
@@ -53,6 +56,8 @@ export interface Weights {
   apply(name: string, io: ApplyOptions): void;
   /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. Records only. */
   applyBackward(name: string, io: ApplyBackwardOptions): void;
+  /** These weights for some of their rows, where rows have different ones. Absent: all rows have the same. */
+  ofRows?(run: RowRun): Weights;
 }
 
 /** Weights that are all f32. */

@@ -33,6 +33,8 @@ export class Scheduler {
   busyMs = 0;
   /** The queue whose turn runs. */
   current: WorkQueue | undefined;
+  /** Until when the running turn has been charged. */
+  private chargedTo = 0;
 
   /** Called before each turn; a promise is awaited, and must not reject. */
   prepare: (() => Promise<void> | undefined) | undefined;
@@ -67,6 +69,16 @@ export class Scheduler {
     if (this.urgent.length > 0 || this.stopped) return true;
     for (const other of this.waiting) if (other !== queue && !isEmpty(other.owners())) return true;
     return false;
+  }
+
+  /**
+   * Charges the time of the running turn so far.
+   * @param shares as {@link WorkQueue.turn} returns them, of this time.
+   * @returns whether the turn's queue would be chosen again: then the turn may take on more of its work.
+   */
+  goesOn(shares: ReadonlyMap<string, number>): boolean {
+    this.charge(shares);
+    return this.urgent.length === 0 && !this.stopped && this.nextQueue()?.queue === this.current;
   }
 
   /** Forgets a session that has ended. */
@@ -106,12 +118,18 @@ export class Scheduler {
   }
 
   private async runTurn({ queue, owner }: { queue: WorkQueue; owner: string }): Promise<void> {
-    const started = this.now();
+    this.chargedTo = this.now();
     this.current = queue;
     this.latest.set(queue, ++this.count);
     const shares = (await queue.turn(owner)) ?? new Map([[owner, 1]]);
     this.current = undefined;
-    const spent = this.now() - started;
+    this.charge(shares);
+  }
+
+  private charge(shares: ReadonlyMap<string, number>): void {
+    const now = this.now();
+    const spent = now - this.chargedTo;
+    this.chargedTo = now;
     this.busyMs += spent;
     const whole = [...shares.values()].reduce((sum, share) => sum + share, 0) || 1;
     for (const [who, share] of shares)

@@ -30,16 +30,17 @@ function openQueue(
     release() {},
   };
   const queue = new SamplingQueue("toy", {
-    open: async () => policy,
     onBatch: () => {},
     batchCost: new BatchCost(),
     ...(isOpen && { mayJoin: () => true }),
     ...options,
   });
+  const source = { name: "toy", open: async () => policy, close() {} };
   const log: string[] = [];
   const push = (owner: string, seeds: readonly number[], scores?: { topk: number }) =>
     queue.push({
       owner,
+      policy: source,
       scores,
       prompt: [1],
       requests: seeds.map((seed) => ({ prompt_ids: [1], params, seed })),
@@ -56,7 +57,7 @@ describe("a batch that may be joined", () => {
       expect(requests.map(({ seed }) => seed)).toEqual([10, 11]);
       push("a", [12]);
       push("b", [20]);
-      more?.(({ seed }) => started.push(seed) > 0);
+      await more?.((some) => started.push(...some.map(({ seed }) => seed)) > 0);
       onEnd?.(sequence(11), 1);
       expect(log).toEqual([]);
       onEnd?.(sequence(20), 2);
@@ -77,24 +78,42 @@ describe("a batch that may be joined", () => {
     expect(queue.hasWork()).toBe(false);
   });
 
-  test("leaves what has no room, and what has several requests, for the next batch", async () => {
+  test("takes all requests of a job, and leaves what has no room for the next batch", async () => {
     let batches = 0;
     const { queue, push, log } = openQueue(async (requests, { more }) => {
       if (++batches === 1) {
         push("b", [20]);
-        more?.(() => false);
+        await more?.(() => false);
         expect(queue.lengthOf("b")).toBe(1);
         queue.clear();
         push("c", [30, 31]);
-        more?.(() => true);
+        const asked: number[] = [];
+        await more?.((some) => asked.push(...some.map(({ seed }) => seed)) > 0);
+        expect(asked).toEqual([30, 31]);
+        return [10, 30, 31].map(sequence);
       }
       return requests.map(({ seed }) => sequence(seed));
     });
     push("a", [10]);
     await queue.turn("a");
-    expect(log).toEqual(["a 10"]);
-    await queue.turn("c");
     expect(log).toEqual(["a 10", "c 30,31"]);
+    expect([batches, queue.length]).toEqual([1, 0]);
+  });
+
+  test("is closed where more wait than run and it has no room: the next one takes more", async () => {
+    let offered = 0;
+    const { queue, push } = openQueue(async (requests, { more }) => {
+      for (const [owner, seed] of [["b", 20] as const, ["c", 30] as const]) push(owner, [seed]);
+      for (let chunk = 0; chunk < 3; chunk++)
+        await more?.(() => {
+          offered++;
+          return false;
+        });
+      return requests.map(({ seed }) => sequence(seed));
+    });
+    push("a", [10]);
+    await queue.turn("a");
+    expect([offered, queue.length]).toEqual([1, 2]);
   });
 
   test("a request that cannot be sampled fails alone", async () => {
@@ -102,7 +121,8 @@ describe("a batch that may be joined", () => {
       push("b", [20]);
       push("c", [30]);
       const seeds = requests.map(({ seed }) => seed);
-      more?.(({ seed }) => {
+      await more?.((some) => {
+        const { seed } = some[0]!;
         if (seed === 20) throw new Error("no such token");
         return seeds.push(seed) > 0;
       });
@@ -135,7 +155,7 @@ describe("a batch ends under load", () => {
         const seeds = requests.map(({ seed }) => seed);
         for (let seed = 11; seed < 20; seed++) {
           push("a", [seed]);
-          more?.((request) => seeds.push(request.seed) > 0);
+          await more?.((some) => seeds.push(...some.map(({ seed }) => seed)) > 0);
         }
         for (const [i, seed] of seeds.entries()) onEnd?.(sequence(seed), i);
         return seeds.map(sequence);

@@ -1,18 +1,21 @@
 /** Weights of the local engine to sample and score with, whatever is trained later. */
-import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { SampledSequence } from "../../contract/backend.ts";
 import type {
   BatchOptions,
   EnginePolicy,
+  PolicyRequest,
   PromptDraws,
   PromptScores,
   PromptTargets,
   ScoreOptions,
 } from "../../contract/engine.ts";
+import type { DrawRequest } from "../../model/generate/sequence.ts";
 import type { FrozenPolicy, LanguageModel } from "../../model/language_model.ts";
 import type { TopLogprobs } from "../../model/train/top_logprobs.ts";
 
 export class LocalPolicy implements EnginePolicy {
   readonly bytes: number;
+  readonly mostMixed: number | undefined;
   private readonly model: LanguageModel;
   private readonly frozen: FrozenPolicy;
 
@@ -20,10 +23,25 @@ export class LocalPolicy implements EnginePolicy {
     this.model = model;
     this.frozen = frozen;
     this.bytes = frozen.bytes;
+    this.mostMixed = frozen.mostMixed;
   }
 
-  sample(requests: readonly SampleRequest[], options: BatchOptions = {}): Promise<SampledSequence[]> {
-    return this.model.sample(requests, { ...options, weightVersion: 0, policy: this.frozen });
+  mixes(other: EnginePolicy): boolean {
+    const canMix = this.frozen.mostMixed !== undefined && other.mostMixed !== undefined;
+    return canMix && other instanceof LocalPolicy && this.model.mixes(other.model);
+  }
+
+  sample(requests: readonly PolicyRequest[], { more, ...options }: BatchOptions = {}): Promise<SampledSequence[]> {
+    return this.model.sample(requests.map(LocalPolicy.drawOf), {
+      ...options,
+      more: more && ((start) => more((some) => start(some.map(LocalPolicy.drawOf)))),
+      weightVersion: 0,
+      policy: this.frozen,
+    });
+  }
+
+  private static drawOf({ policy, ...request }: PolicyRequest): DrawRequest {
+    return policy instanceof LocalPolicy ? { ...request, policy: policy.frozen } : request;
   }
 
   async scorePrompts(

@@ -2,14 +2,14 @@
  * Which requests run: those at the head of the queue whose pages are free. A sequence takes all the pages that it may need
  * before it starts, so those that run end without waiting for others, and none waits for ever.
  */
-import type { SampleRequest } from "../../contract/backend.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
+import type { OfPolicy } from "./mixed_weights.ts";
 import { type Need, PagePool, pageNeed } from "./pages.ts";
-import { type Prompt, type Sequence, startSequence, tokenLimit } from "./sequence.ts";
+import { type DrawRequest, type Prompt, type Sequence, startSequence, tokenLimit } from "./sequence.ts";
 
 /** A request that has not started. */
 export interface Waiting extends Need {
-  readonly request: SampleRequest;
+  readonly request: DrawRequest;
   /** Of the request. */
   readonly index: number;
   /** Most tokens to draw. */
@@ -23,12 +23,29 @@ export interface Admitted {
   readonly prompts: Prompt[];
 }
 
-export function waitingRequests(requests: readonly SampleRequest[], contextLength: number): Waiting[] {
+/** @param policies numbers the policies of a batch: a prompt has other keys and values under each. */
+export function waitingRequests(
+  requests: readonly DrawRequest[],
+  contextLength: number,
+  policies: PolicyNumbers = new PolicyNumbers(),
+): Waiting[] {
   return requests.map((request, index) => {
     const limit = tokenLimit(request, contextLength);
-    const need = pageNeed(request.prompt_ids.join(), { prompt: request.prompt_ids.length, limit });
+    const key = `${policies.of(request.policy)}: ${request.prompt_ids.join()}`;
+    const need = pageNeed(key, { prompt: request.prompt_ids.length, limit });
     return { request, index, limit, ...need };
   });
+}
+
+/** A number for each policy, in the order of their first requests. */
+export class PolicyNumbers {
+  private readonly numbers = new Map<OfPolicy | undefined, number>();
+
+  of(policy: OfPolicy | undefined): number {
+    const known = this.numbers.get(policy) ?? this.numbers.size;
+    this.numbers.set(policy, known);
+    return known;
+  }
 }
 
 export class Admission {
@@ -75,13 +92,21 @@ export class Admission {
   }
 
   /** Whether a request could start now. */
-  fits({ key, shared, own }: Need): boolean {
-    const pages = this.prompts.has(key) ? own : shared + own;
-    return this.running < this.most && pages <= this.pool.free;
+  fits(request: Need): boolean {
+    return this.fitTogether([request]);
+  }
+
+  /** Whether requests could all start now. */
+  fitTogether(requests: readonly Need[]): boolean {
+    const prompts = new Map(requests.map(({ key, shared }) => [key, this.prompts.has(key) ? 0 : shared]));
+    let pages = requests.reduce((sum, { own }) => sum + own, 0);
+    for (const shared of prompts.values()) pages += shared;
+    return this.running + requests.length <= this.most && pages <= this.pool.free;
   }
 
   private open({ key, request, shared }: Waiting): Prompt {
-    const prompt = { key, ids: request.prompt_ids, pages: this.pool.take(shared), members: new Set<Sequence>() };
+    const { prompt_ids: ids, policy } = request;
+    const prompt = { key, ids, policy, pages: this.pool.take(shared), members: new Set<Sequence>() };
     this.prompts.set(key, prompt);
     return prompt;
   }

@@ -5,7 +5,7 @@
  */
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
-import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
+import type { SampledSequence } from "../../contract/backend.ts";
 import type { BatchOptions } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { gatherRows } from "../logit_windows.ts";
@@ -15,13 +15,14 @@ import { type PassOptions, PassSize } from "../train/pass_size.ts";
 import { nextPass } from "../train/targets.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { Admission, type Admitted, type Waiting, waitingRequests } from "./admission.ts";
+import { Admission, type Admitted, PolicyNumbers, type Waiting, waitingRequests } from "./admission.ts";
 import { CHUNK_STEPS, chunkSteps, collect, uploadRows } from "./chunk.ts";
 import { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows } from "./host_rows.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
+import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
 import { joined, keepHidden, packPrompts, promptEndCopies, promptOffsets } from "./packing.ts";
-import { checkRequest, type Prompt, type Sequence, settle } from "./sequence.ts";
+import { checkRequest, type DrawRequest, type Prompt, type Sequence, settle } from "./sequence.ts";
 
 /** Room that a batch which others may join has at least, in sequences as large as its largest. */
 const SPARE_SEQUENCES = 16;
@@ -30,10 +31,27 @@ export interface SamplerOptions extends PassOptions {
   readonly cache?: CacheOptions | undefined;
 }
 
+/** How a batch runs; requests that join name their policies. */
+export interface DrawOptions extends Omit<BatchOptions, "more"> {
+  readonly weightVersion: number;
+  readonly more?: ((start: (requests: readonly DrawRequest[]) => boolean) => void | Promise<void>) | undefined;
+}
+
 /** What the parts of one call share. */
 interface Run {
-  readonly weights: Weights;
+  /** Of requests that name none. */
+  readonly policy: OfPolicy;
   readonly cache: KeyValueCache;
+}
+
+/** The weights of prompts whose policies lie together, a row for each token. */
+function promptWeights({ policy }: Run, prompts: readonly Prompt[]): Weights {
+  return weightsOf(prompts.map((prompt) => ({ policy: prompt.policy ?? policy, rows: prompt.ids.length })));
+}
+
+/** The weights of sequences whose policies lie together. */
+function weightsOfRows({ policy }: Run, sequences: readonly Sequence[]): Weights {
+  return weightsOf(sequences.map(({ request }) => ({ policy: request.policy ?? policy, rows: 1 })));
 }
 
 export class BatchSampler {
@@ -54,32 +72,30 @@ export class BatchSampler {
   }
 
   /**
-   * Draws every request with the given weights, in the order of the requests. How many run together changes no bit.
+   * Draws every request with the weights of its policy, in the order of the requests. What runs together changes no bit.
    * @throws ConfigError for an empty prompt, a token outside the vocabulary, a prompt that fills the context, or a request
    *   whose keys and values do not fit: before anything is drawn, and with the request's place in the error's `path`.
    */
-  async sample(
-    weights: Weights,
-    requests: readonly SampleRequest[],
-    options: { weightVersion: number } & BatchOptions,
-  ): Promise<SampledSequence[]> {
+  async sample(policy: OfPolicy, requests: readonly DrawRequest[], options: DrawOptions): Promise<SampledSequence[]> {
     for (const [i, request] of requests.entries()) checkRequest(this.model, request, i);
     const results: SampledSequence[] = new Array(requests.length);
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
     const { signal, more } = options;
     try {
-      const { cache, admission } = this.open(requests, { scratch, spare: more ? SPARE_SEQUENCES : 1 });
+      const policies = new PolicyNumbers();
+      const { cache, admission } = this.open(requests, { scratch, policies, spare: more ? SPARE_SEQUENCES : 1 });
+      const run = { policy, cache };
       let running: Sequence[] = [];
       while (admission.waits || running.length > 0) {
         signal?.throwIfAborted();
         const admitted = admission.admit();
         // Requests that wait come first: those that join need pages as well.
-        if (more && !admission.waits) this.join(more, { admission, admitted });
-        await this.begin({ weights, cache }, admitted, { keepsHidden: admission.waits || more !== undefined });
+        if (more && !admission.waits) await this.join(more, { admission, admitted, policies });
+        await this.begin(run, admitted, { keepsHidden: admission.waits || more !== undefined });
         running.push(...admitted.sequences);
         const unfinished = running.filter(({ stopped }) => !stopped);
-        if (unfinished.length > 0) await this.decode({ weights, cache }, unfinished);
+        if (unfinished.length > 0) await this.decode(run, unfinished);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
           admission.end(sequence);
           results[sequence.index] = settle(sequence, options);
@@ -94,11 +110,11 @@ export class BatchSampler {
 
   /** @param at.spare sequences as large as the largest request that shall have room, at least. */
   private open(
-    requests: readonly SampleRequest[],
-    { scratch, spare }: { scratch: Scratch; spare: number },
+    requests: readonly DrawRequest[],
+    { scratch, spare, policies }: { scratch: Scratch; spare: number; policies: PolicyNumbers },
   ): { cache: KeyValueCache; admission: Admission } {
     const { config, passLength } = this.model;
-    const waiting = this.prepare(requests);
+    const waiting = this.prepare(requests, policies);
     const largest = waiting.reduce((one, other) => (one.shared + one.own < other.shared + other.own ? other : one));
     const joining = Array.from({ length: spare - 1 }, (_, i) => ({ ...largest, key: `spare ${i}` }));
     const needs = [...waiting, ...joining];
@@ -107,8 +123,8 @@ export class BatchSampler {
   }
 
   /** The requests with what they need, and tables of rotary positions that are long enough for them. */
-  private prepare(requests: readonly SampleRequest[]): Waiting[] {
-    const waiting = waitingRequests(requests, this.model.contextLength);
+  private prepare(requests: readonly DrawRequest[], policies: PolicyNumbers): Waiting[] {
+    const waiting = waitingRequests(requests, this.model.contextLength, policies);
     const lengths = waiting.map(({ request, limit }) => request.prompt_ids.length + limit);
     // A chunk computes on for sequences that have ended in it.
     this.model.ropes.reserve(Math.max(...lengths) + CHUNK_STEPS);
@@ -116,15 +132,15 @@ export class BatchSampler {
   }
 
   /** Starts further requests, while there is room for them. */
-  private join(
-    more: NonNullable<BatchOptions["more"]>,
-    { admission, admitted }: { admission: Admission; admitted: Admitted },
-  ): void {
-    more((request) => {
-      checkRequest(this.model, request, admission.count);
-      const [waiting] = this.prepare([request]);
-      if (!admission.fits(waiting!)) return false;
-      admission.add(waiting!);
+  private async join(
+    more: NonNullable<DrawOptions["more"]>,
+    { admission, admitted, policies }: { admission: Admission; admitted: Admitted; policies: PolicyNumbers },
+  ): Promise<void> {
+    await more((requests) => {
+      for (const request of requests) checkRequest(this.model, request, admission.count);
+      const waiting = this.prepare(requests, policies);
+      if (!admission.fitTogether(waiting)) return false;
+      for (const each of waiting) admission.add(each);
       const { sequences, prompts } = admission.admit();
       admitted.sequences.push(...sequences);
       admitted.prompts.push(...prompts);
@@ -134,8 +150,11 @@ export class BatchSampler {
 
   /** Fills the cache with the prompts of new sequences, and draws the first token of each. */
   private async begin(run: Run, admitted: Admitted, { keepsHidden }: { keepsHidden: boolean }): Promise<void> {
-    const { prompts, sequences } = admitted;
-    const late = sequences.filter(({ prompt }) => prompt.hidden);
+    const prompts = byPolicy(admitted.prompts, ({ policy }) => policy ?? run.policy);
+    const late = this.ordered(
+      run,
+      admitted.sequences.filter(({ prompt }) => prompt.hidden),
+    );
     if (prompts.length > 0) await this.prefill(run, { prompts, keepsHidden });
     if (late.length === 0) return;
     for (const group of drawGroups(this.model, late))
@@ -145,11 +164,16 @@ export class BatchSampler {
       });
   }
 
+  /** The sequences of one policy after another. */
+  private ordered({ policy }: Run, sequences: readonly Sequence[]): readonly Sequence[] {
+    return byPolicy(sequences, ({ request }) => request.policy ?? policy);
+  }
+
   /** Runs prompts in passes. A pass that runs out of memory is repeated with fewer prompts. */
   private async prefill(run: Run, at: { prompts: readonly Prompt[]; keepsHidden: boolean }): Promise<void> {
     const { prompts, keepsHidden } = at;
     // Work that others rely on runs before, because a refused pass forgets what was recorded.
-    run.weights.prepare();
+    promptWeights(run, prompts).prepare();
     await this.model.device.submit();
     const offsets = promptOffsets(prompts);
     for (let from = 0; from < prompts.length; ) {
@@ -178,7 +202,7 @@ export class BatchSampler {
     return this.during(async (scratch) => {
       const { tokens, offsets, places } = packPrompts(prompts);
       const placed = scratch.upload(places, "places in the cache");
-      const { hidden } = this.model.forward(run.weights, {
+      const { hidden } = this.model.forward(promptWeights(run, prompts), {
         input: packInput(scratch, { tokens, offsets }),
         scratch,
         visit: (layer, qkv) =>
@@ -222,20 +246,20 @@ export class BatchSampler {
    * its prompt. Both run now: a later refusal of memory would forget a copy that is only recorded.
    */
   private async drawFirst(
-    { weights, cache }: Run,
+    run: Run,
     at: { sequences: readonly Sequence[]; hidden: Buffer; scratch: Scratch; reads?: readonly ReadRequest[] },
   ): Promise<Data[]> {
     const { sequences, hidden, scratch } = at;
-    copyPages(cache, promptEndCopies(sequences), { config: this.model.config, scratch });
+    copyPages(run.cache, promptEndCopies(sequences), { config: this.model.config, scratch });
     const host = hostRows(this.model, sequences, scratch);
     const rows = { ...uploadRows(sequences, { scratch, steps: 1 }), host };
-    this.decodeStep.draw(weights, { hidden, rows, shift: 0, scratch });
+    this.decodeStep.draw(weightsOfRows(run, sequences), { hidden, rows, shift: 0, scratch });
     return collect(this.model, { running: sequences, rows, reads: at.reads });
   }
 
   /** One chunk of steps for every running sequence, for fewer at a time where memory runs out. */
   private async decode(run: Run, running: readonly Sequence[]): Promise<void> {
-    for (const group of drawGroups(this.model, running)) await this.decodeGroup(run, group);
+    for (const group of drawGroups(this.model, this.ordered(run, running))) await this.decodeGroup(run, group);
   }
 
   private async decodeGroup(run: Run, running: readonly Sequence[]): Promise<void> {
@@ -255,7 +279,10 @@ export class BatchSampler {
     }
   }
 
-  private decodePart({ weights, cache }: Run, running: readonly Sequence[]): Promise<void> {
+  private decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
+    const { cache } = run;
+    // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
+    const weights = weightsOfRows(run, running);
     const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
     return this.during(async (scratch) => {
       const host = hostRows(this.model, running, scratch);

@@ -130,7 +130,7 @@ export class DecodeStep {
     for (const run of this.model.mlpRuns(at.rows.count)) {
       const [x, out] = [rowsOf(at.x, run, C), rowsOf(at.out, run, C)];
       Scratch.during(this.device, (scratch) =>
-        this.mlpRun(weights, { layer: at.layer, x, out, rows: run.rows, scratch }),
+        this.mlpRun(weights.ofRows?.(run) ?? weights, { layer: at.layer, x, out, rows: run.rows, scratch }),
       );
     }
   }
@@ -161,7 +161,8 @@ export class DecodeStep {
     for (const window of windows) {
       const x = hidden.slice(window.first * rowBytes, window.rows * rowBytes);
       const { normed, inverse } = this.model.norms.rows(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
-      weights.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
+      const own = weights.ofRows?.(window) ?? weights;
+      own.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
       scratch.free(normed, inverse);
       if (rows.host) this.sampleWithHost(rows.host, { rows, window });
       else this.sample(logits, { rows, window, shift: at.shift });

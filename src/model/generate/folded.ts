@@ -33,7 +33,8 @@ interface Slot {
  */
 export class FoldedWeights {
   private readonly base: BaseModel;
-  private readonly most: number;
+  /** Copies that can be in use together. */
+  readonly most: number;
   /** The most recently used comes last. */
   private readonly slots: Slot[] = [];
 

@@ -3,11 +3,19 @@ import type { ConstraintState, SampledSequence, SampleRequest, TopLogprob } from
 import type { BatchOptions } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
+import type { OfPolicy } from "./mixed_weights.ts";
+
+/** A request in a batch of several policies. */
+export interface DrawRequest extends SampleRequest {
+  /** Default: the batch's. */
+  readonly policy?: OfPolicy | undefined;
+}
 
 /** A prompt that sequences run with. */
 export interface Prompt {
   readonly key: string;
   readonly ids: readonly number[];
+  readonly policy: OfPolicy | undefined;
   /** The pages of the cache that it fills alone. */
   readonly pages: readonly number[];
   /** The sequences that run with it, the earliest first. */
@@ -20,7 +28,7 @@ export interface Prompt {
 export interface Sequence {
   /** Of the request. */
   readonly index: number;
-  readonly request: SampleRequest;
+  readonly request: DrawRequest;
   readonly prompt: Prompt;
   /** The pages of its positions, in order: first those of the prompt. */
   readonly pages: readonly number[];
@@ -95,7 +103,7 @@ export function addToken(sequence: Sequence, token: number, logprob: number): vo
 /** Reports a complete sequence. @throws what the request's own code threw, where no `onFail` takes it */
 export function settle(
   sequence: Sequence,
-  { weightVersion, onEnd, onFail }: { weightVersion: number } & BatchOptions,
+  { weightVersion, onEnd, onFail }: { weightVersion: number } & Pick<BatchOptions, "onEnd" | "onFail">,
 ): SampledSequence {
   const result = sampled(sequence, weightVersion);
   const { failure, index } = sequence;

@@ -2,7 +2,7 @@
 import type { SampledSequence, SampleRequest, TokenListener } from "../../contract/backend.ts";
 import type { Engine, EnginePolicy } from "../../contract/engine.ts";
 import { DeviceLostError } from "../../errors.ts";
-import type { SampleJob } from "../sample/batch.ts";
+import type { JobPolicy, SampleJob } from "../sample/batch.ts";
 import type { BatchCost } from "../sample/batch_cost.ts";
 import { SamplingQueue } from "../sample/sampling_queue.ts";
 import type { Scheduler } from "../scheduler.ts";
@@ -38,6 +38,7 @@ export interface DrawCall {
 interface Version {
   readonly source: WeightsSource;
   readonly queue: SamplingQueue;
+  readonly served: JobPolicy;
   policy: EnginePolicy | undefined;
   /** Requests that are not done. */
   users: number;
@@ -82,14 +83,14 @@ export class ServedModel {
   private versionOf(source: WeightsSource): Version {
     const { engine, scheduler, batchCost, figures, signal } = this.context;
     const queue: SamplingQueue = new SamplingQueue(`${this.name} of step ${source.weightVersion}`, {
-      open: () => this.open(version),
       onBatch: (batch) => figures.batch(batch),
       batchCost,
       signal,
       // A batch that others join never ends under load: it closes as soon as anything else needs the device.
       mayJoin: () => !scheduler.waitsBesides(queue) && engine.isLost !== true,
     });
-    const version: Version = { source, queue, policy: undefined, users: 0 };
+    const served = { name: queue.name, open: () => this.open(version), close() {} };
+    const version: Version = { source, queue, served, policy: undefined, users: 0 };
     return version;
   }
 
@@ -148,7 +149,7 @@ export class ServedModel {
   }
 
   private drawOnce(
-    { queue }: Version,
+    { queue, served }: Version,
     { request, call, onTokens }: { request: SampleRequest; call: DrawCall; onTokens: TokenListener },
   ): Promise<SampledSequence> {
     const { owner, signal } = call;
@@ -164,6 +165,7 @@ export class ServedModel {
       };
       const job: SampleJob = {
         owner,
+        policy: served,
         prompt: request.prompt_ids,
         requests: [{ ...request, ends, onTokens }],
         done: ({ sequences: [sequence] }) => settle(() => resolve(sequence!)),

@@ -97,11 +97,11 @@ function stateOf(run: TrainingRun): string {
 
 function samplersPart({ samplers }: TinkerService): string {
   const all = [...samplers.values()].reverse();
-  const rows = all.map(({ id, modelPath, queue, asked }) => [
+  const rows = all.map(({ id, modelPath, source, queue, asked }) => [
     mono(id),
-    modelPath ? mono(modelPath) : queue.name === id ? "snapshot" : escapeHtml(queue.name),
+    modelPath ? mono(modelPath) : source.name === id ? "snapshot" : escapeHtml(source.name),
     compact(asked.size),
-    queue.length > 0 ? `${queue.length} queued` : '<span class="soft">idle</span>',
+    queue.lengthFor(source) > 0 ? `${queue.lengthFor(source)} queued` : '<span class="soft">idle</span>',
   ]);
   return table("Samplers", { head: ["Sampler", "From", "Requests", "State"], rows, none: "None." });
 }

@@ -1,6 +1,7 @@
 /** Jobs that are sampled together: whose they are, and what each of them got. */
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { PromptDraws, PromptScores, PromptTargets } from "../../contract/engine.ts";
+import type { EnginePolicy, PromptDraws, PromptScores, PromptTargets } from "../../contract/engine.ts";
+import { DeviceLostError } from "../../errors.ts";
 
 /** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, given ones and drawn ones. */
 export interface Scoring {
@@ -10,10 +11,19 @@ export interface Scoring {
   readonly draws?: PromptDraws | undefined;
 }
 
+/** What jobs sample from. */
+export interface JobPolicy {
+  readonly name: string;
+  /** The weights, for a turn: they are held until {@link close}. */
+  open(): Promise<EnginePolicy>;
+  close(): void;
+}
+
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
   /** Whose turn it takes: a session, or an agent's key. */
   readonly owner: string;
+  readonly policy: JobPolicy;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
   readonly scores?: Scoring | undefined;
@@ -58,6 +68,13 @@ export class Batch {
 
   tokensOf(owner: string): number {
     return this.tokens.get(owner) ?? 0;
+  }
+
+  /** Sequences that are not complete, by owner. */
+  get running(): Map<string, number> {
+    const counts = new Map<string, number>();
+    for (const [{ owner }] of this.places.values()) counts.set(owner, (counts.get(owner) ?? 0) + 1);
+    return counts;
   }
 
   /** Takes a sequence that is complete, by its place among those of all jobs. */
@@ -111,19 +128,26 @@ export class Batch {
     job.failed(error);
   }
 
-  /** Fails the job of a sequence before anything is drawn; see {@link refuse}. */
+  /** Fails the job of a sequence before anything is drawn; see {@link remove}. */
   refuseAt(index: number, error: unknown): void {
     const job = this.places.get(index)?.[0];
     if (job) this.refuse(job, error);
   }
 
-  /** Fails a job before anything is drawn, and numbers the sequences of the others again. */
+  /** Fails a job before anything is drawn. @throws a DeviceLostError, which concerns all jobs */
   refuse(job: SampleJob, error: unknown): void {
+    if (error instanceof DeviceLostError) throw error;
+    this.remove(job);
+    job.failed(error);
+  }
+
+  /** Takes a job out before anything is drawn, and numbers the sequences of the others again. */
+  remove(job: SampleJob): void {
     this.open.delete(job);
+    this.tokens.set(job.owner, this.tokensOf(job.owner) - mostTokens(job));
     this.places.clear();
     this.sequences = 0;
     for (const other of this.open.keys()) this.number(other);
-    job.failed(error);
   }
 
   /** Tokens by owner: those of jobs that are done, and all that a failed one might have used. */

@@ -5,20 +5,26 @@ import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import type { Scheduler } from "../scheduler.ts";
+import type { JobPolicy } from "./batch.ts";
 import { BatchCost } from "./batch_cost.ts";
 import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
+  readonly source: JobPolicy;
+  /** Of all policies of the base model, so that one batch can have several. */
   readonly queue: SamplingQueue;
   readonly model: BaseModel;
   /** Opens the policy again after it was dropped; absent for a snapshot. */
   readonly reopen?: () => Promise<EnginePolicy>;
   policy?: EnginePolicy | undefined;
   readonly session?: string;
+  /** Whether a batch that runs has it: then it is released after the batch. */
+  isInUse: boolean;
+  isDropped: boolean;
 }
 
-/** A policy's queue, and the base model that it belongs to. */
-export type PolicyQueue = Pick<Held, "queue" | "model">;
+/** A policy, the queue of its jobs, and the base model that it belongs to. */
+export type PolicyQueue = Pick<Held, "source" | "queue" | "model">;
 
 /** Weights of a training client as they were. */
 export interface Snapshot {
@@ -38,12 +44,16 @@ export interface PoliciesOptions {
   readonly signal: AbortSignal;
 }
 
+/** Sequences and time after which no more join a batch, so that its figures are counted and its memory is given back. */
+const JOINED_SEQUENCES = 4096;
+const JOINED_MS = 30_000;
 /** Bounds the number of entries if snapshots are tiny. */
 const MOST_SNAPSHOTS = 1024;
 
 export class Policies {
   private readonly options: PoliciesOptions;
   private readonly batchCost = new BatchCost();
+  private readonly byModel = new Map<BaseModel, SamplingQueue>();
   /** In the order of use, the latest last. */
   private readonly held = new Map<string, Held>();
 
@@ -58,7 +68,7 @@ export class Policies {
   }
 
   get queues(): readonly SamplingQueue[] {
-    return [...this.held.values()].map(({ queue }) => queue);
+    return [...this.byModel.values()];
   }
 
   /** Waiting requests. */
@@ -93,8 +103,9 @@ export class Policies {
     const model = models.ofCheckpoint(address, () => checkpoints.findRun(parsed.run));
     // The time is part of the name because a path can be overwritten with other weights.
     const name = `${address} of ${time}`;
-    for (const [other, { queue, policy }] of this.held)
-      if (other.startsWith(`${address} `) && other !== name && !policy && !queue.hasWork()) this.held.delete(other);
+    for (const [other, held] of this.held)
+      if (other.startsWith(`${address} `) && other !== name && !held.policy && !isWaitedFor(held))
+        this.held.delete(other);
     const reopen = async () => {
       const { dir, record } = checkpoints.find(parsed);
       if (record.time === time) return model.engine.openPolicy(dir);
@@ -133,16 +144,26 @@ export class Policies {
     this.held.set(name, held);
   }
 
-  private hold(name: string, of: Omit<Held, "queue">): Held {
-    const queue = new SamplingQueue(name, {
-      open: () => this.use(name),
-      onBatch: this.options.onBatch,
-      batchCost: this.batchCost,
-      signal: this.options.signal,
-    });
-    const held = { queue, ...of };
+  private hold(name: string, of: Pick<Held, "model" | "reopen" | "policy" | "session">): Held {
+    const source = { name, open: () => this.use(name), close: () => this.leave(name, held) };
+    const held: Held = { source, queue: this.queueOf(of.model), isInUse: false, isDropped: false, ...of };
     this.held.set(name, held);
     return held;
+  }
+
+  private queueOf(model: BaseModel): SamplingQueue {
+    const known = this.byModel.get(model);
+    if (known) return known;
+    const { onBatch, signal, scheduler } = this.options;
+    const queue = new SamplingQueue(`the samplers of ${model.names[0]}`, {
+      onBatch,
+      batchCost: this.batchCost,
+      signal,
+      mayJoin: (running) => model.engine.isLost !== true && scheduler.goesOn(running),
+      joined: { sequences: JOINED_SEQUENCES, ms: JOINED_MS },
+    });
+    this.byModel.set(model, queue);
+    return queue;
   }
 
   private async use(name: string): Promise<EnginePolicy> {
@@ -150,7 +171,20 @@ export class Policies {
     if (!held) throw dropped(name);
     this.markUsed(name, held);
     if (!held.policy && !held.reopen) throw dropped(name);
-    return this.options.models.use(held.model, async () => held.policy ?? (await this.reopened(name, held)));
+    held.isInUse = true;
+    try {
+      return await this.options.models.use(held.model, async () => held.policy ?? (await this.reopened(name, held)));
+    } catch (error) {
+      this.leave(name, held);
+      throw error;
+    }
+  }
+
+  private leave(name: string, held: Held): void {
+    held.isInUse = false;
+    if (!held.isDropped) return;
+    held.isDropped = false;
+    this.drop(name, held);
   }
 
   private async reopened(name: string, held: Held): Promise<EnginePolicy> {
@@ -174,7 +208,7 @@ export class Policies {
     let snapshots = [...this.held.values()].filter(({ reopen }) => !reopen).length;
     for (const [name, held] of this.held) {
       if (bytes <= this.options.budgetBytes && snapshots <= MOST_SNAPSHOTS) return;
-      if (name === wanted || !held.policy || held.queue === this.options.scheduler.current) continue;
+      if (name === wanted || !held.policy || held.isInUse) continue;
       bytes -= held.policy.bytes;
       snapshots -= held.reopen ? 0 : 1;
       this.drop(name, held);
@@ -182,10 +216,12 @@ export class Policies {
   }
 
   private drop(name: string, held: Held): void {
+    held.isDropped = held.isInUse;
+    if (held.isInUse) return;
     held.policy?.release();
     held.policy = undefined;
     // A snapshot with waiting requests stays listed: each of them fails at its turn.
-    if (!held.reopen && !held.queue.hasWork()) this.held.delete(name);
+    if (!held.reopen && !isWaitedFor(held)) this.held.delete(name);
   }
 
   dropSession(session: string): void {
@@ -211,6 +247,10 @@ export class Policies {
     for (const { policy } of this.held.values()) policy?.release();
     this.held.clear();
   }
+}
+
+function isWaitedFor({ queue, source }: Held): boolean {
+  return queue.lengthFor(source) > 0;
 }
 
 function dropped(name: string): Refusal {

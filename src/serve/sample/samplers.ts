@@ -101,8 +101,8 @@ export class Samplers {
   }
 
   /** Adds a sampler to a session and drops the session's least recently used one if it has too many. */
-  add({ id, modelPath, queue, model }: NewlySampled, session: Session): Sampler {
-    const sampler = { id, modelPath, queue, model, session: session.id, asked: new Map() };
+  add({ id, modelPath, source, queue, model }: NewlySampled, session: Session): Sampler {
+    const sampler = { id, modelPath, source, queue, model, session: session.id, asked: new Map() };
     this.byId.set(id, sampler);
     markUsed(id, session);
     const [oldest] = session.samplers;
@@ -173,9 +173,10 @@ export class Samplers {
     return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start({ queue, model, session }: Sampler, future: Future, request: PromptRequest): void {
+  private start(sampler: Sampler, future: Future, request: PromptRequest): void {
+    const { queue, session } = sampler;
     try {
-      const job = this.jobOf(future, { request, engine: model.engine });
+      const job = this.jobOf(future, { request, sampler });
       this.cancellable.set(future.id, () => {
         if (queue.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
@@ -191,8 +192,9 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, of: { request: PromptRequest; engine: Engine }): SampleJob {
-    const { engine } = of;
+  private jobOf(future: Future, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+    const { source: policy } = of.sampler;
+    const { engine } = of.sampler.model;
     const request = { ...of.request, seed: seedOf(of.request) };
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
@@ -200,6 +202,7 @@ export class Samplers {
     };
     return {
       owner: future.session,
+      policy,
       prompt: request.prompt,
       requests: requestsOf(request, engine),
       scores: scoringOf(request, engine),

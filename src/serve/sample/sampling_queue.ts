@@ -1,10 +1,15 @@
-/** Requests to sample from one policy. Those waiting when its turn comes run as one batch. */
-import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
-import type { EnginePolicy, PromptScores } from "../../contract/engine.ts";
-import { ConfigError, DeviceLostError } from "../../errors.ts";
+/**
+ * Requests to sample from policies of one engine. Those waiting when its turn comes run as one batch, of several policies
+ * where the engine mixes them; others join while it runs.
+ */
+import type { SampledSequence } from "../../contract/backend.ts";
+import type { BatchOptions, PolicyRequest, StartRequests } from "../../contract/engine.ts";
+import { ConfigError } from "../../errors.ts";
 import type { WorkQueue } from "../scheduler.ts";
-import { Batch, mostTokens, type SampleJob } from "./batch.ts";
+import { Batch, type JobPolicy, mostTokens, type SampleJob } from "./batch.ts";
 import type { BatchCost, BatchSize } from "./batch_cost.ts";
+import { OpenPolicies } from "./open_policies.ts";
+import { scoredTokens, scorePrompts } from "./score_prompts.ts";
 
 /** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
@@ -16,14 +21,16 @@ const JOINED_SEQUENCES = 4096;
 const JOINED_MS = 300_000;
 
 export interface SamplingQueueOptions {
-  readonly open: () => Promise<EnginePolicy>;
   readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
   /** Measured on the device, shared by all queues. */
   readonly batchCost: BatchCost;
   /** Aborts the current batch. */
   readonly signal?: AbortSignal;
-  /** Whether requests that arrive while a batch runs may join it now. Absent: never. */
-  readonly mayJoin?: () => boolean;
+  /**
+   * Whether requests that arrive while a batch runs may join it now, given the sequences that run, by owner. Absent:
+   * never.
+   */
+  readonly mayJoin?: (running: ReadonlyMap<string, number>) => boolean;
   /** Sequences and time after which no more join a batch. Default 4096, and five minutes. */
   readonly joined?: { readonly sequences: number; readonly ms: number };
 }
@@ -47,6 +54,13 @@ export class SamplingQueue implements WorkQueue {
 
   lengthOf(owner: string): number {
     return this.jobs.get(owner)?.length ?? 0;
+  }
+
+  /** Waiting jobs for a policy. */
+  lengthFor(policy: JobPolicy): number {
+    let count = 0;
+    for (const queue of this.jobs.values()) for (const job of queue) if (job.policy === policy) count++;
+    return count;
   }
 
   push(job: SampleJob): void {
@@ -81,29 +95,45 @@ export class SamplingQueue implements WorkQueue {
   }
 
   async turn(owner: string): Promise<ReadonlyMap<string, number>> {
-    const { open, signal, batchCost } = this.options;
+    const { signal } = this.options;
     const batch = this.take(owner);
+    const policies = new OpenPolicies();
     try {
-      const policy = await open();
+      await this.open(policies, batch);
       const scored = scoredTokens(batch.jobs);
-      batch.scores = await scorePrompts(policy, batch);
+      batch.scores = await scorePrompts(policies, batch);
       signal?.throwIfAborted();
-      const started = performance.now();
-      const sequences = await this.sampleAccepted(policy, batch);
+      const sequences = await this.sampleAccepted(policies, batch);
       batch.finish(sequences);
-      batchCost.observe(sizeOf(sequences), performance.now() - started);
       this.report(sequences, scored);
     } catch (error) {
       batch.fail(signal?.aborted ? signal.reason : error);
+    } finally {
+      policies.close();
     }
     return batch.shares();
   }
 
+  /** Opens the policies of a batch. A job fails whose policy cannot be opened, and waits where it cannot be mixed with the first. */
+  private async open(policies: OpenPolicies, batch: Batch): Promise<void> {
+    const later: SampleJob[] = [];
+    for (const job of batch.jobs) {
+      try {
+        if (await policies.add(job.policy)) continue;
+        batch.remove(job);
+        later.push(job);
+      } catch (error) {
+        batch.refuse(job, error);
+      }
+    }
+    for (const job of later.reverse()) this.jobs.set(job.owner, [job, ...(this.jobs.get(job.owner) ?? [])]);
+  }
+
   /** Samples a batch. A request that the policy refuses fails alone, and the others are sampled without it. */
-  private async sampleAccepted(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
+  private async sampleAccepted(policies: OpenPolicies, batch: Batch): Promise<SampledSequence[]> {
     while (batch.jobs.length > 0) {
       try {
-        return await this.sample(policy, batch);
+        return await this.sample(policies, batch);
       } catch (error) {
         const refused = batch.jobs.length > 1 ? refusedRequest(error) : undefined;
         if (refused === undefined) throw error;
@@ -114,38 +144,66 @@ export class SamplingQueue implements WorkQueue {
   }
 
   /** Samples a batch, and the jobs that join it where they may. */
-  private sample(policy: EnginePolicy, batch: Batch): Promise<SampledSequence[]> {
+  private async sample(policies: OpenPolicies, batch: Batch): Promise<SampledSequence[]> {
+    const { batchCost } = this.options;
+    const first = batch.sequences;
+    const started = performance.now();
+    const requests = batch.jobs.flatMap((job) => requestsOf(policies, job));
+    const sequences = await policies.lead!.sample(requests, this.batchOptions(policies, batch));
+    // What joined ran for a part of the time.
+    if (batch.sequences === first) batchCost.observe(sizeOf(sequences), performance.now() - started);
+    return sequences;
+  }
+
+  private batchOptions(policies: OpenPolicies, batch: Batch): BatchOptions {
     const { signal, mayJoin, joined = { sequences: JOINED_SEQUENCES, ms: JOINED_MS } } = this.options;
-    const requests = batch.jobs.flatMap((job) => job.requests);
     const onFail = (error: unknown, index: number) => batch.failAt(index, error);
-    if (!mayJoin) return policy.sample(requests, { signal, onFail });
+    if (!mayJoin) return { signal, onFail };
     const end = performance.now() + joined.ms;
-    const isOpen = () => batch.sequences < joined.sequences && performance.now() < end && mayJoin();
-    return policy.sample(requests, {
+    // A batch has the room that it took at its start. One that took all that waited may be too small for what comes.
+    const tookAll = !this.hasWork();
+    let isFull = false;
+    const isOpen = () =>
+      !isFull &&
+      this.hasWork() &&
+      batch.sequences < joined.sequences &&
+      performance.now() < end &&
+      mayJoin(batch.running);
+    return {
       signal,
-      more: (start) => {
-        while (isOpen() && this.join(batch, start));
+      more: async (start) => {
+        while (isOpen() && (await this.join(policies, { batch, start })));
+        isFull ||= tookAll && this.length > batch.jobs.length;
       },
       onEnd: (sequence, index) => batch.end(sequence, index),
       onFail,
-    });
+    };
   }
 
-  /** Moves one job into a running batch: of the session with the fewest tokens in it. @returns whether one did */
-  private join(batch: Batch, start: (request: SampleRequest) => boolean): boolean {
+  /** Moves one job into a running batch: of the session with the fewest tokens in it. @returns whether another may follow */
+  private async join(
+    policies: OpenPolicies,
+    { batch, start }: { batch: Batch; start: StartRequests },
+  ): Promise<boolean> {
     const who = this.least(batch);
     const job = who === undefined ? undefined : this.jobs.get(who)?.[0];
-    // Several requests could start in part, and scores are taken before a batch starts: such a job waits for the next.
-    if (!job || job.scores || job.requests.length !== 1) return false;
+    // Scores are taken before a batch starts: such a job waits for the next.
+    if (!job || job.scores) return false;
     try {
-      if (!start(job.requests[0]!)) return false;
+      if (!(await policies.add(job.policy))) return false;
+      // It may have been cancelled meanwhile.
+      if (!this.has(job)) return true;
+      if (!start(requestsOf(policies, job))) return false;
       this.cancel(job);
       batch.add(job);
     } catch (error) {
-      this.cancel(job);
-      job.failed(error);
+      if (this.cancel(job)) job.failed(error);
     }
     return true;
+  }
+
+  private has(job: SampleJob): boolean {
+    return this.jobs.get(job.owner)?.includes(job) === true;
   }
 
   /** Fills a batch, with at least one job: the owner's oldest, then one of the session with the fewest tokens in it so far. */
@@ -180,56 +238,19 @@ export class SamplingQueue implements WorkQueue {
   }
 }
 
+/** The job's requests, which name their policy where the batch's is another. */
+function requestsOf(policies: OpenPolicies, { policy: source, requests }: SampleJob): readonly PolicyRequest[] {
+  const policy = policies.of(source);
+  return policy === policies.lead ? requests : requests.map((request) => ({ ...request, policy }));
+}
+
 /** The place of the request that a policy refuses before it draws anything, from the error's path. */
 function refusedRequest(error: unknown): number | undefined {
   const place = error instanceof ConfigError ? /^requests\[(\d+)\]$/.exec(error.path ?? "")?.[1] : undefined;
   return place === undefined ? undefined : Number(place);
 }
 
-function scoredTokens(batch: readonly SampleJob[]): number {
-  return batch.reduce((sum, { scores, prompt }) => sum + (scores ? prompt.length : 0), 0);
-}
-
 function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
   const lengths = sequences.map(({ tokens }) => tokens.length);
   return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
-}
-
-/** Scores prompts of which the same is wanted together. A prompt that cannot be scored fails its own job. */
-async function scorePrompts(policy: EnginePolicy, batch: Batch): Promise<Map<SampleJob, PromptScores>> {
-  const results = new Map<SampleJob, PromptScores>();
-  for (const jobs of groupByScores(batch.jobs)) {
-    const { own, topk } = jobs[0]!.scores!;
-    const score = async (some: readonly SampleJob[]) => {
-      const prompts = some.map(({ prompt }) => prompt);
-      const targets = some.map(({ scores }) => scores?.targets);
-      const draws = some.map(({ scores }) => scores?.draws);
-      const scores = await policy.scorePrompts(prompts, { own, topk, targets, draws });
-      for (const [i, job] of some.entries()) results.set(job, scores[i]!);
-    };
-    try {
-      await score(jobs);
-    } catch (error) {
-      if (error instanceof DeviceLostError || batch.jobs.length === 1) throw error;
-      // Which prompt it was shows when each is scored alone.
-      for (const job of jobs) await score([job]).catch((own: unknown) => refuse(batch, { job, error: own }));
-    }
-  }
-  return results;
-}
-
-function refuse(batch: Batch, { job, error }: { job: SampleJob; error: unknown }): void {
-  if (error instanceof DeviceLostError) throw error;
-  batch.refuse(job, error);
-}
-
-function groupByScores(batch: readonly SampleJob[]): Iterable<readonly SampleJob[]> {
-  const groups = new Map<string, SampleJob[]>();
-  for (const job of batch) {
-    if (!job.scores) continue;
-    const { own = true, topk } = job.scores;
-    const key = `${topk} ${own}`;
-    groups.set(key, [...(groups.get(key) ?? []), job]);
-  }
-  return groups.values();
 }

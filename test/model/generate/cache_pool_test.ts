@@ -185,7 +185,7 @@ describe("memory", () => {
     const weights = new StoredWeights(device, shape);
     const before = device.memory.live;
     device.startPhase();
-    await new BatchSampler(model, { cache }).sample(weights, drawn, { weightVersion: 0 });
+    await new BatchSampler(model, { cache }).sample({ weights: () => weights }, drawn, { weightVersion: 0 });
     const { bytes, byLabel } = device.phasePeak;
     return { bytes: bytes - before, byLabel, left: device.memory.live - before };
   }

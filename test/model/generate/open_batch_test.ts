@@ -25,7 +25,7 @@ overDevices("a batch that others join", (device) => {
         calls++;
         const next = rest[0];
         if (!next) return;
-        if (start(next)) rest.shift();
+        if (start([next])) rest.shift();
         else refused++;
       },
       onEnd: (sequence, index) => void ended.set(index, sequence),
@@ -81,7 +81,7 @@ overDevices("a batch that others join", (device) => {
       weightVersion: 0,
       more: (start) => {
         try {
-          start({ ...request(1, 2, 0), prompt_ids: [] });
+          start([{ ...request(1, 2, 0), prompt_ids: [] }]);
         } catch (error) {
           fault ??= error;
         }

@@ -23,7 +23,13 @@ import type { Transformer } from "../../../src/model/transformer.ts";
 import { request } from "../../fixtures/sample_requests.ts";
 
 function prompt(length: number, pages: number[]): Prompt {
-  return { key: `${length}`, ids: Array.from({ length }, (_, i) => 100 + i), pages, members: new Set() };
+  return {
+    key: `${length}`,
+    policy: undefined,
+    ids: Array.from({ length }, (_, i) => 100 + i),
+    pages,
+    members: new Set(),
+  };
 }
 
 function sequence(of: Prompt, own: number[], changes: Partial<SampleRequest> = {}): Sequence {
