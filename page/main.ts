@@ -6,6 +6,7 @@ import { h } from "./dom.ts";
 import { plots } from "./drawn.ts";
 import { differingSettings, finalFigures, tiles } from "./figures.ts";
 import { filterSection } from "./filters.ts";
+import { followWidth } from "./follow_width.ts";
 import { groupSection } from "./groups.ts";
 import { header, legend } from "./header.ts";
 import { follow } from "./live.ts";
@@ -71,17 +72,7 @@ function rememberFocus(): () => void {
   };
 }
 
-/** Redraws when the page's width changes: its height changes with every drawing. */
-function followWidth(): void {
-  let width = page.clientWidth;
-  new ResizeObserver(() => {
-    if (page.clientWidth === width) return;
-    width = page.clientWidth;
-    drawAll();
-  }).observe(page);
-}
-
 followSystemTheme(drawAll);
 render();
-followWidth();
+followWidth(page, drawAll);
 if (data.live) follow(render);

@@ -22,7 +22,7 @@ function filesUnder(dir) {
 export function isBuilt() {
   if (!existsSync(stamp)) return false;
   const built = statSync(stamp).mtimeMs;
-  const folders = ["src", "page", "shaders"].map((name) => join(root, name));
+  const folders = ["src", "page", "shaders", "config", "examples"].map((name) => join(root, name));
   // Folders too: a file that is gone changes nothing else.
   const inputs = folders.flatMap((folder) =>
     readdirSync(folder, { recursive: true }).map((name) => join(folder, name)),
@@ -61,7 +61,9 @@ async function bundlePage() {
   const license = readFileSync(join(root, "node_modules", "uplot", "LICENSE"), "utf8").trim();
   await bundle({
     absWorkingDir: root,
-    entryPoints: ["page/main.ts", "page/style.css", "page/traces/main.ts", "page/traces/style.css"],
+    entryPoints: ["page/main.ts", "page/style.css", "page/traces/main.ts", "page/traces/style.css"].concat(
+      ["main.ts", "worker.ts", "style.css", "index.html"].map((name) => `page/train/${name}`),
+    ),
     outdir: "dist/page",
     bundle: true,
     minify: true,
@@ -69,8 +71,27 @@ async function bundlePage() {
     target: "es2022",
     logLevel: "warning",
     banner: { js: `/*! uPlot ${uplot.version}\n${license}\n*/` },
+    loader: { ".yaml": "text", ".jsonl": "text", ".html": "copy" },
+    plugins: [COMPILED],
   });
 }
+
+/** Pages take the compiled sources, whose shaders are modules; the recipes import the package by its name. */
+const COMPILED = {
+  name: "compiled sources",
+  setup({ onResolve }) {
+    onResolve({ filter: /\/src\/.*\.ts$/ }, ({ path, resolveDir }) => {
+      const file = relative(join(root, "src"), join(resolveDir, path));
+      return { path: join(root, "dist", file.replace(/\.ts$/, ".js")), sideEffects: file.endsWith("environments.ts") };
+    });
+    // What they register is all that they are for, which package.json does not say of a checkout.
+    onResolve({ filter: /\/examples\/.*\.ts$/ }, ({ path, resolveDir }) => ({
+      path: join(resolveDir, path),
+      sideEffects: true,
+    }));
+    onResolve({ filter: /^grpu$/ }, () => ({ path: join(root, "dist", "mod.js") }));
+  },
+};
 
 /** A module of texts for each folder of shaders/, and one that finds them in place of src/compute/shader_files.ts. */
 function writeShaders() {

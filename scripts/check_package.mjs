@@ -37,6 +37,8 @@ function checkContents(report) {
     "dist/mod.js",
     "dist/mod.d.ts",
     "dist/page/main.js",
+    "dist/page/train/index.html",
+    "dist/page/train/worker.js",
     "README.md",
     "CHANGELOG.md",
     "LICENSE",

@@ -51,6 +51,7 @@ export { groupByTaskAndName } from "./loop/stages/transform.ts";
 export { train } from "./loop/train.ts";
 export { type ModelFolder, openModelFolder } from "./model/files/folder.ts";
 export { httpFolder } from "./model/files/http_folder.ts";
+export { blobFolder, MemoryFolder } from "./model/files/memory_folder.ts";
 export {
   byteTokenizer,
   characterTokenizer,

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
+import { demoCommand } from "./commands/demo.ts";
 import { deviceCommand } from "./commands/device.ts";
 import { dpoCommand } from "./commands/dpo.ts";
 import { evalCommand } from "./commands/eval.ts";
@@ -38,6 +39,7 @@ export const PROGRAM: Program = {
     evalCommand,
     reportCommand,
     viewCommand,
+    demoCommand,
     sampleCommand,
     chatCommand,
     exportCommand,

@@ -5,6 +5,7 @@ import { bytesOf, fingerprintOf, sha256 } from "./files/fingerprint.ts";
 import { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
 import { folderKind } from "./files/open_folder.ts";
 import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
+import type { FolderReader } from "./files/reader.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { loadWeights } from "./initial_weights.ts";
 import { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
@@ -33,35 +34,42 @@ export interface OpenedModel {
 
 /**
  * Opens the folder of a model, or of an adapter and its base.
+ * @param folder a path on disk, or a reader; the base of an adapter is a path.
  * @param options.base folder of the base, in place of the one that the adapter records.
  * @throws ConfigError when there is no such folder, or the adapter was trained on another base.
  */
-export async function openModel(folder: string, options: { base?: string | undefined } = {}): Promise<OpenedModel> {
+export async function openModel(
+  folder: string | FolderReader,
+  options: { base?: string | undefined } = {},
+): Promise<OpenedModel> {
+  const name = nameOf(folder);
   if ((await folderKind(folder)) === "model") {
     const files = await openModelFolder(folder);
     const fingerprint = await fingerprintOf(files);
-    return { mark: { folder, fingerprint }, files, adapters: [], tokenizer: files.tokenizer };
+    return { mark: { folder: name, fingerprint }, files, adapters: [], tokenizer: files.tokenizer };
   }
   const base = await openBase(folder, options);
   const adapter = await openAdapter(folder);
   await checkBaseLayers(folder, base.files);
   const fingerprint = `${base.mark.fingerprint}+${await adapterPrint(adapter)}`;
   return {
-    mark: { folder, fingerprint },
+    mark: { folder: name, fingerprint },
     files: base.files,
-    adapters: [...base.adapters, { adapter, folder }],
+    adapters: [...base.adapters, { adapter, folder: name }],
     tokenizer: (await openTokenizer(folder, base.files.config.eosTokenIds)) ?? base.tokenizer,
   };
 }
 
+const nameOf = (folder: string | FolderReader) => (typeof folder === "string" ? folder : folder.name);
+
 /** @throws ConfigError where base weights in an adapter's file differ from the base's, as after a larger vocabulary. */
-async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): Promise<void> {
+async function checkBaseLayers(folder: string | FolderReader, { tensors, read }: ModelFolder): Promise<void> {
   for (const [module, readOwn] of await openBaseLayers(folder)) {
     const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
     const [own, base] = [await readOwn(), await read(name)];
     if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
     const message = `Cannot open the adapter: it contains weights for ${module} that differ from the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
-    throw new ConfigError(message, { file: `${folder}/adapter_model.safetensors` });
+    throw new ConfigError(message, { file: `${nameOf(folder)}/adapter_model.safetensors` });
   }
 }
 
@@ -69,10 +77,13 @@ async function checkBaseLayers(folder: string, { tensors, read }: ModelFolder): 
  * The base model of an adapter.
  * @throws ConfigError as {@link openModel}
  */
-export async function openBase(folder: string, options: { base?: string | undefined } = {}): Promise<OpenedModel> {
+export async function openBase(
+  folder: string | FolderReader,
+  options: { base?: string | undefined } = {},
+): Promise<OpenedModel> {
   const { base: recorded, fingerprint } = await describeAdapter(folder);
   const place = options.base ?? recorded;
-  const file = `${folder}/adapter_config.json`;
+  const file = `${nameOf(folder)}/adapter_config.json`;
   if (place === undefined) {
     throw new ConfigError(
       "Cannot open the adapter: it does not name its base model. Give that model's folder (--base DIR, or model.name=DIR), or write it into base_model_name_or_path.",
@@ -82,7 +93,7 @@ export async function openBase(folder: string, options: { base?: string | undefi
   const base = await openModel(place).catch((error) => {
     if (!(error instanceof ConfigError)) throw error;
     const hint = options.base === undefined ? " Give its folder with --base DIR, or model.name=DIR." : "";
-    throw new ConfigError(`Cannot open the base model of the adapter ${folder}: ${error.message}${hint}`, {
+    throw new ConfigError(`Cannot open the base model of the adapter ${nameOf(folder)}: ${error.message}${hint}`, {
       file,
     });
   });

@@ -7,6 +7,7 @@ import { type AdapterFactors, writeAdapterFolder } from "./files/peft.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { writeModelFolder } from "./files/write_model_folder.ts";
+import { type FolderWriter, writeFiles } from "./files/writer.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";
@@ -29,9 +30,10 @@ export interface SaveModelOptions {
 /**
  * Writes a model as a folder that {@link openModelFolder}, transformers and vLLM read; an adapter is merged into the
  * weights. Existing files stay whole until all new ones are on the disk.
+ * @param to a path on disk, or a writer such as {@link MemoryFolder}.
  * @throws ConfigError when a weight is not finite, or the disk is full.
  */
-export async function saveModelFolder(dir: string, options: SaveModelOptions): Promise<void> {
+export async function saveModelFolder(to: string | FolderWriter, options: SaveModelOptions): Promise<void> {
   const { model, tokenizer, dtype, generationConfig } = options;
   const { base, adapters } = model;
   // An adapter on a tied output matrix makes it another matrix than the embedding table.
@@ -40,16 +42,17 @@ export async function saveModelFolder(dir: string, options: SaveModelOptions): P
   const tensors = sourcesOf(config, new Map([...(await base.readTensors()), ...(await mergedTensors(base, adapters))]));
   const extra: Record<string, string> =
     generationConfig === undefined ? {} : { [GENERATION_CONFIG_FILE]: generationConfig };
-  await writeModelFolder(dir, { config, tensors, tokenizer, dtype, extra });
+  await writeModelFolder(to, { config, tensors, tokenizer, dtype, extra });
 }
 
 /**
  * Writes a model's adapter as a folder that PEFT, vLLM and SGLang read.
+ * @param to a path on disk, or a writer such as {@link MemoryFolder}.
  * @param options.base the model that the adapter belongs to, recorded in the folder.
  * @throws ConfigError for a model without an adapter, values that are not finite, or a full disk.
  */
 export async function saveAdapterFolder(
-  dir: string,
+  to: string | FolderWriter,
   {
     model,
     tokenizer,
@@ -70,11 +73,10 @@ export async function saveAdapterFolder(
   const { rank, alpha, targets, scoreHead } = adapter.config;
   const { folder, fingerprint } = base ?? {};
   const score = scoreHead ? values.get(SCORE) : undefined;
-  await writeAdapterFolder(dir, { rank, alpha, targets, scoreHead, base: folder, fingerprint, modules, score });
+  await writeAdapterFolder(to, { rank, alpha, targets, scoreHead, base: folder, fingerprint, modules, score });
   if (!tokenizer) return;
-  const { writeFolder } = await import("./files/disk.ts");
   const files = Object.entries(tokenizer.files()).map(([name, content]) => ({ name, content }));
-  await writeFolder(dir, files);
+  await writeFiles(to, files);
 }
 
 /**

@@ -14,6 +14,7 @@ import type {
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import type { FolderReader } from "../../model/files/reader.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
 import { shapeOf } from "../../model/model_shape.ts";
@@ -91,12 +92,13 @@ export class LocalBackend implements Backend {
   }
 
   /**
-   * Opens a folder of a model, or of an adapter and its base, to train it. Without `lora` all weights are trained.
+   * Opens a folder of a model, or of an adapter and its base, to train it. Without `lora` all weights are trained. A page
+   * gives a reader, such as `httpFolder(url)` or `blobFolder(name, files)`.
    * @example
    *     const backend = await LocalBackend.open("models/Qwen3-0.6B", { lora: { rank: 16 } });
    * @throws {ConfigError} for a folder that cannot be read, or a model that does not fit the device's memory budget
    */
-  static async open(folder: string, options: OpenLocalOptions = {}): Promise<LocalBackend> {
+  static async open(folder: string | FolderReader, options: OpenLocalOptions = {}): Promise<LocalBackend> {
     const opened = await openModel(folder);
     const device = options.device ?? (await openDevice());
     try {
@@ -106,7 +108,7 @@ export class LocalBackend implements Backend {
       const critic = await criticOf(model, options.critic, chosen);
       const { tokenizer, mark: base } = opened;
       const { generationConfig } = opened.files;
-      return new LocalBackend({ model, remake, critic, tokenizer, name: folder, base, generationConfig });
+      return new LocalBackend({ model, remake, critic, tokenizer, name: base.folder, base, generationConfig });
     } catch (error) {
       if (!options.device) device.destroy();
       throw error;

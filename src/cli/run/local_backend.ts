@@ -12,16 +12,17 @@ import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
-import type { LoraConfig } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
-import { loadModel, type OpenedModel, openBase, openModel } from "../../model/open_model.ts";
+import { loadModel, openBase, openModel } from "../../model/open_model.ts";
 import type { Input } from "../command.ts";
 import { adapterOf } from "../options.ts";
+import { withTemplate } from "./chat_template.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
-import { deviceOptions, readLora, templateOf, withTemplate } from "./model_settings.ts";
-import { checkTokenizer, createModel, newContextLength } from "./new_model.ts";
+import { deviceOptions, readLora, templateOf } from "./model_settings.ts";
+import { checkTokenizer, createModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { ModelSession } from "./session.ts";
+import { newContextLength, trainable } from "./trained_model.ts";
 
 export interface OpenedBackend {
   readonly backend: LocalBackend;
@@ -66,12 +67,14 @@ async function openOn(device: Device, session: ModelSession, options: OpenOption
     const opened = await openBase(checkpoint, { base });
     const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
     const resumed = { ...opened, tokenizer: own ?? opened.tokenizer };
-    return trainable(device, { opened: resumed, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
+    const tokenizer = resumed.tokenizer && withTemplate(resumed.tokenizer, template);
+    return trainable(device, { opened: resumed, tokenizer, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
   }
   if (folder === null) return createModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template, config });
   const opened = await openModel(folder);
-  return trainable(device, { opened, lora: readLora(config, opened.files.config), config });
+  const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
+  return trainable(device, { opened, tokenizer, lora: readLora(config, opened.files.config), config });
 }
 
 /** A trained model of this configuration's own kind, under the checkpoint's tokenizer. */
@@ -103,35 +106,8 @@ async function resumeModel(
   return new LocalBackend({ model, remake, critic, tokenizer, name: folder ?? "new model", generationConfig });
 }
 
-interface Trainable {
-  readonly opened: OpenedModel;
-  readonly lora: LoraConfig | undefined;
-  readonly config: Tree;
-  readonly fixedSettings?: readonly string[];
-}
-
 /** A checkpoint holds all weights, or an adapter of a rank. */
 const FIXED_OF_CHECKPOINTS: readonly string[] = ["model.lora_rank"];
-
-async function trainable(device: Device, { opened, lora, config, fixedSettings }: Trainable): Promise<LocalBackend> {
-  const { mark, tokenizer } = opened;
-  const seed = setting(config, "training.seed");
-  const its = readCritic(config);
-  const critic = await plannedCritic(its);
-  const work = plannedWork(config, { model: shapeOf(opened.files), lora, isTrained: true, fixedSettings, critic });
-  const options = { ...(await fittingOptions(device, work)), seed };
-  const remake = () => loadModel(device, opened, options);
-  const model = await remake();
-  return new LocalBackend({
-    model,
-    remake,
-    critic: await criticOf(model, its, options),
-    tokenizer: tokenizer && withTemplate(tokenizer, templateOf(config)),
-    name: mark.folder,
-    base: mark,
-    generationConfig: opened.files.generationConfig,
-  });
-}
 
 /** To sample and score; an adapter is merged into its base. */
 async function openFixed(

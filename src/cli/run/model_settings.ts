@@ -2,20 +2,11 @@ import type { OpenDeviceOptions } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
-import { PLAIN_CHAT_TEMPLATE, type TextTokenizer, withChatTemplate } from "../../model/files/tokenizer.ts";
 import type { LanguageModelOptions } from "../../model/language_model.ts";
 import { type LoraConfig, loraTargets } from "../../model/lora.ts";
-import { readText } from "../files.ts";
 
 export function templateOf(config: Tree): string | undefined {
   return setting(config, "model.chat_template") ?? undefined;
-}
-
-/** The tokenizer with another chat template, where one is named. */
-export function withTemplate(tokenizer: TextTokenizer, named: string | undefined): TextTokenizer {
-  if (named === undefined) return tokenizer;
-  if (named === "plain") return withChatTemplate(tokenizer, PLAIN_CHAT_TEMPLATE);
-  return withChatTemplate(tokenizer, readText(named, "chat template"), named);
 }
 
 /** @param model absent for a new one, whose output matrix is separate */

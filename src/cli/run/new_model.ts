@@ -1,75 +1,27 @@
 /** A model that the configuration describes, from random weights: its shape and its tokenizer. */
 import { existsSync } from "node:fs";
-import { LocalBackend } from "../../backend/local/backend.ts";
-import { criticOf } from "../../backend/local/critic.ts";
-import { fittingOptions } from "../../backend/local/plan/fit.ts";
+import type { LocalBackend } from "../../backend/local/backend.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
-import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
-import { LanguageModel } from "../../model/language_model.ts";
 import { promptOf } from "../../task/rollout.ts";
 import { locate, nearestFile } from "../files.ts";
-import { plannedCritic, readCritic } from "./critic_settings.ts";
-import { readLora, templateOf, withTemplate } from "./model_settings.ts";
-import { plannedWork } from "./plan_settings.ts";
+import { withTemplate } from "./chat_template.ts";
+import { templateOf } from "./model_settings.ts";
 import type { ModelSession } from "./session.ts";
-
-/** A new model trains all its weights. */
-export const FIXED_OF_NEW_MODELS: readonly string[] = ["model.lora_rank"];
+import { newBackend, newModelShape } from "./trained_model.ts";
 
 export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {
   const { config } = session;
-  const lora = readLora(config);
-  if (lora) {
-    throw new ConfigError("Cannot train an adapter on a new model: set model.lora_rank=0, or model.name to a folder.", {
-      path: "model.lora_rank",
-    });
-  }
-  const tokenizer = withTemplate(await newTokenizer(session), templateOf(config));
-  const shape = newModelShape(config, tokenizer);
-  const model = { config: shape, typeOf: () => undefined };
-  const its = readCritic(config);
-  const critic = await plannedCritic(its);
-  const work = plannedWork(config, { model, isTrained: true, fixedSettings: FIXED_OF_NEW_MODELS, critic });
-  const options = { ...(await fittingOptions(device, work)), seed: setting(config, "training.seed") };
-  const make = () => LanguageModel.create(device, shape, options);
-  const policy = make();
-  const opened = await criticOf(policy, its, options);
-  return new LocalBackend({ model: policy, remake: async () => make(), critic: opened, tokenizer, name: "new model" });
-}
-
-export function newContextLength(config: Tree): number {
-  const longest = setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
-  return Math.min(setting(config, "training.max_length"), longest);
+  return newBackend(device, { config, tokenizer: withTemplate(await newTokenizer(session), templateOf(config)) });
 }
 
 /** The shape of the model that a configuration describes, before any weights. */
 export async function describeNewModel(session: ModelSession): Promise<ModelConfig> {
   return newModelShape(session.config, await newTokenizer(session));
-}
-
-function newModelShape(config: Tree, tokenizer: TextTokenizer): ModelConfig {
-  return {
-    architecture: "llama",
-    vocabSize: tokenizer.vocabSize,
-    hiddenSize: setting(config, "model.init.hidden_size"),
-    intermediateSize: setting(config, "model.init.intermediate_size"),
-    layers: setting(config, "model.init.layers"),
-    heads: setting(config, "model.init.heads"),
-    kvHeads: setting(config, "model.init.kv_heads"),
-    headDim: setting(config, "model.init.head_dim"),
-    contextLength: newContextLength(config),
-    rmsNormEps: 1e-5,
-    ropeTheta: 10000,
-    tied: false,
-    qkNorm: false,
-    qkvBias: false,
-    eosTokenIds: [...tokenizer.eosTokenIds],
-  };
 }
 
 /**

@@ -12,9 +12,10 @@ import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
-import { describeNewModel, FIXED_OF_NEW_MODELS } from "./new_model.ts";
+import { describeNewModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
+import { FIXED_OF_NEW_MODELS } from "./trained_model.ts";
 
 export interface PlanInput extends SessionOptions {
   /** `8GiB`; absent: the budget of this machine's device. */

@@ -11,7 +11,7 @@ import type { Serving } from "../../serve/openai/serving.ts";
 import { servingStatus } from "../../serve/openai/status.ts";
 import { type OpenTraceStore, openTraceStore, type Retention, UnrecordedStore } from "../../trace/mod.ts";
 import { streamFetch } from "../process/http.ts";
-import { withTemplate } from "./model_settings.ts";
+import { withTemplate } from "./chat_template.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
 
 /** What {@link openServedGateway} serves, and to whom. */

@@ -8,7 +8,8 @@ import { ConfigError } from "../../errors.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { ServedRun } from "../../service/service.ts";
-import { templateOf, withTemplate } from "./model_settings.ts";
+import { withTemplate } from "./chat_template.ts";
+import { templateOf } from "./model_settings.ts";
 import type { Session } from "./session.ts";
 
 export interface ServedRunOptions {

@@ -11,8 +11,8 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import { openBase, openModel } from "../../model/open_model.ts";
 import { type SamplingDefaults, Serving, type WeightsSource } from "../../serve/openai/serving.ts";
+import { withTemplate } from "./chat_template.ts";
 import { followRun, type RunFollower } from "./follow_run.ts";
-import { withTemplate } from "./model_settings.ts";
 import { generationConfigOf } from "./recommended_sampling.ts";
 
 /** What {@link openServing} opens. */

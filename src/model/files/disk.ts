@@ -3,6 +3,7 @@ import type { FileHandle } from "node:fs/promises";
 import { ConfigError, fileError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 import { type ByteReader, type FolderReader, HUB_NAME } from "./reader.ts";
+import type { FileSource } from "./writer.ts";
 
 const { constants } = /* @__PURE__ */ nodeModule("node:fs");
 const { mkdir, open, readdir, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");
@@ -56,14 +57,6 @@ async function readRange(path: string, range: { offset: number; length: number }
     await handle.close();
   }
   return bytes;
-}
-
-/** One file to write, by name within the folder. */
-export interface FileSource {
-  readonly name: string;
-  readonly content: string | Uint8Array | AsyncIterable<Uint8Array>;
-  /** File permissions. Default 0o666, reduced by the process's umask. */
-  readonly mode?: number;
 }
 
 /**

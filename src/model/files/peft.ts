@@ -7,6 +7,7 @@ import { parseAdapterConfig } from "./peft_config.ts";
 import { type FolderReader, readJson } from "./reader.ts";
 import { encodeSafetensors, type TensorSource } from "./safetensors_write.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
+import { type FolderWriter, writeFiles } from "./writer.ts";
 
 /** The settings of a saved adapter. */
 export interface AdapterConfig extends Omit<LoraConfig, "modules"> {
@@ -37,8 +38,7 @@ const SCORE = "score.weight";
 const BASE_FILE = "base.json";
 
 /** Writes an adapter folder. @throws ConfigError when factors do not fit the rank, or the disk is full. */
-export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise<void> {
-  const { writeFolder } = await import("./disk.ts");
+export async function writeAdapterFolder(to: string | FolderWriter, adapter: Adapter): Promise<void> {
   const tensors: TensorSource[] = [];
   for (const [module, { a, b, inSize, outSize }] of adapter.modules) {
     const name = `${PREFIX}${module}`;
@@ -47,7 +47,7 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
   }
   const { score } = adapter;
   if (score) tensors.push({ name: `${PREFIX}${SCORE}`, shape: [1, score.length], data: score });
-  const base = adapter.base === undefined ? undefined : await baseNameOf(adapter.base);
+  const base = adapter.base === undefined ? undefined : await recordedBase(adapter.base, to);
   const config = {
     peft_type: "LORA",
     task_type: score ? "SEQ_CLS" : "CAUSAL_LM",
@@ -62,11 +62,16 @@ export async function writeAdapterFolder(dir: string, adapter: Adapter): Promise
     inference_mode: true,
   };
   const { fingerprint } = adapter;
-  await writeFolder(dir, [
+  await writeFiles(to, [
     ...(fingerprint ? [{ name: BASE_FILE, content: `${JSON.stringify({ ...base, fingerprint })}\n` }] : []),
     { name: "adapter_model.safetensors", content: encodeSafetensors(tensors) },
     { name: "adapter_config.json", content: `${JSON.stringify(config, null, 2)}\n` },
   ]);
+}
+
+/** A page knows no paths: there a base has its name alone. */
+function recordedBase(base: string, to: string | FolderWriter): BaseName | Promise<BaseName> {
+  return typeof to === "string" ? baseNameOf(base) : { folder: base, name: base };
 }
 
 /** An adapter without its factors. */
@@ -84,7 +89,7 @@ export async function describeAdapter(folder: string | FolderReader): Promise<Ad
  * Base weights in the adapter's file, by module: PEFT writes those of output matrices. The caller must check that they
  * equal the base model's.
  */
-export async function openBaseLayers(folder: string): Promise<Map<string, () => Promise<Float32Array>>> {
+export async function openBaseLayers(folder: string | FolderReader): Promise<Map<string, () => Promise<Float32Array>>> {
   const { tensors, read } = await openTensors(folder, "adapter_model");
   const layers = new Map<string, () => Promise<Float32Array>>();
   for (const name of tensors.keys()) {

@@ -5,6 +5,7 @@ import { modelConfigJson } from "./config_json.ts";
 import type { TensorSource } from "./safetensors_write.ts";
 import { type ShardOptions, WEIGHT_FILE, weightFiles } from "./shards.ts";
 import type { TextTokenizer } from "./tokenizer.ts";
+import { type FolderWriter, writeFiles } from "./writer.ts";
 
 export interface WriteModelOptions extends ShardOptions {
   readonly config: ModelConfig;
@@ -20,17 +21,18 @@ export interface WriteModelOptions extends ShardOptions {
  * ones are on the disk.
  * @throws ConfigError when the weights do not match the configuration, or the disk is full.
  */
-export async function writeModelFolder(dir: string, options: WriteModelOptions): Promise<void> {
+export async function writeModelFolder(to: string | FolderWriter, options: WriteModelOptions): Promise<void> {
   checkSources(options);
-  const { removeFiles, writeFolder } = await import("./disk.ts");
   const { config, tensors, tokenizer, extra, dtype } = options;
   const json = modelConfigJson(config, dtype === "BF16" ? "bfloat16" : "float32");
   const texts = { ...tokenizer?.files(), ...extra, "config.json": `${JSON.stringify(json, null, 2)}\n` };
   const weights = weightFiles(tensors, options);
-  await writeFolder(dir, [...weights, ...Object.entries(texts).map(([name, content]) => ({ name, content }))]);
+  await writeFiles(to, [...weights, ...Object.entries(texts).map(([name, content]) => ({ name, content }))]);
+  if (typeof to !== "string") return;
+  const { removeFiles } = await import("./disk.ts");
   const written = new Set(weights.map(({ name }) => name));
   // Readers disagree on which weights they take where a folder has whole and sharded ones.
-  await removeFiles(dir, (name) => WEIGHT_FILE.test(name) && !written.has(name));
+  await removeFiles(to, (name) => WEIGHT_FILE.test(name) && !written.has(name));
 }
 
 function checkSources({ config, tensors }: WriteModelOptions): void {

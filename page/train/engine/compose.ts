@@ -1,0 +1,92 @@
+/** From a recipe and a person's settings to the parts of a run: the same configuration as `grpu train` composes. */
+
+import { estimatorNames } from "../../../src/algorithm/advantage/estimators.ts";
+import { lossNames } from "../../../src/algorithm/loss/losses.ts";
+import { readEvaluator, rolloutSettings } from "../../../src/cli/run/task_settings.ts";
+import { composeConfig } from "../../../src/config/compose.ts";
+import { setting } from "../../../src/config/schema.ts";
+import { getAt, type Tree } from "../../../src/config/yaml/tree.ts";
+import { tasksFromJsonl } from "../../../src/data/rows.ts";
+import type { Task } from "../../../src/data/types.ts";
+import { ConfigError } from "../../../src/errors.ts";
+import { checkSettings } from "../../../src/loop/check_settings.ts";
+import type { LoopSettings } from "../../../src/loop/settings.ts";
+import { settingsFromConfig } from "../../../src/loop/settings_config.ts";
+import { estimateAdvantages } from "../../../src/loop/stages/estimate.ts";
+import { algorithmOf } from "../../../src/loop/stages/roles.ts";
+import { chooseRollout } from "../../../src/task/choose.ts";
+import { environments, evaluators, rewards } from "../../../src/task/registered.ts";
+import type { Environment, Evaluate, Example, Rollout } from "../../../src/task/rollout.ts";
+import type { RunRequest } from "../protocol.ts";
+import { recipeNamed } from "../recipes.ts";
+import { type Given, PAGE_SETTINGS } from "../settings.ts";
+
+/** Text of a file of the package by its path there; undefined for a file that is not there. */
+export type ReadPackaged = (path: string) => string | undefined;
+
+export interface Composed {
+  readonly config: Tree;
+  readonly settings: LoopSettings;
+}
+
+/** @throws {ConfigError} that names the setting to correct */
+export function composeRecipe({ recipe, given }: RunRequest, read: ReadPackaged): Composed {
+  const { config } = composeConfig({
+    files: [recipeNamed(recipe)!.file],
+    overrides: Object.entries(given).map(([path, value]) => `${path}=${value}`),
+    readFile: read,
+    readConfig: (name) => read(`config/${name}`),
+    registered: {
+      "task.name": environments.names(),
+      "task.reward": rewards.names(),
+      "task.evaluator": evaluators.names(),
+      "rllm.algorithm.adv_estimator": [...estimatorNames()],
+      "rllm.algorithm.loss_fn": [...lossNames()],
+    },
+  });
+  const settings = settingsFromConfig(config);
+  checkSettings(settings, estimateAdvantages);
+  return { config, settings };
+}
+
+/** The values of the page's settings, as text. */
+export function valuesOf({ config, settings }: Composed): Given {
+  const { loss } = algorithmOf("", settings.algorithm);
+  const values = PAGE_SETTINGS.map(({ path }) => [path, String(getAt(config, path) ?? "")] as const);
+  return { ...Object.fromEntries(values), "rllm.algorithm.loss_fn": loss };
+}
+
+export interface TaskParts {
+  readonly environment: Environment;
+  readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
+  readonly rollout: Rollout;
+  readonly evaluate: Evaluate | undefined;
+  readonly examples: readonly Example[];
+}
+
+/** The task of a composed recipe. @throws {ConfigError} where its data are not in the page */
+export function openTask(config: Tree, read: ReadPackaged): TaskParts {
+  const environment = environments.find(setting(config, "task.name") ?? "single_turn");
+  const chosen = chooseRollout(rolloutSettings(config, { environment, judges: undefined }));
+  const train = readTasks(setting(config, "data.train_files") ?? environment.train_files, { config, read });
+  const val = readTasks(setting(config, "data.val_files") ?? environment.val_files, { config, read });
+  return {
+    environment,
+    tasks: { train, val },
+    rollout: chosen.rollout,
+    evaluate: readEvaluator(config, undefined),
+    examples: train.flatMap(chosen.examples),
+  };
+}
+
+function readTasks(
+  files: string | readonly string[] | undefined,
+  { config, read }: { config: Tree; read: ReadPackaged },
+): Task[] {
+  return [files ?? []].flat().flatMap((file) => {
+    const text = read(file);
+    if (text === undefined)
+      throw new ConfigError("Cannot read the tasks: the page does not hold this file. Build it again.", { file });
+    return tasksFromJsonl(text, { file, promptType: setting(config, "data.prompt_type") });
+  });
+}

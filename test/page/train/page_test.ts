@@ -1,0 +1,192 @@
+/** The page that trains, in headless Chromium on a software GPU, as `grpu demo` serves it. */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { unzipSync } from "fflate";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { serveDemo } from "../../../src/cli/run/demo_server.ts";
+import type { Listening } from "../../../src/http/listen.ts";
+import { openModelFolder } from "../../../src/model/files/folder.ts";
+import { blobFolder } from "../../../src/model/files/memory_folder.ts";
+import { openAdapter } from "../../../src/model/files/peft.ts";
+import { CHROMIUM, openChromium } from "../../fixtures/chromium.ts";
+import { hasShared, sharedPath } from "../../fixtures/shared.ts";
+
+/** The longest that one task may keep the page's thread from a person, of the thread's own time. */
+const LONGEST_TASK_MS = 100;
+/** Two idle cores need about two minutes; a machine that others use needs many. */
+const TRAINING_MS = 1_500_000;
+const WAIT_MS = 240_000;
+const SHORT = "warmup.steps=2&rllm.data.train_batch_size=2&rllm.rollout.n=2&rllm.trainer.total_batches=2";
+
+describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () => {
+  let server: Listening;
+  let browser: Browser;
+  beforeAll(async () => {
+    server = await serveDemo({ host: "127.0.0.1", port: 0 });
+    browser = await openChromium();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+
+  /** The page at an address, and everything that went wrong on it. */
+  async function open(hash: string, { width = 1200 } = {}) {
+    const page = await browser.newPage({ viewport: { width, height: 900 } });
+    page.setDefaultTimeout(WAIT_MS);
+    const faults: string[] = [];
+    page.on("pageerror", (error) => faults.push(error.message));
+    page.on("console", (message) => message.type() === "error" && faults.push(message.text()));
+    page.on("request", (request) => {
+      if (!/^(http:\/\/127\.0\.0\.1:\d+\/|data:|blob:)/.test(request.url())) faults.push(request.url());
+    });
+    await page.goto(`${server.url}/${hash === "" ? "" : `#${hash}`}`);
+    // The worker has answered with the values of the settings.
+    await expect.poll(() => page.inputValue("[data-path='rllm.rollout.n']"), { timeout: WAIT_MS }).not.toBe("");
+    return { page, faults };
+  }
+
+  const tile = (page: Page, label: string) => page.locator(".tile", { hasText: label }).locator("b").innerText();
+  const settled = (page: Page) => page.locator(".tile", { hasText: "done" }).waitFor();
+  const lastOf = async (page: Page, label: string) => Number((await tile(page, label)).split("→").at(-1));
+
+  async function exported(page: Page) {
+    const download = page.waitForEvent("download");
+    await page.click("#export");
+    const files = unzipSync(readFileSync(await (await download).path()));
+    const named = Object.entries(files).map(
+      ([name, bytes]) => [name.split("/")[1]!, new Blob([bytes as Uint8Array<ArrayBuffer>])] as const,
+    );
+    return blobFolder("exported", new Map(named));
+  }
+
+  test(
+    "sums reach a mean reward of 0.9, the page stays responsive, and the model opens in Node",
+    async () => {
+      const { page, faults } = await open("");
+      await browser.startTracing(page, {
+        categories: ["toplevel", "disabled-by-default-toplevel", "devtools.timeline"],
+      });
+      await page.click("#start");
+      await expect.poll(() => tile(page, "mean reward"), { timeout: TRAINING_MS, interval: 2000 }).not.toBe("–");
+      const longest = longestTask(await browser.stopTracing());
+      await expect
+        .poll(() => lastOf(page, "mean reward"), { timeout: TRAINING_MS, interval: 2000 })
+        .toBeGreaterThanOrEqual(0.9);
+      expect(longest).toBeGreaterThan(0);
+      expect(longest).toBeLessThan(LONGEST_TASK_MS);
+      const { config } = await openModelFolder(await exported(page));
+      expect(config.hiddenSize).toBe(64);
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    2 * TRAINING_MS,
+  );
+
+  test(
+    "two runs with settings of the address train side by side, and the address keeps what is changed",
+    async () => {
+      const { page, faults } = await open(
+        `${SHORT}&2:rllm.algorithm.adv_estimator=rloo&${SHORT.replaceAll(/(^|&)/g, "$12:")}`,
+      );
+      await page.click("#start");
+      await page.click("#run-1");
+      expect(await page.inputValue("[data-path='rllm.algorithm.adv_estimator']")).toBe("rloo");
+      await page.selectOption("[data-path='rllm.algorithm.loss_fn']", "cispo");
+      expect(new URL(page.url()).hash).toContain("2:rllm.algorithm.loss_fn=cispo");
+      await page.click("#start");
+      await settled(page);
+      await page.click("#run-0");
+      await settled(page);
+      await expect.poll(() => page.locator(".legend button").count()).toBe(2);
+      expect(faults).toEqual([]);
+      await page.reload();
+      await expect
+        .poll(() => page.inputValue("[data-path='rllm.trainer.total_batches']"), { timeout: WAIT_MS })
+        .toBe("2");
+      await page.click("#run-1");
+      expect(await page.inputValue("[data-path='rllm.algorithm.loss_fn']")).toBe("cispo");
+      await page.close();
+    },
+    2 * WAIT_MS,
+  );
+
+  test(
+    "a change during training acts at a named step; pause, continue and reset do what they say",
+    async () => {
+      const { page, faults } = await open(SHORT.replace(/total_batches=2/, "total_batches=500"));
+      await page.click("#start");
+      await expect.poll(() => tile(page, "mean reward"), { timeout: WAIT_MS }).not.toBe("–");
+      await page.fill("[data-path='rllm.rollout.n']", "3");
+      await page.press("[data-path='rllm.rollout.n']", "Enter");
+      await page.locator(".changes li", { hasText: /From step \d+: group size 2 → 3/ }).waitFor();
+      await expect.poll(() => page.locator(".attempts li").count(), { timeout: WAIT_MS }).toBe(3);
+      await page.click("#hold");
+      await page.locator(".tile", { hasText: "paused" }).waitFor();
+      await page.fill("[data-path='training.learning_rate']", "-1");
+      await page.press("[data-path='training.learning_rate']", "Enter");
+      await page.locator(".fault", { hasText: "training.learning_rate" }).waitFor();
+      await page.click("#reset");
+      await page.locator(".tile", { hasText: "not started" }).waitFor();
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    2 * WAIT_MS,
+  );
+
+  test(
+    "without a GPU it trains on the CPU and says so; a wrong address is named; a phone needs no sideways scrolling",
+    async () => {
+      const { page, faults } = await open(`device=cpu&poem=1&${SHORT}`, { width: 390 });
+      await page.locator(".notes", { hasText: "computes on the CPU" }).waitFor();
+      await page.locator(".notes", { hasText: "Cannot use poem of the address" }).waitFor();
+      await page.focus("#start");
+      await page.keyboard.press("Enter");
+      await settled(page);
+      expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
+      expect(await page.locator("#said").innerText()).toMatch(/Run 1 is done at step 2/);
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    2 * WAIT_MS,
+  );
+
+  test.skipIf(!hasShared)(
+    "stories train the adapter of a chosen folder",
+    async () => {
+      const { page, faults } = await open(`task=stories&${SHORT}`);
+      const dir = sharedPath("models/stories260k");
+      const names = readdirSync(dir).filter((name) => /\.(json|safetensors)$/.test(name));
+      await page
+        .locator("#drop input")
+        .nth(1)
+        .setInputFiles(names.map((name) => join(dir, name)));
+      await page.locator(".given-model").waitFor();
+      await page.click("#start");
+      await settled(page);
+      expect((await openAdapter(await exported(page))).rank).toBe(8);
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    2 * WAIT_MS,
+  );
+});
+
+interface TraceEvent {
+  readonly name: string;
+  readonly pid: number;
+  readonly tid: number;
+  /** The thread's own time, µs: what other programs take of the machine does not count. */
+  readonly tdur?: number;
+  readonly args: { readonly name?: string };
+}
+
+/** The longest task of the page's main thread, ms. */
+function longestTask(trace: Buffer): number {
+  const { traceEvents } = JSON.parse(trace.toString("utf8")) as { traceEvents: readonly TraceEvent[] };
+  const mains = traceEvents.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain");
+  const isMain = ({ pid, tid }: TraceEvent) => mains.some((main) => main.pid === pid && main.tid === tid);
+  const tasks = traceEvents.filter((event) => /RunTask$/.test(event.name) && isMain(event));
+  return Math.max(...tasks.map(({ tdur = 0 }) => tdur)) / 1000;
+}
