@@ -63,7 +63,8 @@ function contentOf(part: Part): (HTMLElement | undefined)[] {
 function keepPlace(host: HTMLElement): () => void {
   const active = document.activeElement;
   const id = active instanceof HTMLElement && host.contains(active) ? active.id : "";
-  const typed = active instanceof HTMLInputElement && active.type === "text" ? active.value : undefined;
+  const isTyping = active instanceof HTMLInputElement && active.type === "text" && active.value !== active.defaultValue;
+  const typed = isTyping ? active.value : undefined;
   const open = Array.from(host.querySelectorAll("details[open]"), (it) => it.id);
   return () => {
     for (const each of open) (document.getElementById(each) as HTMLDetailsElement | null)?.setAttribute("open", "");

@@ -50,6 +50,11 @@ function onExported({ name, bytes }: News & { type: "exported" }): void {
 function onRefused(slot: Slot, { about, message }: News & { type: "refused" }): void {
   slot.fault = message;
   if (about === "start") slot.view.status = "idle";
+  if (about === "change") {
+    // The run keeps what it had.
+    slot.given = slot.view.accepted;
+    keepAddress();
+  }
   say(message);
 }
 

@@ -71,7 +71,10 @@ function field(setting: PageSetting, { view, given }: Slot, { set }: ControlActi
   const common = {
     ...{ id, "aria-describedby": `${id}-hint`, "data-path": path },
     disabled: (!isLive && view.status !== "idle") || view.status === "ended" || view.status === "failed",
-    onchange: (event: Event) => set(path, inputValue(event).trim()),
+    onchange: (event: Event) => {
+      committed(event);
+      set(path, inputValue(event).trim());
+    },
   };
   const choices = view.choices[path] ?? [value];
   const control =
@@ -89,6 +92,11 @@ function field(setting: PageSetting, { view, given }: Slot, { set }: ControlActi
     control,
     h("p", { class: "hint", id: `${id}-hint` }, (kind === "choice" && noteOf(value)) || hint),
   );
+}
+
+/** What was typed is the page's from here on: the next drawing shows the value that the run has. */
+function committed({ target }: Event): void {
+  if (target instanceof HTMLInputElement) target.defaultValue = target.value;
 }
 
 function deviceField({ setDevice }: ControlActions): HTMLElement {

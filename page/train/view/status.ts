@@ -142,7 +142,7 @@ function lastStep({ groups, metrics, reward }: RunView): string {
   const kl = metrics["actor/ppo_kl"];
   return (
     `Step ${groups.step}: ${counted(attempts)} answers to ${counted(groups.groups.length)} prompts, mean reward ${number(reward.last)}. ` +
-    `In ${counted(teaching)} groups the answers differed, and those taught; the others were all alike.` +
+    `Answers that differ teach: those of ${counted(teaching)} ${teaching === 1 ? "group" : "groups"} did, the others were all alike.` +
     (kl === undefined ? "" : ` The update moved the policy by a KL of ${number(kl)}.`)
   );
 }

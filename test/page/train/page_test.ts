@@ -127,6 +127,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
       await page.fill("[data-path='training.learning_rate']", "-1");
       await page.press("[data-path='training.learning_rate']", "Enter");
       await page.locator(".fault", { hasText: "training.learning_rate" }).waitFor();
+      await expect.poll(() => page.inputValue("[data-path='training.learning_rate']")).toBe("0.0015");
       await page.click("#reset");
       await page.locator(".tile", { hasText: "not started" }).waitFor();
       expect(faults).toEqual([]);

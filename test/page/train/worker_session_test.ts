@@ -93,7 +93,7 @@ describe("a run of sums", () => {
 
   test("exports a model that our reader opens", async () => {
     await page.send({ type: "export" });
-    const [{ name, bytes }] = page.of("exported") as [{ name: string; bytes: Uint8Array }];
+    const { name, bytes } = page.of("exported")[0]!;
     expect(name).toMatch(/^grpu-model-step-\d+\.zip$/);
     const { config, tokenizer } = await openModelFolder(unzipped(bytes));
     expect(config.hiddenSize).toBe(64);
