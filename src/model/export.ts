@@ -5,6 +5,7 @@
 import { ConfigError } from "../errors.ts";
 import { weightShapes } from "./files/config.ts";
 import { setRoundedToOdd } from "./files/dtype.ts";
+import type { FileSource } from "./files/file_source.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { folderKind, openFolder } from "./files/open_folder.ts";
@@ -12,7 +13,6 @@ import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAd
 import { type FolderReader, readJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
-import type { FileSource } from "./files/writer.ts";
 import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";

@@ -8,6 +8,7 @@
 export { type Exported, type ExportOptions, exportFolder } from "./export.ts";
 export { type ModelConfig, parameterCount } from "./files/config.ts";
 export { parseModelConfig } from "./files/config_json.ts";
+export type { FileSource, FolderWriter } from "./files/file_source.ts";
 export { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
 export { type HttpFolderOptions, httpFolder } from "./files/http_folder.ts";
 export { blobFolder, MemoryFolder } from "./files/memory_folder.ts";
@@ -19,7 +20,6 @@ export {
   type TextTokenizer,
   withChatTemplate,
 } from "./files/tokenizer.ts";
-export type { FileSource, FolderWriter } from "./files/writer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
 export {
   ATTENTION_TARGETS,

@@ -2,12 +2,13 @@
 import { readFloats } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
 import { type ModelConfig, weightShapes } from "./files/config.ts";
+import type { FolderWriter } from "./files/file_source.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { type AdapterFactors, writeAdapterFolder } from "./files/peft.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { writeModelFolder } from "./files/write_model_folder.ts";
-import { type FolderWriter, writeFiles } from "./files/writer.ts";
+import { writeFiles } from "./files/writer.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";

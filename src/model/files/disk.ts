@@ -2,8 +2,8 @@
 import type { FileHandle } from "node:fs/promises";
 import { ConfigError, fileError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
+import type { FileSource } from "./file_source.ts";
 import { type ByteReader, type FolderReader, HUB_NAME } from "./reader.ts";
-import type { FileSource } from "./writer.ts";
 
 const { constants } = /* @__PURE__ */ nodeModule("node:fs");
 const { mkdir, open, readdir, rename, rm, stat } = /* @__PURE__ */ nodeModule("node:fs/promises");

@@ -1,7 +1,7 @@
 /** A model's files in memory or in Blobs, for pages: a dropped folder is read, a trained model is handed out. */
 import { ConfigError } from "../../errors.ts";
+import type { FileSource, FolderWriter } from "./file_source.ts";
 import type { ByteReader, FolderReader } from "./reader.ts";
-import type { FileSource, FolderWriter } from "./writer.ts";
 
 /**
  * Reads a model folder from Blobs by their names, for {@link openModelFolder} and `LocalBackend.open`: files that a

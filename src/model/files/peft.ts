@@ -2,12 +2,13 @@
 import { ConfigError } from "../../errors.ts";
 import type { LoraConfig } from "../lora.ts";
 import { type BaseName, baseNameOf } from "./base_name.ts";
+import type { FolderWriter } from "./file_source.ts";
 import { openFolder } from "./open_folder.ts";
 import { parseAdapterConfig } from "./peft_config.ts";
 import { type FolderReader, readJson } from "./reader.ts";
 import { encodeSafetensors, type TensorSource } from "./safetensors_write.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
-import { type FolderWriter, writeFiles } from "./writer.ts";
+import { writeFiles } from "./writer.ts";
 
 /** The settings of a saved adapter. */
 export interface AdapterConfig extends Omit<LoraConfig, "modules"> {

@@ -1,6 +1,7 @@
 /** Weights as safetensors files: one, or several with an index, as transformers writes and reads them. */
+
+import type { FileSource } from "./file_source.ts";
 import { byteLengthOf, encodeSafetensors, type TensorSource, type WriteOptions } from "./safetensors_write.ts";
-import type { FileSource } from "./writer.ts";
 
 /** Bytes of tensors in one file, as in transformers. */
 export const MAX_SHARD_BYTES = 5e9;

@@ -2,10 +2,11 @@
 import { ConfigError } from "../../errors.ts";
 import { type ModelConfig, weightShapes } from "./config.ts";
 import { modelConfigJson } from "./config_json.ts";
+import type { FolderWriter } from "./file_source.ts";
 import type { TensorSource } from "./safetensors_write.ts";
 import { type ShardOptions, WEIGHT_FILE, weightFiles } from "./shards.ts";
 import type { TextTokenizer } from "./tokenizer.ts";
-import { type FolderWriter, writeFiles } from "./writer.ts";
+import { writeFiles } from "./writer.ts";
 
 export interface WriteModelOptions extends ShardOptions {
   readonly config: ModelConfig;

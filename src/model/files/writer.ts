@@ -1,17 +1,5 @@
 /** Where a model's files go: a folder on disk, or a writer of the caller's, as a page has one. */
-
-/** One file to write, by name within the folder. */
-export interface FileSource {
-  readonly name: string;
-  readonly content: string | Uint8Array | AsyncIterable<Uint8Array>;
-  /** File permissions. Default 0o666, reduced by the process's umask. */
-  readonly mode?: number;
-}
-
-/** Takes the files of a folder, in their order. */
-export interface FolderWriter {
-  write(files: readonly FileSource[]): Promise<void>;
-}
+import type { FileSource, FolderWriter } from "./file_source.ts";
 
 /** Writes to a path on disk, whole or not at all, or to the writer. @throws ConfigError as `writeFolder` of disk.ts */
 export async function writeFiles(to: string | FolderWriter, files: readonly FileSource[]): Promise<void> {
