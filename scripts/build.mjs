@@ -61,9 +61,9 @@ async function bundlePage() {
   const license = readFileSync(join(root, "node_modules", "uplot", "LICENSE"), "utf8").trim();
   await bundle({
     absWorkingDir: root,
-    entryPoints: ["page/main.ts", "page/style.css", "page/traces/main.ts", "page/traces/style.css"].concat(
-      ["main.ts", "worker.ts", "style.css", "index.html"].map((name) => `page/train/${name}`),
-    ),
+    entryPoints: ["page", "page/traces", "page/evaluation"]
+      .flatMap((folder) => [`${folder}/main.ts`, `${folder}/style.css`])
+      .concat(["main.ts", "worker.ts", "style.css", "index.html"].map((name) => `page/train/${name}`)),
     outdir: "dist/page",
     bundle: true,
     minify: true,

@@ -97,6 +97,7 @@ async function runCommand(command: string): Promise<void> {
   const sft = [...SMALL_SFT, ...(isNewSft ? SMALL_MODEL.slice(0, 1) : []), `trainer.default_local_dir=${folder}`];
   const more = isTraining ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`] : [];
   const device = isTraining || isSft || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];
+  const fresh = args[0] === "eval" ? ["--no-cache"] : [];
   const agent = command.includes("remote_agent") ? await startTypeScriptAgent() : undefined;
   const remote = agent ? [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0"] : [];
   // The page's own settings come last: they are what it shows.
@@ -106,7 +107,7 @@ async function runCommand(command: string): Promise<void> {
   const line = isSft ? [name!, config!, ...sft, ...own] : trained;
   const cluster = name === "jobs" ? await new FakeDashboard().listen() : undefined;
   cluster?.addJob("sum-1", { status: "SUCCEEDED", log: "done\n" });
-  const { code, err } = await grpu([...line, ...device], {
+  const { code, err } = await grpu([...line, ...device, ...fresh], {
     signal: stop.signal,
     ...(cluster && { env: { RAY_ADDRESS: cluster.address } }),
     ...(args[0] === "serve" && { out: stopAt(stop), err: stopAt(stop) }),

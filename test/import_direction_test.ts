@@ -43,6 +43,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   convert: ["config"],
   backend: ["algorithm", "compute", "config", "contract", "convert", "data", "model", "protobuf.ts"],
   loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task", "trace"],
+  evaluation: ["contract", "data", "http", "loop"],
   trace: ["contract", "data"],
   gateway: ["chat", "contract", "data", "http", "trace"],
   service: ["chat", "contract", "data", "http", "loop", "task"],

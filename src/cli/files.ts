@@ -8,6 +8,11 @@ import { nearest } from "../nearest.ts";
 /** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
 export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
 
+/** Of package.json. */
+export function packageVersion(): string {
+  return (JSON.parse(readFileSync(join(PACKAGE_DIR, "package.json"), "utf8")) as { version: string }).version;
+}
+
 /** Text of a file, or undefined. */
 export function textOf(path: string): string | undefined {
   return existsSync(path) && statSync(path).isFile() ? readFileSync(path, "utf8") : undefined;

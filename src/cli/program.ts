@@ -1,5 +1,4 @@
 /** Every command there is. */
-import { readFileSync } from "node:fs";
 import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
@@ -23,13 +22,12 @@ import { sftCommand } from "./commands/sft.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
+import { packageVersion } from "./files.ts";
 import type { Program } from "./front.ts";
-
-const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
 
 export const PROGRAM: Program = {
   name: "grpu",
-  version: (JSON.parse(manifest) as { version: string }).version,
+  version: packageVersion(),
   summary: "RL post-training for language models in TypeScript, on WebGPU",
   commands: [
     trainCommand,

@@ -1,6 +1,6 @@
 /** Validation: attempts at held-out tasks, which are scored and never trained on. */
 import type { Metrics } from "../contract/backend.ts";
-import type { Episode, Task } from "../data/types.ts";
+import type { Episode, Task, TrajectoryGroup } from "../data/types.ts";
 import { mean } from "../statistics.ts";
 import { bestOf } from "./best.ts";
 import type { LoopState, Run } from "./contract.ts";
@@ -65,6 +65,11 @@ async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
 async function rewardsOf(episodes: readonly Episode[], run: Run, state: LoopState): Promise<Metrics[]> {
   const context = { ...stageContext(run, state), isValidation: true };
   const { value: groups } = await run.stages.transform(episodes, context);
+  return roleRewards(groups);
+}
+
+/** Reward metrics of each role among these groups. */
+export function roleRewards(groups: readonly TrajectoryGroup[]): Metrics[] {
   return Array.from(
     groupBy(groups, (group) => group.group_role),
     ([role, members]) => {
@@ -74,7 +79,8 @@ async function rewardsOf(episodes: readonly Episode[], run: Run, state: LoopStat
   );
 }
 
-function scores(
+/** @param rewards metrics of each role's rewards */
+export function scores(
   rewards: readonly Metrics[],
   { episodes, settings }: { episodes: readonly Episode[]; settings: LoopSettings },
 ): Metrics {
@@ -120,7 +126,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
 }
 
 /** 1, 2, 4, ... and `n`. */
-function passSizes(n: number): number[] {
+export function passSizes(n: number): number[] {
   const sizes: number[] = [];
   for (let k = 1; k < n; k *= 2) sizes.push(k);
   return [...sizes, n];
@@ -144,6 +150,7 @@ interface Attempts {
   readonly correct: number;
 }
 
-function dataSource(task: Task): string {
+/** The data set that a task comes from: scores are kept apart by it. */
+export function dataSource(task: Task): string {
   return String(task.metadata.data_source ?? "unknown");
 }

@@ -141,6 +141,8 @@ export interface Evaluation {
   readonly metrics?: Readonly<Record<string, number>>;
   /** Kept with every trajectory. */
   readonly signals?: Readonly<Record<string, number>>;
+  /** The answer that was judged, in a form in which equal answers are equal texts: `grpu eval` takes majorities of them. */
+  readonly answer?: string;
 }
 
 /** A bare number is a reward. */
@@ -245,8 +247,14 @@ export function singleTurn(name: string, reward: Reward): Rollout {
       ],
       is_correct: judged.is_correct ?? judged.reward > 0,
       metrics: judged.metrics,
+      metadata: notesOf(judged),
     };
   };
+}
+
+/** What an episode's metadata keep of a judgement. */
+export function notesOf({ answer }: Evaluation): { readonly answer?: string } {
+  return answer === undefined ? {} : { answer };
 }
 
 /** @throws {ConfigError} for a value that is neither a number nor an {@link Evaluation} */

@@ -39,6 +39,7 @@ async function evaluate(checkpoint: string, args: readonly string[] = []) {
     "eval",
     ...SMALL_RUN,
     ...reward,
+    "--no-cache",
     "--checkpoint",
     checkpoint,
     "--json",

@@ -45,6 +45,7 @@ export const VAL = '{"prompt":"11+2=","answer":"13"}\n{"prompt":"20+3=","answer"
 const train = (...more: string[]) => ["train", ...SMALL, ...more];
 const evaluate = (...more: string[]) => [
   "eval",
+  "--no-cache",
   ...SMALL.filter((word) => !word.startsWith("training.default_local_dir")),
   ...more,
 ];

@@ -127,7 +127,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
   }
 
   /** Whole checkpoints, oldest first. */
-  private async names(): Promise<string[]> {
+  async names(): Promise<string[]> {
     const entries = await readdir(this.dir).catch(() => []);
     return entries.filter((name) => NAME.test(name)).sort((a, b) => rank(a) - rank(b));
   }

@@ -4,6 +4,7 @@ import {
   type Evaluation,
   evaluationOf,
   isResult,
+  notesOf,
   type Outcome,
   type RolloutResult,
   type RolloutTrajectory,
@@ -14,11 +15,13 @@ import type { Attempt } from "./attempts_per_task.ts";
 export function resultOf(outcome: Outcome, recorded: () => RolloutTrajectory[]): RolloutResult {
   if (isResult(outcome)) return outcome;
   if (outcome === undefined) return { trajectories: recorded().map((each) => ({ ...each, reward: null })) };
-  const { reward, is_correct, metrics, signals } = evaluationOf(outcome);
+  const evaluation = evaluationOf(outcome);
+  const { reward, is_correct, metrics, signals } = evaluation;
   return {
     trajectories: recorded().map((each) => ({ ...each, reward, signals })),
     is_correct: is_correct ?? reward > 0,
     metrics,
+    metadata: notesOf(evaluation),
   };
 }
 
@@ -62,6 +65,7 @@ export function judged<T extends Episode | RolloutResult>(attempted: T, evaluati
     })),
     is_correct: is_correct ?? reward > 0,
     metrics: { ...attempted.metrics, ...metrics },
+    metadata: { ...attempted.metadata, ...notesOf(evaluation) },
   };
 }
 

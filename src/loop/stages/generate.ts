@@ -2,16 +2,22 @@
 import type { Episode, Task } from "../../data/types.ts";
 import type { StageContext, Staged } from "../contract.ts";
 import { runAttempt } from "../rollout/attempt.ts";
-import { attemptsAt, attemptsPerTask } from "../rollout/attempts_per_task.ts";
+import { type Attempt, attemptsAt, attemptsPerTask } from "../rollout/attempts_per_task.ts";
 import { DrawQueue } from "../rollout/draw_queue.ts";
 import { episodeMetrics } from "../rollout/episode_metrics.ts";
 import { JobPool } from "../rollout/job_pool.ts";
 
 /** Runs at most `workflow.n_parallel_tasks` attempts at once (see rollout/attempt.ts). */
 export async function generate(tasks: readonly Task[], context: StageContext): Promise<Staged<Episode[]>> {
-  const { backend, settings, signal, isValidation } = context;
-  const count = attemptsPerTask(settings, isValidation);
+  const count = attemptsPerTask(context.settings, context.isValidation);
   const attempts = tasks.flatMap((task, task_index) => attemptsAt(task, { task_index, count }));
+  const episodes = await attemptEach(attempts, context);
+  return { value: episodes, metrics: episodeMetrics(episodes) };
+}
+
+/** These attempts alone, of any tasks; episodes in their order. */
+export async function attemptEach(attempts: readonly Attempt[], context: StageContext): Promise<Episode[]> {
+  const { backend, settings, signal } = context;
   const draws = new DrawQueue(backend, signal);
   const pool = new JobPool(settings.workflow.n_parallel_tasks);
   const episodes = new Array<Episode>(attempts.length);
@@ -23,5 +29,5 @@ export async function generate(tasks: readonly Task[], context: StageContext): P
     });
   }
   await pool.finish();
-  return { value: episodes, metrics: episodeMetrics(episodes) };
+  return episodes;
 }

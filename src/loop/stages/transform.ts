@@ -50,7 +50,7 @@ function nameIn(episode: Episode, options: LoopSettings["transform"]): Episode {
 /** Compact filtering: a masked episode counts for no baseline and no gradient, for any grouping. */
 export function filterMasked(
   episodes: readonly Episode[],
-  { settings: { compact_filtering } }: StageContext,
+  { settings: { compact_filtering } }: Pick<StageContext, "settings">,
 ): Staged<readonly Episode[]> {
   const isMasked = ({ termination_reason }: Episode) =>
     compact_filtering.enable && compact_filtering[`mask_${termination_reason}`];
@@ -84,7 +84,10 @@ function isSound({ steps }: Trajectory): boolean {
 }
 
 /** Groups by the run's hook, by the one named in `traj_grouping_hook`, or by task and name. */
-export function group(episodes: readonly Episode[], { settings, grouping }: StageContext): Staged<readonly Grouping[]> {
+export function group(
+  episodes: readonly Episode[],
+  { settings, grouping }: Pick<StageContext, "settings" | "grouping">,
+): Staged<readonly Grouping[]> {
   const named = settings.algorithm.traj_grouping_hook;
   const hook = grouping ?? (named === null ? groupByTaskAndName : groupings.find(named));
   return { value: hook(episodes, settings), metrics: {} };

@@ -1,0 +1,28 @@
+/** One model after the other, so that one at a time is in memory. */
+
+import { gatewaySettings } from "../run/gateway_settings.ts";
+import { openRecording } from "../run/recorded_rollout.ts";
+import { type Evaluation, evaluateModel, type ModelAttempts } from "./evaluate_model.ts";
+import type { NamedModel } from "./named_models.ts";
+
+/** The attempts of each model; those until the signal, when it aborts. */
+export async function evaluateModels(
+  models: readonly NamedModel[],
+  it: Omit<Evaluation, "recording">,
+): Promise<ModelAttempts[]> {
+  const { io, session } = it;
+  const tell = (line: string) => io.err(`gateway: ${line}\n`);
+  const evaluated: ModelAttempts[] = [];
+  await session.gateway?.open(tell);
+  const recording = await openRecording(gatewaySettings(session.config), tell);
+  try {
+    for (const model of models) {
+      if (io.signal.aborted) break;
+      evaluated.push(await evaluateModel(model, { ...it, recording }));
+    }
+  } finally {
+    await session.gateway?.close();
+    await recording?.close();
+  }
+  return evaluated;
+}
