@@ -3,7 +3,7 @@
  * in memory.
  */
 import { ConfigError } from "../errors.ts";
-import { weightShapes } from "./files/config.ts";
+import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { setRoundedToOdd } from "./files/dtype.ts";
 import type { FileSource } from "./files/file_source.ts";
 import type { ModelFolder } from "./files/folder.ts";
@@ -13,6 +13,10 @@ import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAd
 import { type FolderReader, readJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
+import { encodeGguf } from "./gguf/container.ts";
+import { modelMetadata } from "./gguf/metadata.ts";
+import { type GgufForm, ggufTensors } from "./gguf/tensors.ts";
+import { vocabularyMetadata } from "./gguf/vocabulary.ts";
 import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";
@@ -25,16 +29,20 @@ export interface ExportOptions {
   readonly merge?: boolean;
   /** Type of merged or copied weights. Default: that of the base where all its weights have it, else float32. */
   readonly dtype?: "bfloat16" | "float32" | undefined;
+  /** Writes one GGUF file, which llama.cpp reads, with matrices of this type; `dtype` and `maxShardBytes` do not apply. */
+  readonly gguf?: GgufForm | undefined;
   /** Folder of an adapter's base, in place of the one that it records. */
   readonly base?: string | undefined;
   /** See {@link weightFiles}. */
   readonly maxShardBytes?: number | undefined;
 }
 
+type StoredType = "bfloat16" | "float32";
+
 /** What was written. */
 export interface Exported {
   readonly kind: "model" | "adapter";
-  readonly dtype: "bfloat16" | "float32";
+  readonly dtype: StoredType | GgufForm;
   readonly files: readonly string[];
 }
 
@@ -50,8 +58,16 @@ export async function exportFolder(folder: string, options: ExportOptions): Prom
     throw new ConfigError("Cannot export: the folder is not empty. Name another, or remove its files.", {
       file: options.out,
     });
-  if ((await folderKind(folder)) === "adapter" && !options.merge) return exportAdapter(folder, options);
-  return exportModel(await openModel(folder, { base: options.base }), { folder, ...options });
+  const isAlone = (await folderKind(folder)) === "adapter" && !options.merge;
+  if (isAlone && options.gguf !== undefined)
+    throw new ConfigError("Cannot export an adapter alone as GGUF. Merge it into its base with --merge.", {
+      file: folder,
+      kind: "usage",
+    });
+  if (isAlone) return exportAdapter(folder, options);
+  const opened = await openModel(folder, { base: options.base });
+  const { gguf, out } = options;
+  return gguf === undefined ? exportModel(opened, { folder, ...options }) : exportGguf(opened, { out, form: gguf });
 }
 
 async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions): Promise<Exported> {
@@ -89,6 +105,38 @@ async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: st
   return { kind: "model", dtype, files: files.map(({ name }) => name) };
 }
 
+/** The merged weights, the tokenizer and the chat template in one file. */
+async function exportGguf(opened: OpenedModel, { out, form }: { out: string; form: GgufForm }): Promise<Exported> {
+  const { writeFolder } = await import("./files/disk.ts");
+  const { config, name: base } = opened.files;
+  const name = base.split(/[\\/]/).findLast((part) => part !== "") ?? base;
+  const texts = await textFiles([...opened.adapters.map(({ folder }) => folder).reverse(), base]);
+  const metadata = new Map([
+    ...modelMetadata(config, { name, form }),
+    ...tokenizerMetadata(texts, { config, file: base }),
+  ]);
+  const tensors = ggufTensors(mergedTensors(opened, "float32"), { config, form });
+  const file = { name: `model-${form}.gguf`, content: encodeGguf(metadata, tensors) };
+  await writeFolder(out, [file]);
+  return { kind: "model", dtype: form, files: [file.name] };
+}
+
+function tokenizerMetadata(texts: readonly FileSource[], { config, file }: { config: ModelConfig; file: string }) {
+  const textOf = (wanted: string) => {
+    const content = texts.find(({ name }) => name === wanted)?.content as Uint8Array | undefined;
+    return content && new TextDecoder().decode(content);
+  };
+  const tokenizer = textOf("tokenizer.json");
+  if (tokenizer === undefined)
+    throw new ConfigError("Cannot export the model as GGUF: it has no tokenizer.json. Add the model's tokenizer.", {
+      file,
+    });
+  const settings = JSON.parse(textOf("tokenizer_config.json") ?? "{}") as Readonly<Record<string, unknown>>;
+  const own = settings.chat_template;
+  const chatTemplate = textOf("chat_template.jinja") ?? (typeof own === "string" ? own : undefined);
+  return vocabularyMetadata(JSON.parse(tokenizer), { ...config, chatTemplate, settings, file });
+}
+
 function storedType({ config, tensors }: ModelFolder): "bfloat16" | "float32" {
   return [...weightShapes(config).keys()].every((name) => tensors.get(name)?.dtype === "BF16") ? "bfloat16" : "float32";
 }
@@ -105,7 +153,7 @@ async function configText(base: string, it: { dtype: string; isUntied: boolean }
 const UNEMBED = `${UNEMBED_TARGET}.weight`;
 
 /** The tensors of the base in its order, each merged when its data are asked for. */
-function mergedTensors({ files, adapters }: OpenedModel, dtype: Exported["dtype"]): TensorSource[] {
+function mergedTensors({ files, adapters }: OpenedModel, dtype: StoredType): TensorSource[] {
   checkModules(files, adapters);
   const changesOutput = adapters.some(({ adapter }) => adapter.modules.has(UNEMBED_TARGET));
   const { tied } = files.config;
@@ -121,7 +169,7 @@ const UNUSED = /\.rotary_emb\.inv_freq$/;
 
 function source(
   name: string,
-  it: { from: string; shape: readonly number[]; dtype: Exported["dtype"] } & Pick<OpenedModel, "files" | "adapters">,
+  it: { from: string; shape: readonly number[]; dtype: StoredType } & Pick<OpenedModel, "files" | "adapters">,
 ): TensorSource {
   const changes = it.adapters.flatMap(({ adapter }) => {
     const factors = adapter.modules.get(moduleOf(name));

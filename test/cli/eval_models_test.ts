@@ -47,7 +47,10 @@ beforeAll(async () => {
   });
   await saveModel("one", 1);
   await saveModel("other", 2);
-  writeFileSync(val, ["11+2=", "12+2=", "13+2=", "14+2=", "15+2="].map((prompt) => `{"prompt":"${prompt}"}\n`).join(""));
+  writeFileSync(
+    val,
+    ["11+2=", "12+2=", "13+2=", "14+2=", "15+2="].map((prompt) => `{"prompt":"${prompt}"}\n`).join(""),
+  );
 });
 
 describe("grpu eval of several models", () => {

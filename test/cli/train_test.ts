@@ -86,7 +86,15 @@ test("grpu train writes metrics, a report and a model that can be sampled, score
   ]);
   expect(JSON.parse(sampled.out)).toMatchObject({ prompt: "11+2=" });
   expect(sampled.err).toBe("");
-  const evaluate = ["eval", ...SMALL, `data.val_files=${valFile()}`, "--checkpoint", result.model, "--no-cache", "--json"];
+  const evaluate = [
+    "eval",
+    ...SMALL,
+    `data.val_files=${valFile()}`,
+    "--checkpoint",
+    result.model,
+    "--no-cache",
+    "--json",
+  ];
   const evaluated = await grpu(evaluate);
   expect(JSON.parse(evaluated.out)["val/val/pass@1"]).toBe(result.validation["val/val/pass@1"]);
 });
@@ -100,7 +108,15 @@ test("grpu eval needs no training data", async () => {
     "cpu",
   ];
   const lengths = ["rllm.data.max_prompt_length=8", "rllm.rollout.val.max_tokens=2"];
-  const { code, out, err } = await grpu(["eval", ...args, ...lengths, `data.val_files=${valFile()}`, "--n", "2", "--no-cache"]);
+  const { code, out, err } = await grpu([
+    "eval",
+    ...args,
+    ...lengths,
+    `data.val_files=${valFile()}`,
+    "--n",
+    "2",
+    "--no-cache",
+  ]);
   expect(err).toContain("2 tasks");
   expect(out).toMatch(/val\/val\/pass@1 +0/);
   expect(out).toContain("val/val/pass@2");

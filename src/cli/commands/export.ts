@@ -1,10 +1,11 @@
 /** `grpu export`: a folder for other programs, of a run, a checkpoint, an adapter or a model. */
+import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { BASE, integer } from "./model_options.ts";
 
 export const exportCommand: Command = {
   path: "export",
-  summary: "write a model or an adapter as transformers, PEFT and vLLM read it",
+  summary: "write a model or an adapter as transformers, PEFT, vLLM and llama.cpp read it",
   args: "<DIR>",
   options: [
     { flag: "--out", value: "DIR", describe: "the folder to write; empty, or not there yet", required: true },
@@ -14,6 +15,12 @@ export const exportCommand: Command = {
       value: "TYPE",
       describe: "of the weights; default: the base's where it is bfloat16, else float32",
       choices: ["bfloat16", "float32"],
+    },
+    {
+      flag: "--gguf",
+      value: "TYPE",
+      describe: "write one GGUF file for llama.cpp, with matrices of this type",
+      choices: ["f16", "q8_0"],
     },
     BASE,
     {
@@ -27,6 +34,7 @@ export const exportCommand: Command = {
   examples: [
     "grpu export checkpoints/grpu/gsm8k --out ./gsm8k-merged --merge",
     "grpu export checkpoints/grpu/gsm8k/global_step_100 --out ./gsm8k-adapter",
+    "grpu export checkpoints/grpu/gsm8k --merge --gguf q8_0 --out ./gsm8k-gguf",
     "grpu export ./adapter --base ./Qwen3-0.6B --merge --dtype float32 --out ./merged",
   ],
   notes:
@@ -39,10 +47,16 @@ async function exportModel({ args, options }: Input, io: Io): Promise<void> {
   const { checkpointDir } = await import("../run/checkpoint_dir.ts");
   const { exportFolder } = await import("../../model/export.ts");
   const out = String(options.out);
+  if (options.gguf !== undefined && options.dtype !== undefined)
+    throw new ConfigError(
+      `Cannot export: --gguf ${options.gguf} and --dtype ${options.dtype} both name a type. Leave one out.`,
+      { kind: "usage" },
+    );
   const { kind, dtype, files } = await exportFolder(await checkpointDir(args[0]!, io), {
     out,
     merge: options.merge === true,
     dtype: options.dtype as "bfloat16" | "float32" | undefined,
+    gguf: options.gguf as "f16" | "q8_0" | undefined,
     base: options.base as string | undefined,
     maxShardBytes,
   });

@@ -40,6 +40,8 @@ const WITHOUT_EFFECT = new RegExp(
     "rllm\\.(filter_token_mismatch|mask_truncated_samples|compact_filtering\\..*|transform\\..*)$",
     "data\\.(train|val)_(files|batch_size)$",
     "training\\.(?!seed$)",
+    "validation\\.group_size$",
+    "(warmup|pipeline)\\.",
     "model\\.name$",
     "memory_budget_bytes$",
   ].join("|")})`,

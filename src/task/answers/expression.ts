@@ -35,7 +35,9 @@ export async function expressionsEqual(
   const values = points.map((point) => [valueAt(a, point), valueAt(b, point)] as const);
   const known = values.filter(([x, y]) => x !== undefined && y !== undefined) as [Complex, Complex][];
   if (known.length === 0) return false;
-  return known.every(([x, y]) => near(x, y)) || (upToSign && known.every(([x, y]) => near(x, { re: -y.re, im: -y.im })));
+  return (
+    known.every(([x, y]) => near(x, y)) || (upToSign && known.every(([x, y]) => near(x, { re: -y.re, im: -y.im })))
+  );
 }
 
 interface Complex {
@@ -118,5 +120,7 @@ function toExpression(latex: string): string {
     .replace(/\|([^|]*)\|/g, "abs($1)")
     .replace(/(?<![a-zA-Z])(sin|cos|tan|log|exp) ?(\d*[a-z](?![a-z])|\d+)/g, "$1($2)")
     .replace(/(?<=[)\d])(?=[a-zA-Z(])/g, " ")
-    .replace(/(?<![A-Za-z])([a-z])([a-z])(?![A-Za-z])/g, (pair, p: string, q: string) => (pair === "pi" ? pair : `${p} ${q}`));
+    .replace(/(?<![A-Za-z])([a-z])([a-z])(?![A-Za-z])/g, (pair, p: string, q: string) =>
+      pair === "pi" ? pair : `${p} ${q}`,
+    );
 }

@@ -36,9 +36,13 @@ export function lastBoxed(text: string): string | undefined {
  */
 export function mathAnswer(text: string): string | undefined {
   const boxed = lastBoxed(text);
-  if (boxed !== undefined) return boxed;
-  const stated = [...text.matchAll(/(?:final answer|answer)(?: is)?\s*:?\s*(.+?)(?:\.?\s*I hope it is correct|\.\s|\.?$)/gim)];
+  if (boxed !== undefined || /\\(?:boxed|fbox)/.test(text)) return boxed;
+  const stated = [
+    ...text.matchAll(/(?:final answer|answer)(?: is)?\s*:?\s*(.+?)(?:\.?\s*I hope it is correct|\.\s|\.?$)/gim),
+  ];
   if (stated.length > 0) return stated.at(-1)![1];
   const line = text.trim();
-  return line.length > 0 && line.length <= 100 && !line.includes("\n") && !/[a-z]{2,} [a-z]{2,}/i.test(line) ? line : undefined;
+  return line.length > 0 && line.length <= 100 && !line.includes("\n") && !/[a-z]{2,} [a-z]{2,}/i.test(line)
+    ? line
+    : undefined;
 }

@@ -1,0 +1,147 @@
+/**
+ * The GGUF container: metadata, then the names and shapes of tensors, then their data, each from a multiple of 32 bytes.
+ * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)
+ */
+
+/** A typed value of the metadata. */
+export type GgufValue =
+  | { readonly type: "u32" | "i32" | "f32"; readonly value: number }
+  | { readonly type: "bool"; readonly value: boolean }
+  | { readonly type: "string"; readonly value: string }
+  | { readonly type: "strings"; readonly value: readonly string[] }
+  | { readonly type: "f32s" | "i32s"; readonly value: readonly number[] };
+
+/** A tensor of the file. */
+export interface GgufTensor {
+  readonly name: string;
+  /** Row-major, as in safetensors; the file has the sizes in the other order. */
+  readonly shape: readonly number[];
+  readonly type: GgufType;
+  /** Called once, when the tensor is written. */
+  readonly data: () => Promise<Uint8Array>;
+}
+
+export type GgufType = "F32" | "F16" | "Q8_0";
+
+/** ggml's numbers, and the bytes of a block of elements. */
+const TYPES: Readonly<Record<GgufType, { code: number; block: number; bytes: number }>> = {
+  F32: { code: 0, block: 1, bytes: 4 },
+  F16: { code: 1, block: 1, bytes: 2 },
+  Q8_0: { code: 8, block: 32, bytes: 34 },
+};
+
+const CODES = { u32: 4, i32: 5, f32: 6, bool: 7, string: 8, array: 9 } as const;
+const ALIGNMENT = 32;
+
+/** The bytes of a file, in order: the header, then each tensor. */
+export async function* encodeGguf(
+  metadata: ReadonlyMap<string, GgufValue>,
+  tensors: readonly GgufTensor[],
+): AsyncGenerator<Uint8Array> {
+  yield header(metadata, tensors);
+  for (const tensor of tensors) {
+    const data = await tensor.data();
+    yield data;
+    yield new Uint8Array(padding(data.length));
+  }
+}
+
+/** Bytes of a tensor's data. */
+export function bytesOfTensor({ shape, type }: Pick<GgufTensor, "shape" | "type">): number {
+  const { block, bytes } = TYPES[type];
+  return (shape.reduce((product, size) => product * size, 1) / block) * bytes;
+}
+
+const padding = (length: number) => (ALIGNMENT - (length % ALIGNMENT)) % ALIGNMENT;
+
+function header(metadata: ReadonlyMap<string, GgufValue>, tensors: readonly GgufTensor[]): Uint8Array {
+  const out = new Bytes();
+  out.text("GGUF").u32(3).u64(tensors.length).u64(metadata.size);
+  for (const [key, value] of metadata) writeValue(out.string(key), value);
+  let offset = 0;
+  for (const tensor of tensors) {
+    out.string(tensor.name).u32(tensor.shape.length);
+    for (const size of [...tensor.shape].reverse()) out.u64(size);
+    out.u32(TYPES[tensor.type].code).u64(offset);
+    const length = bytesOfTensor(tensor);
+    offset += length + padding(length);
+  }
+  return out.pad(padding(out.length)).whole();
+}
+
+function writeValue(out: Bytes, it: GgufValue): void {
+  if (it.type === "strings" || it.type === "f32s" || it.type === "i32s") {
+    const of = it.type === "strings" ? "string" : it.type === "f32s" ? "f32" : "i32";
+    out.u32(CODES.array).u32(CODES[of]).u64(it.value.length);
+    for (const value of it.value) writeScalar(out, { type: of, value } as GgufValue);
+    return;
+  }
+  writeScalar(out.u32(CODES[it.type]), it);
+}
+
+function writeScalar(out: Bytes, it: GgufValue): void {
+  if (it.type === "string") out.string(it.value);
+  else if (it.type === "bool") out.u8(Number(it.value));
+  else if (it.type === "f32") out.f32(it.value);
+  else out.u32(it.value as number);
+}
+
+/** Little-endian bytes that grow. */
+class Bytes {
+  length = 0;
+  private buffer = new Uint8Array(1 << 16);
+
+  u8(value: number): this {
+    return this.put(1, (view, at) => view.setUint8(at, value));
+  }
+
+  u32(value: number): this {
+    return this.put(4, (view, at) => view.setUint32(at, value, true));
+  }
+
+  f32(value: number): this {
+    return this.put(4, (view, at) => view.setFloat32(at, value, true));
+  }
+
+  u64(value: number): this {
+    return this.put(8, (view, at) => view.setBigUint64(at, BigInt(value), true));
+  }
+
+  string(value: string): this {
+    const bytes = new TextEncoder().encode(value);
+    return this.u64(bytes.length).bytes(bytes);
+  }
+
+  text(value: string): this {
+    return this.bytes(new TextEncoder().encode(value));
+  }
+
+  pad(count: number): this {
+    return this.bytes(new Uint8Array(count));
+  }
+
+  whole(): Uint8Array {
+    return this.buffer.subarray(0, this.length);
+  }
+
+  private bytes(bytes: Uint8Array): this {
+    this.grow(bytes.length);
+    this.buffer.set(bytes, this.length);
+    this.length += bytes.length;
+    return this;
+  }
+
+  private put(size: number, write: (view: DataView, at: number) => void): this {
+    this.grow(size);
+    write(new DataView(this.buffer.buffer), this.length);
+    this.length += size;
+    return this;
+  }
+
+  private grow(by: number): void {
+    if (this.length + by <= this.buffer.length) return;
+    const larger = new Uint8Array(Math.max(this.buffer.length * 2, this.length + by));
+    larger.set(this.buffer);
+    this.buffer = larger;
+  }
+}

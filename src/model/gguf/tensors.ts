@@ -1,0 +1,119 @@
+/** The tensors of a model under llama.cpp's names, in its layouts. */
+import type { ModelConfig } from "../files/config.ts";
+import { isLlama3, ropeFrequencies } from "../files/rope.ts";
+import type { TensorSource } from "../files/safetensors_write.ts";
+import type { GgufTensor, GgufType } from "./container.ts";
+import { encodeF16, encodeQ8 } from "./encode.ts";
+
+/** Type of the matrices: f16, or blocks of 32 bytes with a scale. Vectors are f32. */
+export type GgufForm = "f16" | "q8_0";
+
+const OUTSIDE: Readonly<Record<string, string>> = {
+  "model.embed_tokens.weight": "token_embd.weight",
+  "model.norm.weight": "output_norm.weight",
+  "lm_head.weight": "output.weight",
+};
+
+/** Of a layer. */
+const INSIDE: Readonly<Record<string, string>> = {
+  input_layernorm: "attn_norm",
+  "self_attn.q_proj": "attn_q",
+  "self_attn.k_proj": "attn_k",
+  "self_attn.v_proj": "attn_v",
+  "self_attn.o_proj": "attn_output",
+  "self_attn.q_norm": "attn_q_norm",
+  "self_attn.k_norm": "attn_k_norm",
+  post_attention_layernorm: "ffn_norm",
+  "mlp.gate_proj": "ffn_gate",
+  "mlp.up_proj": "ffn_up",
+  "mlp.down_proj": "ffn_down",
+};
+
+/** Gemma's four norms. */
+const WITH_OUTPUT_NORMS: Readonly<Record<string, string>> = {
+  ...INSIDE,
+  post_attention_layernorm: "post_attention_norm",
+  pre_feedforward_layernorm: "ffn_norm",
+  post_feedforward_layernorm: "post_ffw_norm",
+};
+
+/** `blk.0.attn_q.weight` for `model.layers.0.self_attn.q_proj.weight`. */
+export function ggufName(name: string, { outputNorms }: Pick<ModelConfig, "outputNorms">): string {
+  const [, layer, module, part] = /^model\.layers\.(\d+)\.(.+)\.(weight|bias)$/.exec(name) ?? [];
+  if (module === undefined) return OUTSIDE[name]!;
+  return `blk.${layer}.${(outputNorms ? WITH_OUTPUT_NORMS : INSIDE)[module]}.${part}`;
+}
+
+export function ggufTensors(
+  sources: readonly TensorSource[],
+  it: { config: ModelConfig; form: GgufForm },
+): GgufTensor[] {
+  return [...sources.map((source) => tensorOf(source, it)), ...ropeFactors(it.config)];
+}
+
+function tensorOf(source: TensorSource, { config, form }: { config: ModelConfig; form: GgufForm }): GgufTensor {
+  const { shape } = source;
+  const name = ggufName(source.name, config);
+  const type = typeOf(shape, form);
+  const data = async () => {
+    const values = typeof source.data === "function" ? await source.data() : (source.data as Float32Array);
+    return encoded(name, { values: inItsLayout(source.name, { values, shape, config }), type });
+  };
+  return { name, shape, type, data };
+}
+
+/** A row that is no multiple of 32 stays f16. */
+function typeOf(shape: readonly number[], form: GgufForm): GgufType {
+  if (shape.length === 1) return "F32";
+  return form === "q8_0" && shape.at(-1)! % 32 === 0 ? "Q8_0" : "F16";
+}
+
+function encoded(name: string, { values, type }: { values: Float32Array; type: GgufType }): Uint8Array {
+  if (type === "Q8_0") return encodeQ8(values);
+  if (type === "F16") return encodeF16(name, values);
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+}
+
+interface Laid {
+  readonly values: Float32Array;
+  readonly shape: readonly number[];
+  readonly config: ModelConfig;
+}
+
+/**
+ * llama.cpp rotates neighbouring channels of llama's q and k, where transformers rotates the halves of a head: their rows are
+ * interleaved. Gemma's norms multiply by 1 + weight there, and by the weight here.
+ */
+function inItsLayout(name: string, { values, shape, config }: Laid): Float32Array {
+  const rotated = /\.(q|k)_proj\.(weight|bias)$/.exec(name)?.[1];
+  if (rotated && isInterleaved(config))
+    return interleaved(values, { heads: rotated === "q" ? config.heads : config.kvHeads, rows: shape[0]! });
+  if (config.unitOffsetNorms && name.endsWith("norm.weight")) return values.map((value) => value + 1);
+  return values;
+}
+
+/** True for the families that llama.cpp calls llama. */
+export const isInterleaved = ({ architecture }: Pick<ModelConfig, "architecture">) =>
+  architecture === "llama" || architecture === "mistral";
+
+/** Row i of a head's first half, then row i of its second half, then row i + 1, ... */
+function interleaved(values: Float32Array, { heads, rows }: { heads: number; rows: number }): Float32Array {
+  const [width, half] = [values.length / rows, rows / heads / 2];
+  const out = new Float32Array(values.length);
+  for (let row = 0; row < rows; row++) {
+    const [head, within] = [Math.floor(row / (2 * half)), row % (2 * half)];
+    const to = head * 2 * half + (within % half) * 2 + Math.floor(within / half);
+    out.set(values.subarray(row * width, (row + 1) * width), to * width);
+  }
+  return out;
+}
+
+/** Llama 3.1's stretch as a divisor of each frequency. */
+function ropeFactors(config: ModelConfig): GgufTensor[] {
+  const { ropeScaling, ropeTheta, headDim } = config;
+  if (!ropeScaling || !isLlama3(ropeScaling)) return [];
+  const [plain, stretched] = [ropeFrequencies({ ropeTheta, headDim }), ropeFrequencies(config)];
+  const factors = Float32Array.from(plain, (frequency, i) => frequency / stretched[i]!);
+  const data = async () => new Uint8Array(factors.buffer);
+  return [{ name: "rope_freqs.weight", shape: [factors.length], type: "F32", data }];
+}
