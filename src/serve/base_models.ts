@@ -24,11 +24,16 @@ export interface BaseModelsOptions {
   readonly log: (line: string) => void;
 }
 
+/** After a model was unloaded for another, that one is used at least this long, ms: loading takes longer than a turn. */
+const STAY_MS = 10_000;
+
 export class BaseModels {
   readonly all: readonly BaseModel[];
   private readonly options: BaseModelsOptions;
   /** When each loaded model was used last, in the order of use. */
   private readonly used = new Map<BaseModel, number>();
+  /** When a model was last unloaded for another. */
+  private swappedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: BaseModelsOptions) {
     this.options = options;
@@ -127,9 +132,18 @@ export class BaseModels {
     );
   }
 
+  /** Whether loading the model had better wait, because models that do not fit together were just exchanged. */
+  isDeferred(model: BaseModel): boolean {
+    return !this.isLoaded(model) && Date.now() - this.swappedAt < STAY_MS;
+  }
+
   /** Unloads the least recently used model that nobody holds. @returns whether there was one. */
   private unloadOne(besides: BaseModel): boolean {
-    for (const model of this.used.keys()) if (model !== besides && this.unload(model, "for another model")) return true;
+    for (const model of this.used.keys())
+      if (model !== besides && this.unload(model, "for another model")) {
+        this.swappedAt = Date.now();
+        return true;
+      }
     return false;
   }
 

@@ -5,6 +5,8 @@ export interface WorkQueue {
   readonly name: string;
   /** The sessions with work in this queue. */
   owners(): Iterable<string>;
+  /** Whether others should run first for now, whoever has used less: its turn would unload what they use. Absent: never. */
+  isDeferred?(): boolean;
   /**
    * Runs a bounded piece of work, this owner's first. Handles its own failures.
    * @returns each session's share of the work, in any unit; undefined when all of it is the owner's.
@@ -136,24 +138,37 @@ export class Scheduler {
       if (this.used.has(who)) this.used.set(who, (this.used.get(who) ?? 0) + (spent * share) / whole);
   }
 
-  /** The session with the least time, and the one of its queues that has waited longest. */
-  private nextQueue(): { queue: WorkQueue; owner: string } | undefined {
+  /** The session with the least time, and the one of its queues that has waited longest; deferred queues last. */
+  private nextQueue(): Candidate | undefined {
     const active = new Set<string>();
-    let best: { queue: WorkQueue; owner: string; used: number; latest: number } | undefined;
+    let best: Candidate | undefined;
     for (const queue of this.waiting) {
       const owners = [...queue.owners()];
       if (owners.length === 0) this.waiting.delete(queue);
       const latest = this.latest.get(queue) ?? 0;
+      const isDeferred = queue.isDeferred?.() === true;
       for (const owner of owners) {
         active.add(owner);
-        const used = this.used.get(owner) ?? 0;
-        if (!best || used < best.used || (used === best.used && latest < best.latest))
-          best = { queue, owner, used, latest };
+        const candidate = { queue, owner, isDeferred, used: this.used.get(owner) ?? 0, latest };
+        if (!best || isBefore(candidate, best)) best = candidate;
       }
     }
     this.active = active;
     return best;
   }
+}
+
+interface Candidate {
+  readonly queue: WorkQueue;
+  readonly owner: string;
+  readonly isDeferred: boolean;
+  readonly used: number;
+  readonly latest: number;
+}
+
+function isBefore(one: Candidate, other: Candidate): boolean {
+  if (one.isDeferred !== other.isDeferred) return other.isDeferred;
+  return one.used === other.used ? one.latest < other.latest : one.used < other.used;
 }
 
 function isEmpty(items: Iterable<string>): boolean {

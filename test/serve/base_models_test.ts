@@ -16,7 +16,7 @@ import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
-import { backward, draw, eventually, openServer, step, type TestServer } from "./tinker_client.ts";
+import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
 const MINUTE = 60_000;
 
@@ -219,6 +219,31 @@ describe("a model that nobody uses leaves the device", () => {
     await server.result("asample", draw(first, 2));
     expect([one.isLoaded, two.isLoaded]).toEqual([true, false]);
     expect(one.calls).toEqual(["load", "open base", "sample 1", "unload", "load", "open base", "sample 1"]);
+  });
+
+  test("and then waits a while for those that sample from that one, so that both do not load at every turn", async () => {
+    const { server, one, two } = await openThree({ room: new Room(1) });
+    const [first, second] = [
+      await sampler(server, { base_model: "one" }),
+      await sampler(server, { base_model: "two" }),
+    ];
+    await server.result("asample", draw(first, 1));
+    await server.result("asample", draw(second, 1));
+    const { models } = server.service;
+    const [ofOne, ofTwo] = [models.find("one")!, models.find("two")!];
+    expect([ofOne, ofTwo].map((model) => models.isDeferred(model))).toEqual([true, false]);
+    const release = holdEngine({ engine: two });
+    const ask = async (id: string, seq: number) => (await server.post("asample", draw(id, seq))).json.request_id;
+    // The batch that holds the device; then one request for the other model, and more for this one.
+    const asked = [await ask(second, 2)];
+    await eventually(() => expect(server.service.policies.queued).toBe(0));
+    asked.push(await ask(first, 2), await ask(second, 3), await ask(second, 4));
+    release();
+    for (const id of asked) expect((await server.retrieve(id)).status).toBe(200);
+    expect(two.calls.filter((call) => /load/.test(call))).toEqual(["load", "unload"]);
+    expect(one.calls.filter((call) => /load/.test(call))).toEqual(["load", "unload", "load"]);
+    vi.setSystemTime(Date.now() + 11_000);
+    expect(models.isDeferred(ofTwo)).toBe(false);
   });
 
   test.each(["createTrainer", "openPolicy"] as const)("at once for a %s that does not fit beside it", async (call) => {

@@ -117,3 +117,23 @@ test("stop() waits for the current turn and starts no other", async () => {
   await Promise.all(stopped);
   expect(log).toEqual(["a"]);
 });
+
+test("a deferred queue runs when the others have no work, and first again when it is not deferred", async () => {
+  const { scheduler, log, queue } = timed();
+  let isDeferred = true;
+  const large: WorkQueue = { ...queue("large", { turns: 2, ms: 1 }), isDeferred: () => isDeferred };
+  const small = queue("small", { turns: 4, ms: 5 });
+  const { turn } = small;
+  small.turn = async (owner) => {
+    if (log.length === 2) isDeferred = false;
+    return turn(owner);
+  };
+  for (const it of [large, small]) scheduler.wake(it, it.name);
+  await scheduler.idle();
+  expect(log).toEqual(["small", "small", "small", "large", "large", "small"]);
+  isDeferred = true;
+  const alone: WorkQueue = { ...queue("alone", { turns: 1, ms: 1 }), isDeferred: () => isDeferred };
+  scheduler.wake(alone, "alone");
+  await scheduler.idle();
+  expect(log.at(-1)).toBe("alone");
+});

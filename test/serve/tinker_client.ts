@@ -115,7 +115,7 @@ export function eventually(check: () => void): Promise<void> {
 }
 
 /** Makes the engine wait before each call. @returns what lets it go on */
-export function holdEngine({ engine }: TestServer): () => void {
+export function holdEngine({ engine }: Pick<TestServer, "engine">): () => void {
   let open = () => {};
   engine.gate = new Promise((resolve) => {
     open = resolve;

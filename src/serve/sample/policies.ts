@@ -154,12 +154,13 @@ export class Policies {
   private queueOf(model: BaseModel): SamplingQueue {
     const known = this.byModel.get(model);
     if (known) return known;
-    const { onBatch, signal, scheduler } = this.options;
+    const { onBatch, signal, scheduler, models } = this.options;
     const queue = new SamplingQueue(`the samplers of ${model.names[0]}`, {
       onBatch,
       batchCost: this.batchCost,
       signal,
       mayJoin: (running) => model.engine.isLost !== true && scheduler.goesOn(running),
+      isDeferred: () => models.isDeferred(model),
       joined: { sequences: JOINED_SEQUENCES, ms: JOINED_MS },
     });
     this.byModel.set(model, queue);

@@ -31,6 +31,8 @@ export interface SamplingQueueOptions {
    * never.
    */
   readonly mayJoin?: (running: ReadonlyMap<string, number>) => boolean;
+  /** See {@link WorkQueue.isDeferred}. Absent: never. */
+  readonly isDeferred?: () => boolean;
   /** Sequences and time after which no more join a batch. Default 4096, and five minutes. */
   readonly joined?: { readonly sequences: number; readonly ms: number };
 }
@@ -92,6 +94,10 @@ export class SamplingQueue implements WorkQueue {
 
   owners(): Iterable<string> {
     return this.jobs.keys();
+  }
+
+  isDeferred(): boolean {
+    return this.options.isDeferred?.() === true;
   }
 
   async turn(owner: string): Promise<ReadonlyMap<string, number>> {
