@@ -1,5 +1,6 @@
 /** The thread of judges.ts: imports the user's modules and calls what they register. */
 import { parentPort, workerData } from "node:worker_threads";
+import "../../task/answers/rewards.ts";
 import "../../task/environments.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
 import { type Answer, failureOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";

@@ -13,6 +13,7 @@ import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { rejections } from "../../loop/stages/hooks.ts";
+import "../../task/answers/rewards.ts";
 import "../../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";

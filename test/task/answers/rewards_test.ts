@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { lastBoxed, mathAnswer } from "../../../src/task/answers/extract.ts";
 import { rewards } from "../../../src/task/registered.ts";
-import "../../../src/task/rewards.ts";
+import "../../../src/task/answers/rewards.ts";
 import type { Evaluation } from "../../../src/task/rollout.ts";
 
 const judge = async (name: string, response: string, row: object, args = {}) =>

@@ -1,0 +1,31 @@
+/** Rewards that read an answer. They load libraries, and so they are apart from what a page bundles. */
+import type { Task } from "../../data/types.ts";
+import { registerReward } from "../registered.ts";
+import type { Evaluation } from "../rollout.ts";
+import { answersEqual } from "./equal.ts";
+import { gsm8kNumber, mathAnswer } from "./extract.ts";
+import { jsonSchema } from "./json_schema.ts";
+import { normalizeAnswer } from "./normalize.ts";
+
+/** 1 when the number after the response's last `####`, else its last number, equals that of the row's `answer`. */
+export function gsm8k(response: string, task: Task): Evaluation {
+  const wanted = gsm8kNumber(String(task.metadata.answer));
+  const got = gsm8kNumber(response);
+  return { reward: wanted !== undefined && got === wanted ? 1 : 0, ...(got !== undefined && { answer: String(got) }) };
+}
+
+/**
+ * 1 when the response's last boxed answer (else the one it states) equals that of the row's `answer` or `solution`: as normalised
+ * LaTeX, as sets, tuples and intervals, or by value.
+ */
+export async function math(response: string, task: Task): Promise<Evaluation> {
+  const { answer, solution } = task.metadata;
+  const wanted = mathAnswer(String(answer ?? solution ?? "")) ?? String(answer ?? "");
+  const got = mathAnswer(response);
+  if (got === undefined) return { reward: 0 };
+  return { reward: (await answersEqual(got, wanted)) ? 1 : 0, answer: normalizeAnswer(got) };
+}
+
+registerReward("gsm8k", gsm8k);
+registerReward("math", math);
+registerReward("json_schema", jsonSchema);
