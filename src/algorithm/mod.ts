@@ -36,6 +36,18 @@ export { type RecordedCorrection, recordCorrection } from "./correction/device.t
 export { type Correction, rolloutCorrection } from "./correction/host.ts";
 export { offPolicyMetrics, probabilityMetrics } from "./correction/metrics.ts";
 export type { CorrectionBatch } from "./correction/rows.ts";
+export { type DistillationBatch, type DistillationOptions, distillationAdvantages } from "./distill/advantages.ts";
+export {
+  isTopkMode,
+  TOPK_MODES,
+  type TopkLoss,
+  type TopkMode,
+  type TopkPlan,
+  type TopkSettings,
+  topkPlace,
+  topkPlan,
+} from "./distill/topk.ts";
+export { type RecordedTopk, recordTopk, type TopkValues } from "./distill/topk_kernel.ts";
 export { adaptiveKlController, fixedKlController, type KlController } from "./kl/controller.ts";
 export { K3_BOUND, KL_NAMES, type KlEstimate, klCode, klEstimate } from "./kl/estimate.ts";
 export { type KlRewardBatch, klInReward } from "./kl/reward.ts";

@@ -102,6 +102,14 @@ export interface PackedTokens {
   readonly offsets: Uint32Array;
 }
 
+/** The most likely tokens at each place, best first: [T, k] row-major, in the place of the token that they compete with. */
+export interface TopTokens {
+  readonly k: number;
+  readonly tokens: Uint32Array;
+  /** 0 where the mask is 0. */
+  readonly logprobs: Float32Array;
+}
+
 /**
  * How much better each row, or each token, is than its group. `level` states the shape of `values`, because a length
  * cannot: a batch can have as many rows as tokens.
@@ -130,6 +138,8 @@ export interface TrainBatch extends PackedTokens {
   readonly rolloutIsWeights?: Float32Array;
   /** Per-token weights of `cross_entropy`, [T]; they replace the advantages. */
   readonly weights?: Float32Array;
+  /** The teacher's most likely tokens, for a distillation loss over them, which then is the only loss of the batch. */
+  readonly teacherTop?: TopTokens | undefined;
 }
 
 /** The loss to take, under its published name and settings (see algorithm/loss/). */
@@ -250,6 +260,19 @@ export interface Backend {
       readonly greedy?: boolean | undefined;
     },
   ): Promise<{ logprobs: Float32Array; entropy?: Float32Array; greedy?: Float32Array }>;
+  /**
+   * The `k` most likely tokens in the place of each token whose mask is 1, under the same policies. Absent where a backend
+   * does not report them.
+   */
+  topLogprobs?(
+    rows: PackedTokens,
+    options: {
+      readonly policy: "current" | "reference";
+      readonly temperature: number;
+      readonly mask: Uint32Array;
+      readonly k: number;
+    },
+  ): Promise<TopTokens>;
   /** Adds this batch's gradient to the sum since the last `optimStep`. Returns the loss's published metrics. */
   forwardBackward(batch: TrainBatch, loss: LossSpec): Promise<Metrics>;
   /** Takes one AdamW step on the summed gradient and clears it. Returns `actor/grad_norm` and `actor/lr`. */

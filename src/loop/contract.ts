@@ -2,7 +2,8 @@
  * Every type of the training loop: the values that pass from stage to stage, the stages, the run and its state. Types
  * alone, so that a stage knows this page and no other stage.
  */
-import type { Advantages, Backend, Metrics } from "../contract/backend.ts";
+import type { Advantages, Backend, Metrics, TopTokens } from "../contract/backend.ts";
+import type { Teacher } from "../contract/teacher.ts";
 import type { DataMark } from "../data/dataset.ts";
 import type { BatchOrder } from "../data/order.ts";
 import type { PackedRows } from "../data/pack.ts";
@@ -59,6 +60,10 @@ export interface ProcessedRows extends PackedRows {
   readonly rolloutIsWeights?: Float32Array | undefined;
   /** The critic's, before the update, [T]. */
   readonly values?: Float32Array | undefined;
+  /** Of the sampled tokens, [T], where distillation turns them into advantages. */
+  readonly teacherLogprobs?: Float32Array | undefined;
+  /** With a distillation loss over the teacher's most likely tokens. */
+  readonly teacherTop?: TopTokens | undefined;
 }
 
 /** What a critic learns: the return of each trained token that an estimator has seen. Both [T]. */
@@ -132,7 +137,7 @@ type StageParts = Pick<
   Run,
   "backend" | "settings" | "rollout" | "evaluate" | "estimate" | "grouping" | "rejection" | "loggers" | "signal"
 > &
-  Partial<Pick<Run, "warn" | "failures">>;
+  Partial<Pick<Run, "warn" | "failures" | "teacher">>;
 
 /** Everything that a stage may use. */
 export interface StageContext extends StageParts {
@@ -266,6 +271,8 @@ export interface Run {
   readonly rejection?: RejectionFunction | undefined;
   /** Shows each distinct message once. Default: in every logger that can. */
   readonly warn: (message: string) => void;
+  /** With `distillation.enabled`. Default for `distillation.teacher_kind=self`: the student itself. */
+  readonly teacher?: Teacher | undefined;
   /** Default: shown with `warn`. */
   readonly failures: FailureLog;
   readonly loggers: readonly Logger[];

@@ -66,11 +66,13 @@ export function countLoss(error: unknown, { backend, warn }: Pick<Run, "backend"
 
 /** Opens the device again and returns the run to the last whole state: the one in memory, else the last checkpoint. */
 export async function comeBack(
-  run: Pick<Run, "backend" | "checkpoints" | "loggers" | "tasks" | "warn">,
+  run: Pick<Run, "backend" | "checkpoints" | "loggers" | "tasks" | "teacher" | "warn">,
   at: Cursor,
 ): Promise<void> {
-  const { backend, checkpoints, loggers, warn } = run;
-  if (await backend.recover!()) {
+  const { backend, checkpoints, loggers, teacher, warn } = run;
+  const isKept = await backend.recover!();
+  await teacher?.recover?.();
+  if (isKept) {
     await rewind(loggers, at.kept);
     at.state = at.kept;
   } else {

@@ -4,9 +4,19 @@ import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { LoopState, Run, TrainOutcome } from "./contract.ts";
 import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_loss.ts";
+import { usesReference } from "./distill/choices.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";
 
-type Parts = "backend" | "settings" | "tasks" | "loggers" | "checkpoints" | "signal" | "warn" | "generation";
+type Parts =
+  | "backend"
+  | "settings"
+  | "tasks"
+  | "loggers"
+  | "checkpoints"
+  | "signal"
+  | "warn"
+  | "generation"
+  | "teacher";
 
 /** A run as the driver sees it: what a step, a supervised step of the warm-up and a validation do, and how many there are. */
 export interface Course extends Pick<Run, Parts> {
@@ -76,7 +86,7 @@ async function driveFrom(run: Course, at: Cursor): Promise<boolean> {
 async function takeSteps(run: Course, at: Cursor): Promise<void> {
   const { settings, signal, total } = run;
   await warmUp(run, at);
-  if (at.state.step === 0 && settings.algorithm.kl_beta > 0) run.backend.freezeReference?.();
+  if (at.state.step === 0 && usesReference(settings)) run.backend.freezeReference?.();
   for (;;) {
     if (isValidationDue(run, at.state)) at.state = await seal(await validated(run, at), run);
     if (at.state.step >= total) return;

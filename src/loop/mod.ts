@@ -41,6 +41,7 @@ export type {
   TrainOptions,
   TrainOutcome,
 } from "./contract.ts";
+export { checkTeacher, selfTeacher } from "./distill/teacher.ts";
 export { type DpoOptions, dpo } from "./dpo/dpo.ts";
 export { type EncodedPreference, type EncodedPreferences, encodePreferences } from "./dpo/encode.ts";
 export { registerStage, registerWrapper } from "./pipeline/registered.ts";

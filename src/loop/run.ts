@@ -3,6 +3,7 @@ import { ConfigError } from "../errors.ts";
 import type { Logger } from "../log/logger.ts";
 import { checkCritic, checkSettings, checkThinking } from "./check_settings.ts";
 import type { EpisodeSource, Run, Stages, TrainOptions } from "./contract.ts";
+import { chooseTeacher } from "./distill/teacher.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
 import { AsyncGeneration } from "./rollout/async_generation.ts";
 import { Failures } from "./rollout/failures.ts";
@@ -20,6 +21,7 @@ export function runFrom(options: TrainOptions): Run {
   checkSettings(settings, estimate);
   checkCritic(settings, options.backend);
   checkThinking(settings, options.backend.tokenizer);
+  const teacher = chooseTeacher(settings, options);
   const warn = options.warn ?? warnOnce(loggers);
   options.backend.onWarning?.(warn);
   const run: Run = {
@@ -32,6 +34,7 @@ export function runFrom(options: TrainOptions): Run {
     warn,
     failures: new Failures(warn),
     ...parts,
+    teacher,
     tasks: { train: options.tasks.train, val: options.tasks.val ?? [] },
     settings,
     order: trainingOrder(options.tasks.train, settings, { isShuffled: source === undefined }),

@@ -1,5 +1,6 @@
 /** The training loop: warm-up, then training steps, with validation and checkpoints between them. */
 import type { Run, TrainOptions, TrainOutcome } from "./contract.ts";
+import { checkTeacher } from "./distill/teacher.ts";
 import { type Course, drive } from "./drive.ts";
 import { runFrom } from "./run.ts";
 import { totalSteps } from "./state.ts";
@@ -13,7 +14,8 @@ import { warmupStep } from "./warmup.ts";
  * is lost opens it again and continues from the last whole state, where its backend can.
  * @throws {ConfigError} for options that cannot work, and for a run that trains on nothing
  */
-export function train(options: TrainOptions): Promise<TrainOutcome> {
+export async function train(options: TrainOptions): Promise<TrainOutcome> {
+  await checkTeacher(options);
   return drive((before) => courseOf(runFrom({ ...options, ...(before && { warn: before.warn }) })));
 }
 

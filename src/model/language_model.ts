@@ -24,7 +24,7 @@ import { AdamW } from "./train/optimizer.ts";
 import type { PassOptions } from "./train/pass_size.ts";
 import { Passes, type PassLoss, type TrainedPass, type TrainingPass } from "./train/passes.ts";
 import type { TargetChoice } from "./train/targets.ts";
-import type { TopLogprobs } from "./train/top_logprobs.ts";
+import type { TopLogprobs, TopOptions } from "./train/top_logprobs.ts";
 import { Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
@@ -278,8 +278,11 @@ export class LanguageModel {
     return this.shared.passes.score(this.weightsOf(options.policy ?? "current"), rows, options);
   }
 
-  /** The `k` most likely tokens after each position. */
-  top(rows: PackedTokens, options: { k: number; policy: "current" | FrozenPolicy }): Promise<TopLogprobs> {
+  /** The `k` most likely tokens after each position, or with a mask in the place of each token whose mask is 1. */
+  top(
+    rows: PackedTokens & { readonly mask?: Uint32Array | undefined },
+    options: TopOptions & { policy: "current" | "reference" | FrozenPolicy },
+  ): Promise<TopLogprobs> {
     return this.shared.passes.top(this.weightsOf(options.policy), rows, options);
   }
 

@@ -10,6 +10,7 @@ import type {
   PackedTokens,
   SampledSequence,
   SampleRequest,
+  TopTokens,
   TrainBatch,
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
@@ -25,6 +26,7 @@ import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
 import { accumulateLoss } from "./policy_loss.ts";
+import { accumulateTopk, topTokens } from "./topk_loss.ts";
 
 /** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
 export interface LocalBackendOptions {
@@ -174,8 +176,21 @@ export class LocalBackend implements Backend {
     return this.languageModel.logprobs(rows, options);
   }
 
+  topLogprobs(
+    rows: PackedTokens,
+    options: {
+      readonly policy: "current" | "reference";
+      readonly temperature: number;
+      readonly mask: Uint32Array;
+      readonly k: number;
+    },
+  ): Promise<TopTokens> {
+    return topTokens(this.languageModel, rows, options);
+  }
+
   async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
     this.refuseFixed("train");
+    if (batch.teacherTop) return accumulateTopk(this.languageModel, batch, spec);
     return accumulateLoss(this.languageModel, batch, spec);
   }
 

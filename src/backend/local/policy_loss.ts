@@ -38,7 +38,7 @@ export async function accumulateLoss(model: LanguageModel, batch: TrainBatch, sp
 }
 
 /** @throws ConfigError for a per-token array of the wrong length, or a batch without a trained token. */
-function checkBatch(batch: TrainBatch): void {
+export function checkBatch(batch: TrainBatch): void {
   const tokens = batch.tokens.length;
   const perToken = ["mask", "oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights", "weights"] as const;
   for (const name of perToken) {

@@ -40,11 +40,16 @@ export class TinkerSampling {
   }
 
   /** The log-prob of every token, [T], 0 at first tokens. Sends a request per row. */
-  async score({ tokens, offsets }: PackedTokens, samplerId: string): Promise<Float32Array> {
+  async score(
+    { tokens, offsets }: PackedTokens,
+    samplerId: string,
+    { signal: outer }: { signal?: AbortSignal | undefined } = {},
+  ): Promise<Float32Array> {
     const ranges = Array.from({ length: offsets.length - 1 }, (_, i) => [offsets[i], offsets[i + 1]]);
     const all = new Float32Array(tokens.length);
     await inParallel(ranges, {
       most: this.mostInFlight,
+      signal: outer,
       map: async ([first, end], signal) => {
         if (end! - first! < 2) return;
         const prompt = [...tokens.subarray(first, end)];

@@ -2,6 +2,7 @@
 
 import { Transcript } from "../../chat/transcript.ts";
 import type { Tokenizer } from "../../contract/text.ts";
+import { OTHER_PROMPT_KEYS } from "../../data/rows.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, DEVICE } from "../options.ts";
@@ -17,7 +18,11 @@ export const sampleCommand: Command = {
       flag: "--prompt",
       value: "TEXT",
       describe: "text to continue; - reads it from standard input",
-      required: true,
+    },
+    {
+      flag: "--prompts",
+      value: "FILE",
+      describe: "JSONL or Parquet file whose prompts are continued; a row's prompt, instruction or question",
     },
     { flag: "--chat", describe: "treat the text as a user message and apply the model's chat template" },
     {
@@ -36,15 +41,16 @@ export const sampleCommand: Command = {
     'grpu sample --model ./stories260k --prompt "Once upon a time" --max-tokens 100 --temperature 0.8',
     'grpu sample --model ./stories260k --prompt "The dog" --n 4 --json',
     "grpu sample --model checkpoints/grpu/stories --prompt 'The dog'",
+    "grpu sample --model ./teacher --prompts examples/stories/stories_prompts.jsonl --n 4 --json > rows.jsonl",
     'grpu sample --model ./Qwen3-0.6B --chat --prompt "What is 12 * 7?" --max-tokens 300',
   ],
   notes:
-    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form. Temperature, top-p and top-k that are not given come from its generation_config.json where it has one.",
+    "--model takes a Hugging Face folder, a run or a checkpoint of grpu train, or a LoRA adapter in PEFT's form. Temperature, top-p and top-k that are not given come from its generation_config.json where it has one. What --prompts --json prints are rows for grpu sft with data.response_key=text.",
   run: (input, io) => sample(input, io),
 };
 
 async function sample({ options }: Input, io: Io): Promise<void> {
-  const prompt = options.prompt === "-" ? await io.stdin() : String(options.prompt);
+  const prompts = await promptsOf(options, io);
   samplingOf(options);
   const n = integer(options.n, { flag: "--n", least: 1 });
   const seed = number(options.seed, { flag: "--seed", least: 0 });
@@ -69,23 +75,21 @@ async function sample({ options }: Input, io: Io): Promise<void> {
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
     const params = samplingOf(options, await recommendedSampling(folder, { base, given: options, io }));
-    const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
-    const room = backend.model.contextLength - prompt_ids.length;
-    if (room < 1)
-      throw new ConfigError(
-        `Cannot continue the prompt: its ${prompt_ids.length} tokens fill the context of ${backend.model.contextLength}. Shorten it.`,
-      );
-    const fitted = {
-      ...params,
-      max_tokens: Math.min(params.max_tokens, room),
-      stop_token_ids: backend.model.eosTokenIds,
-    };
-    const requests = Array.from({ length: n }, (_, i) => ({
-      prompt_ids,
-      params: fitted,
-      seed: seedOf(seed, i),
-    }));
-    for (const { tokens, finish_reason } of await backend.sample(requests, { signal: io.signal })) {
+    const requests = prompts.flatMap((prompt, p) => {
+      const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
+      const room = backend.model.contextLength - prompt_ids.length;
+      if (room < 1)
+        throw new ConfigError(
+          `Cannot continue the prompt: its ${prompt_ids.length} tokens fill the context of ${backend.model.contextLength}. Shorten it.`,
+        );
+      const max_tokens = Math.min(params.max_tokens, room);
+      const fitted = { ...params, max_tokens, stop_token_ids: backend.model.eosTokenIds };
+      return Array.from({ length: n }, (_, i) => ({ prompt_ids, params: fitted, seed: seedOf(seed, p * n + i) }));
+    });
+    const drawn = await backend.sample(requests, { signal: io.signal });
+    for (const [i, { tokens, finish_reason }] of drawn.entries()) {
+      const prompt = prompts[Math.floor(i / n)]!;
+      const { prompt_ids } = requests[i]!;
       const text = options.chat ? tokenizer.decode(tokens) : continuation(tokenizer, { prompt_ids, tokens });
       if (options.json) io.out(`${JSON.stringify({ prompt, text, tokens, finish_reason })}\n`);
       else io.out(`${prompt}${text}\n`);
@@ -93,6 +97,22 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   } finally {
     backend.close();
   }
+}
+
+/** @throws {ConfigError} without a prompt, with two sources of them, or for a row without one */
+async function promptsOf({ prompt, prompts }: Input["options"], io: Io): Promise<string[]> {
+  if ((prompt === undefined) === (prompts === undefined))
+    throw new ConfigError("Cannot sample: give --prompt TEXT or --prompts FILE, one of the two.", { kind: "usage" });
+  if (prompts === undefined) return [prompt === "-" ? await io.stdin() : String(prompt)];
+  const { readRows } = await import("../run/datasets.ts");
+  return (await readRows([String(prompts)], "train")).map(({ row, file, line }) => {
+    const text = ["prompt", ...OTHER_PROMPT_KEYS].map((key) => row[key]).find((value) => typeof value === "string");
+    if (text !== undefined) return text as string;
+    throw new ConfigError(
+      `Cannot sample: the row has no text as prompt, instruction or question (it has ${Object.keys(row).join(", ")}).`,
+      { file, line },
+    );
+  });
 }
 
 /** The text that the tokens add. Decoded alone, a first token loses the space before it in vocabularies that mark spaces. */

@@ -4,6 +4,8 @@ import type { MemoryUse } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
 import { isClusterBackend } from "../../config/fields/backend_fields.ts";
 import { setting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import type { Teacher } from "../../contract/teacher.ts";
 import { ConfigError } from "../../errors.ts";
 import { labelled, shortNumber } from "../../log/format.ts";
 import type { LoopSettings } from "../../loop/settings.ts";
@@ -84,7 +86,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   const { dir, checkpoints, checkpoint } = place;
   const isTrained = !settings.trainer.val_only;
   const opened = await openBackend(given, { io, checkpoint, isTrained });
-  const { backend, device, description, session } = opened;
+  const { backend, device, description, session, teacher } = opened;
   const { config } = session;
   let recording: Recording | undefined;
   try {
@@ -96,7 +98,17 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     else checkPrompts(session, { backend, io });
     const memory = device?.memory;
     const parameters = backend.model.trainableParameters;
-    announce({ session, recorded, gateway, device: description, memory, parameters, dir, io });
+    announce({
+      session,
+      recorded,
+      teacher: teacherName(session.config, teacher),
+      gateway,
+      device: description,
+      memory,
+      parameters,
+      dir,
+      io,
+    });
     await place.begin({
       title: setting(config, "rllm.trainer.experiment_name"),
       subtitle: describeRun(session, description),
@@ -108,6 +120,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       ...session,
       rollout: recording?.wrap(session.rollout) ?? session.rollout,
       backend,
+      teacher,
       settings,
       source: recorded?.source,
       ...(device && { estimate: estimateAdvantagesOn(device) }),
@@ -128,6 +141,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   } finally {
     await given.gateway?.close();
     await recording?.close();
+    teacher?.close();
     backend.close();
   }
 }
@@ -137,6 +151,8 @@ interface Announcement {
   readonly recorded: RecordedSession | undefined;
   /** Where the agents of `task.agent` find the model. */
   readonly gateway: string | undefined;
+  /** Of a distillation. */
+  readonly teacher: string | undefined;
   readonly device: string;
   readonly memory: MemoryUse | undefined;
   readonly parameters: number;
@@ -144,7 +160,7 @@ interface Announcement {
   readonly io: Io;
 }
 
-function announce({ session, recorded, gateway, device, memory, parameters, dir, io }: Announcement): void {
+function announce({ session, recorded, teacher, gateway, device, memory, parameters, dir, io }: Announcement): void {
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
@@ -155,6 +171,7 @@ function announce({ session, recorded, gateway, device, memory, parameters, dir,
   // A service does not report the number.
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
+  if (teacher !== undefined) say("teacher", teacher);
   say("device", device);
   if (gateway !== undefined)
     say("agents", `${[setting(config, "task.agent") ?? []].flat().join(", ")}; gateway ${gateway}`);
@@ -166,6 +183,14 @@ function announce({ session, recorded, gateway, device, memory, parameters, dir,
   const isWatchable = setting(config, "rllm.trainer.logger").some((name) => /^(jsonl|report)$/.test(name));
   if (isWatchable) say("watch", `${commandName(io)} view ${quoted(dir)}`);
   io.err("\n");
+}
+
+/** Undefined without distillation. */
+function teacherName(config: Tree, teacher: Teacher | undefined): string | undefined {
+  if (!setting(config, "distillation.enabled")) return undefined;
+  const weights = setting(config, "distillation.teacher_weights");
+  const mode = setting(config, "distillation.distillation_loss.loss_mode");
+  return `${teacher?.name ?? `the student itself, ${weights} weights`}, ${mode}`;
 }
 
 function describeRun({ environment, config }: Session, device: string): string {

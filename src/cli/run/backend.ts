@@ -3,10 +3,12 @@ import { backends } from "../../backend/backends.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
+import type { Teacher } from "../../contract/teacher.ts";
 import type { Io } from "../command.ts";
 import { adoptCheckpoint } from "./checkpoint_shape.ts";
 import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
 import type { ModelSession } from "./session.ts";
+import { openTeacher } from "./teacher.ts";
 
 export interface OpenedTrainer<S extends ModelSession> {
   readonly backend: Backend;
@@ -14,6 +16,8 @@ export interface OpenedTrainer<S extends ModelSession> {
   readonly device?: Device;
   /** For people: what does the work. */
   readonly description: string;
+  /** With `distillation.enabled`, but for a student that is its own. */
+  readonly teacher?: Teacher | undefined;
   /** The session, with what the checkpoint fixes in its configuration. */
   readonly session: S;
 }
@@ -29,16 +33,26 @@ export async function openBackend<S extends ModelSession>(
   const name = setting(session.config, "rllm.backend");
   const open = backends.get(name);
   if (open) {
+    const teacher = await openTeacherOf(session, { io, ...options });
     const backend = await open({ config: session.config });
-    return { backend, description: `backend ${name}`, session };
+    return { backend, description: `backend ${name}`, session, teacher };
   }
   if (name === "tinker") {
     const { openTinkerBackend } = await import("./tinker_backend.ts");
-    return { ...(await openTinkerBackend(session, io)), session };
+    const teacher = await openTeacherOf(session, { io, ...options });
+    return { ...(await openTinkerBackend(session, io)), session, teacher };
   }
   const { checkpoint } = options;
   const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
-  const { backend, device } = await openLocalBackend(own, options);
+  const openFor = (on: Device) => openTeacherOf(own, { io, ...options, device: on });
+  const { backend, device, teacher } = await openLocalBackend(own, { ...options, teacher: openFor });
   const description = `${device.info.kind}: ${device.info.description}`;
-  return { backend, device, description, session: own };
+  return { backend, device, description, session: own, teacher };
+}
+
+async function openTeacherOf(
+  { config }: ModelSession,
+  { io, device, isTrained = true }: OpenOptions & { readonly io: Io; readonly device?: Device },
+): Promise<Teacher | undefined> {
+  return isTrained ? openTeacher(config, { io, device }) : undefined;
 }

@@ -7,6 +7,7 @@ import type { Device } from "../../compute/device.ts";
 import { type DeviceName, openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
+import type { Teacher } from "../../contract/teacher.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
@@ -27,6 +28,8 @@ import { newContextLength, trainable } from "./trained_model.ts";
 export interface OpenedBackend {
   readonly backend: LocalBackend;
   readonly device: Device;
+  /** What {@link OpenOptions.teacher} opened. */
+  readonly teacher?: Teacher | undefined;
 }
 
 export interface OpenOptions {
@@ -34,6 +37,8 @@ export interface OpenOptions {
   readonly checkpoint?: string | undefined;
   /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
   readonly isTrained?: boolean;
+  /** Opens the teacher on the device, before the student, whose plan counts what the teacher holds. */
+  readonly teacher?: ((device: Device) => Promise<Teacher | undefined>) | undefined;
 }
 
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
@@ -50,7 +55,10 @@ export async function openLocalBackend(session: ModelSession, options: OpenOptio
     );
   }
   const device = await openDevice(deviceOptions(config));
-  return closingOnError(device, () => openOn(device, session, options));
+  return closingOnError(device, async () => {
+    const teacher = await options.teacher?.(device);
+    return { backend: await openOn(device, session, options), teacher };
+  });
 }
 
 async function openOn(device: Device, session: ModelSession, options: OpenOptions): Promise<LocalBackend> {
@@ -143,12 +151,15 @@ export async function openForInference(
     device: (options.device as DeviceName | undefined) ?? "auto",
     ...adapterOf(options),
   });
-  return closingOnError(device, () => openFixed(device, { folder, ...how }));
+  return closingOnError(device, async () => ({ backend: await openFixed(device, { folder, ...how }) }));
 }
 
-async function closingOnError(device: Device, open: () => Promise<LocalBackend>): Promise<OpenedBackend> {
+async function closingOnError(
+  device: Device,
+  open: () => Promise<Omit<OpenedBackend, "device">>,
+): Promise<OpenedBackend> {
   try {
-    return { backend: await open(), device };
+    return { ...(await open()), device };
   } catch (error) {
     device.destroy();
     throw error;

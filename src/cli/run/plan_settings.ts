@@ -4,6 +4,7 @@ import type { RunShape } from "../../backend/local/plan/run_shape.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { LossSpec } from "../../contract/backend.ts";
+import { usesReference } from "../../loop/distill/choices.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
@@ -34,7 +35,7 @@ export function plannedWork(
 /** The most that a run samples and trains on at a time: every prompt and every reply as long as the settings allow. */
 function runShape(config: Tree, { isTrained }: { isTrained: boolean }): RunShape {
   const settings = settingsFromConfig(config);
-  const { data, rollout, async_training, algorithm } = settings;
+  const { data, rollout, async_training } = settings;
   // A validation set that is one batch waits for slots.
   const validated = Math.max(data.val_batch_size, 1) * rollout.n_val;
   const [prompts, groupSize] = isTrained ? [batchSizeOf(settings), rollout.n] : [1, rollout.n_val];
@@ -47,7 +48,7 @@ function runShape(config: Tree, { isTrained }: { isTrained: boolean }): RunShape
     promptTokens,
     replyTokens: Math.max(Math.min(longestReply(settings, isTrained), room), 1),
     isTrained,
-    usesReference: isTrained && algorithm.kl_beta > 0,
+    usesReference: isTrained && usesReference(settings),
     overlaps: isTrained && async_training.enable,
     loss: mainLoss(settings),
   };

@@ -4,6 +4,7 @@
  */
 
 import { CRITIC_FIELDS, CRITIC_SECTIONS } from "./critic.ts";
+import { DISTILLATION_FIELDS } from "./distillation.ts";
 import { bool, float, int, list, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
@@ -121,6 +122,8 @@ export const LOCAL_FIELDS = {
   ...CRITIC_FIELDS,
 
   ...PIPELINE_FIELDS,
+
+  ...DISTILLATION_FIELDS,
 
   ...DATA_FIELDS,
 } as const;

@@ -140,4 +140,5 @@ export const SHARED_SECTIONS = {
   training: "Optimiser, schedule, checkpoints",
   data: "Rows, lengths and batch sizes; the same settings as rllm.data",
   pipeline: "The training step; a section that only grpu has",
+  distillation: "Distillation from a teacher, under verl's names where it has them",
 } as const;

@@ -4,6 +4,7 @@
  */
 
 import { MANDATORY } from "../yaml/tree.ts";
+import { DISTILLATION_FIELDS } from "./distillation.ts";
 import { bool, dict, float, int, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
@@ -134,6 +135,8 @@ export const TINKER_FIELDS = {
   ...DATA_FIELDS,
 
   ...PIPELINE_FIELDS,
+
+  ...DISTILLATION_FIELDS,
 
   ...TASK_FIELDS,
 } as const;

@@ -86,6 +86,7 @@ type Note = Partial<Omit<Field, "default" | "_type">> & { readonly describe: str
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
+const DISTILLATION = "distillation.distillation_loss";
 const AGG = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
 const KL = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "kl+", "k1+", "abs+", "mse+", "k2+"].concat(
   "low_var_kl+",
@@ -286,6 +287,15 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "trainer.resume_from_path": { describe: "which one, with resume_path" },
   "trainer.balance_batch": { describe: "even out tokens between GPUs" },
   "trainer.default_local_dir": { describe: "folder of the checkpoints" },
+  "distillation.enabled": { describe: "train on a teacher's log-probs of the sampled tokens" },
+  [`${DISTILLATION}.loss_mode`]: { describe: "estimate of the KL to the teacher", open: true },
+  [`${DISTILLATION}.topk`]: { describe: "likeliest tokens of the teacher at each place", type: "int", min: 1 },
+  [`${DISTILLATION}.use_task_rewards`]: { describe: "add the distillation to the task's own loss" },
+  [`${DISTILLATION}.distillation_loss_coef`]: { describe: "its weight beside the task's loss", min: 0 },
+  [`${DISTILLATION}.loss_max_clamp`]: { describe: "bound of a token's distillation loss", type: "float" },
+  [`${DISTILLATION}.log_prob_min_clamp`]: { describe: "smallest log-prob in losses over the top k", type: "float" },
+  [`${DISTILLATION}.use_policy_gradient`]: { describe: "take the negative KL as a per-token advantage" },
+  "distillation.teacher_models.teacher_model.model_path": { describe: "the teacher", type: "str" },
   "reward_model.enable": { describe: "score with a reward model", type: "bool" },
   "reward_model.model.path": { describe: "the reward model" },
 };

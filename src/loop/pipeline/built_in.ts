@@ -51,8 +51,8 @@ const process = (stages: Stages) =>
     gives: ["logprobs"],
     run: async ({ rows }, context) => {
       const { value, metrics } = await stages.process(rows, context);
-      const { oldLogprobs, refLogprobs, rolloutIsWeights, values } = value;
-      return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights, values }, metrics };
+      const { oldLogprobs, refLogprobs, rolloutIsWeights, teacherLogprobs, teacherTop, values } = value;
+      return { logprobs: { oldLogprobs, refLogprobs, rolloutIsWeights, teacherLogprobs, teacherTop, values }, metrics };
     },
   });
 

@@ -17,7 +17,10 @@ export interface StepValues {
   /** Present from the start: what earlier steps held back. The last value goes into the checkpoint. */
   readonly held: Held;
   readonly rows: PackedRows;
-  readonly logprobs: Pick<ProcessedRows, "oldLogprobs" | "refLogprobs" | "rolloutIsWeights" | "values">;
+  readonly logprobs: Pick<
+    ProcessedRows,
+    "oldLogprobs" | "refLogprobs" | "rolloutIsWeights" | "teacherLogprobs" | "teacherTop" | "values"
+  >;
   readonly advantages: RowAdvantages;
   /** Present from the start: the metrics of the stages so far. */
   readonly metrics: Metrics;

@@ -1,6 +1,7 @@
 /** Stage 6, advantages: how much better each trajectory (or token) is than its group, from the rewards. */
 import { checkAdvantages } from "../../algorithm/advantage/level.ts";
-import type { Metrics } from "../../contract/backend.ts";
+import type { Advantages, Metrics } from "../../contract/backend.ts";
+import { rowCount } from "../../data/pack.ts";
 import type { Step, TrajectoryGroup } from "../../data/types.ts";
 import type {
   AdvantageOptions,
@@ -10,6 +11,8 @@ import type {
   StageContext,
   Staged,
 } from "../contract.ts";
+import { withTeacher } from "../distill/advantages.ts";
+import { isTeacherOnly } from "../distill/choices.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
@@ -22,19 +25,32 @@ import { algorithmOf } from "./roles.ts";
  * with `stepwise_advantage` in mode `per_step` each step has one, compared with the same step of the other trajectories.
  * With `use_precomputed_advantage`, a group in which any step carries an advantage keeps what its steps carry: the
  * estimator does not see it, and a step without an advantage counts as 0, as in rLLM's guide (its source raises). With a
- * critic, the returns of what was estimated are its targets.
+ * critic, the returns of what was estimated are its targets. Distillation by policy gradient adds the teacher's advantages,
+ * or without task rewards replaces the estimated ones.
  * @throws {ConfigError} for an advantage that is not finite, with its trajectory and token
  */
 export async function advantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
+  if (isTeacherOnly(context.settings)) return withTeacher(rows, unestimated(rows), context);
   const spread = new AdvantageSpread(rows);
   const targets = rows.values && new TargetSpread(rows);
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows))
     Object.assign(metrics, await estimateRole(role, members, { rows, spread, targets, context }));
-  const estimated = spread.advantages();
-  if (!targets) return { value: { ...rows, advantages: estimated }, metrics };
-  const value = { ...rows, advantages: { ...estimated, targets: targets.targets() } };
-  return { value, metrics: { ...metrics, ...criticDataMetrics(value) } };
+  const estimated = withTeacher(rows, { value: spread.advantages(), metrics }, context);
+  if (!targets) return estimated;
+  const { value: given } = estimated;
+  const value = { ...given, advantages: { ...given.advantages, targets: targets.targets() } };
+  return { value, metrics: { ...estimated.metrics, ...criticDataMetrics(value) } };
+}
+
+/** Without task rewards: no advantages, and the metrics of the rewards. */
+function unestimated(rows: ProcessedRows): Staged<Advantages> {
+  const metrics: Metrics = {};
+  for (const [role, members] of membersByRole(rows)) {
+    const rewards = members.map((trajectory) => rows.trajectories[trajectory]!.reward);
+    Object.assign(metrics, rewardMetrics(role, rewards), difficulty(role, trajectoryUnits(rows, members)));
+  }
+  return { value: { level: "row", values: new Float32Array(rowCount(rows)) }, metrics };
 }
 
 interface Batch {

@@ -2,6 +2,7 @@
 import { planLoss } from "../../algorithm/loss/definition.ts";
 import { findLoss } from "../../algorithm/loss/losses.ts";
 import type { LossSpec } from "../../contract/backend.ts";
+import { isTeacherOnly, teacherKl } from "../distill/choices.ts";
 import type { LoopSettings } from "../settings.ts";
 
 export interface RoleLoss {
@@ -9,8 +10,14 @@ export interface RoleLoss {
   readonly loss_args: Readonly<Record<string, unknown>>;
 }
 
-export function lossSpec({ name, loss_args }: RoleLoss, { algorithm, rollout }: LoopSettings): LossSpec {
+/** The loss beside the KL to a teacher that is the only loss: without advantages its value and its gradient are 0. */
+const WITHOUT_ADVANTAGES: RoleLoss = { name: "importance_sampling", loss_args: {} };
+
+export function lossSpec(role: RoleLoss, settings: LoopSettings): LossSpec {
+  const { algorithm, rollout } = settings;
+  const { name, loss_args } = isTeacherOnly(settings) && teacherKl(settings) ? WITHOUT_ADVANTAGES : role;
   const { loss_agg_mode, kl_beta } = algorithm;
+  const kl = kl_beta > 0 ? { type: "low_var_kl", coef: kl_beta } : teacherKl(settings);
   return {
     name,
     loss_agg_mode: loss_agg_mode ?? "token-mean",
@@ -18,7 +25,7 @@ export function lossSpec({ name, loss_args }: RoleLoss, { algorithm, rollout }: 
     loss_scale_factor: rollout.train.max_tokens,
     settings: lossSettings(name, { algorithm, loss_args }),
     entropy_coeff: 0,
-    ...(kl_beta > 0 && { kl: { type: "low_var_kl", coef: kl_beta } }),
+    ...(kl && { kl }),
     temperature: rollout.train.temperature || 1,
   };
 }

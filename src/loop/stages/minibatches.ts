@@ -1,5 +1,5 @@
 /** The rows of each optimiser step, by the loss of their role. */
-import type { TrainBatch } from "../../contract/backend.ts";
+import type { TopTokens, TrainBatch } from "../../contract/backend.ts";
 import { rowCount, sliceTokens } from "../../data/pack.ts";
 import type { AdvantageRows } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
@@ -67,7 +67,21 @@ function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
     ...(rows.oldLogprobs && { oldLogprobs: gather(rows.oldLogprobs) }),
     ...(rows.refLogprobs && { refLogprobs: gather(rows.refLogprobs) }),
     ...(rows.rolloutIsWeights && { rolloutIsWeights: gather(rows.rolloutIsWeights) }),
+    ...(rows.teacherTop && { teacherTop: pickTop(rows.teacherTop, rows, members) }),
   };
+}
+
+function pickTop({ k, ...top }: TopTokens, { offsets }: AdvantageRows, members: readonly number[]): TopTokens {
+  const ranges = members.map((row) => [offsets[row]! * k, offsets[row + 1]! * k] as const);
+  const length = ranges.reduce((sum, [first, end]) => sum + end - first, 0);
+  const picked = { k, tokens: new Uint32Array(length), logprobs: new Float32Array(length) };
+  let at = 0;
+  for (const [first, end] of ranges) {
+    picked.tokens.set(top.tokens.subarray(first, end), at);
+    picked.logprobs.set(top.logprobs.subarray(first, end), at);
+    at += end - first;
+  }
+  return picked;
 }
 
 /** The denominators of a step that is split into several losses. */

@@ -3,13 +3,14 @@ import type { Metrics } from "../../contract/backend.ts";
 import type { PackedRows } from "../../data/pack.ts";
 import { largest, mean } from "../../statistics.ts";
 import type { ProcessedRows, StageContext, Staged } from "../contract.ts";
+import { teacherScores } from "../distill/score.ts";
 import type { LoopSettings } from "../settings.ts";
 
 /**
  * Computes old log-probs in one forward pass when `rollout_correction.bypass_mode` is false, and when it is unset and the
  * batch trains in several mini-batches or with importance weights (`tis_mode`). With bypass_mode true they are the
  * sampler's; a single on-policy step needs none. Computes reference log-probs when the loss has a KL term, and values where
- * the backend has a critic.
+ * the backend has a critic; the teacher of a distillation scores the tokens.
  */
 export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
   const { backend, settings } = context;
@@ -25,14 +26,16 @@ export async function process(rows: PackedRows, context: StageContext): Promise<
   const oldLogprobs = old ?? (bypass === true ? rows.rolloutLogprobs : undefined);
   const values = await backend.critic?.values(rows, { mask: rows.mask });
   const weights = old && importanceWeights(rows, { old, correction: rollout_correction });
+  const teacher = await teacherScores(rows, context);
   const value = {
     ...rows,
     ...(oldLogprobs && { oldLogprobs }),
     ...(reference && { refLogprobs: reference }),
     ...(weights && { rolloutIsWeights: weights }),
     ...(values && { values }),
+    ...teacher.value,
   };
-  return { value, metrics: old ? mismatchMetrics(rows, old) : {} };
+  return { value, metrics: { ...(old && mismatchMetrics(rows, old)), ...teacher.metrics } };
 }
 
 /** min(p_old / p_rollout, cap), per token or over the whole row. @see verl's rollout correction (TIS) */

@@ -4,6 +4,7 @@ import type { Episode, RewardedTrajectory, Step, Trajectory, TrajectoryGroup } f
 import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
 import type { Grouping, StageContext, Staged } from "../contract.ts";
+import { withTeacherPrompts } from "../distill/prompt.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { groupings } from "./hooks.ts";
@@ -86,11 +87,12 @@ function isSound({ steps }: Trajectory): boolean {
 /** Groups by the run's hook, by the one named in `traj_grouping_hook`, or by task and name. */
 export function group(
   episodes: readonly Episode[],
-  { settings, grouping }: Pick<StageContext, "settings" | "grouping">,
+  context: Pick<StageContext, "settings" | "grouping"> & Partial<Pick<StageContext, "backend">>,
 ): Staged<readonly Grouping[]> {
+  const { settings, grouping } = context;
   const named = settings.algorithm.traj_grouping_hook;
   const hook = grouping ?? (named === null ? groupByTaskAndName : groupings.find(named));
-  return { value: hook(episodes, settings), metrics: {} };
+  return { value: hook(withTeacherPrompts(episodes, context), settings), metrics: {} };
 }
 
 /** rLLM's rule: one group for each task and trajectory name, in order of appearance. */

@@ -5,6 +5,7 @@ import { rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
 import type { AdvantageRows, StageContext, Staged } from "../contract.ts";
+import { isTeacherOnly, topkSpec } from "../distill/choices.ts";
 import { updateCritic } from "./critic.ts";
 import { optimParams } from "./learning_rate.ts";
 import { lossSpec } from "./loss_settings.ts";
@@ -29,10 +30,12 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
     const parts = [...partsByLoss(rows, { range, settings })];
     if (parts.length === 0) continue;
     const totals = denominators(parts.map(([, part]) => part));
-    const calls = parts.map(([loss, batch]) => ({
-      batch,
-      loss: { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) },
-    }));
+    const calls = parts.flatMap(([loss, { teacherTop, ...batch }]) => {
+      const spec = { ...lossSpec(loss, settings), ...(parts.length > 1 && totals) };
+      if (!teacherTop) return [{ batch, loss: spec }];
+      const distilled = { batch: { ...batch, teacherTop }, loss: topkSpec(spec, settings) };
+      return isTeacherOnly(settings) ? [distilled] : [{ batch, loss: spec }, distilled];
+    });
     measured.push(...(await takeStep(backend, { calls, params })));
   }
   return { value: undefined, metrics: reduceMetrics(measured) };

@@ -21,7 +21,7 @@ export async function drawnTokens(
   const stride = logitStride(vocabSize);
   const offsets = Uint32Array.of(0, count);
   let done = 0;
-  for await (const window of windowLogits(transformer, weights, { tokens, offsets }))
+  for await (const window of windowLogits(transformer, weights, { rows: { tokens, offsets } }))
     for (let row = 0; row < window.rows; row++, done++)
       drawRow(window.logits.subarray(row * stride, row * stride + vocabSize), {
         temperature,

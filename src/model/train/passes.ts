@@ -24,7 +24,7 @@ import {
   targetOffsetsOf,
   targetsOf,
 } from "./targets.ts";
-import { type TopLogprobs, topLogprobs } from "./top_logprobs.ts";
+import { type TopLogprobs, type TopOptions, topLogprobs } from "./top_logprobs.ts";
 import { ValuePass } from "./value_pass.ts";
 
 /** Where the targets of a pass come from. */
@@ -221,12 +221,21 @@ export class Passes {
     return new ValuePass(this.transformer, weights, { state, positions: targets.positions, score, scratch });
   }
 
-  /** The `k` most likely tokens after every position, at temperature 1. The host selects them: meant for small k. */
-  async top(weights: Weights, rows: PackedTokens, { k }: { k: number }): Promise<TopLogprobs> {
-    const everywhere = { ...rows, targets: rows.tokens };
-    const tops = await this.inParts(everywhere, { weights, work: "score" }, (part) =>
-      topLogprobs(this.transformer, weights, { rows: part.rows, k }),
-    );
+  /**
+   * The `k` most likely tokens after every position, or with a mask in the place of every token whose mask is 1. The host
+   * selects them: meant for small k.
+   */
+  async top(
+    weights: Weights,
+    rows: PackedTokens & { readonly mask?: Uint32Array | undefined },
+    options: TopOptions,
+  ): Promise<TopLogprobs> {
+    const { mask } = rows;
+    const chosen = mask ? { ...rows, mask } : { ...rows, targets: rows.tokens };
+    const tops = await this.inParts(chosen, { weights, work: "score" }, (part) => {
+      const positions = mask && part.targets.positions;
+      return topLogprobs(this.transformer, weights, { ...options, rows: part.rows, positions });
+    });
     return {
       tokens: join(
         tops.map(({ tokens }) => tokens),

@@ -12,31 +12,47 @@ export interface TopLogprobs {
   readonly logprobs: Float32Array;
 }
 
-/** @param at.rows what one pass takes */
+/** Where the most likely tokens are wanted, and how many. */
+export interface TopOptions {
+  readonly k: number;
+  /** Divides the logits. Default 1. */
+  readonly temperature?: number | undefined;
+}
+
+/**
+ * @param at.rows what one pass takes
+ * @param at.positions of these rows, ascending. Default: all.
+ */
 export async function topLogprobs(
   transformer: Transformer,
   weights: Weights,
-  { rows, k }: { rows: PackedTokens; k: number },
+  { rows, k, temperature = 1, positions }: TopOptions & { rows: PackedTokens; positions?: Uint32Array | undefined },
 ): Promise<TopLogprobs> {
-  const count = rows.tokens.length;
+  const count = positions?.length ?? rows.tokens.length;
   const top = { tokens: new Uint32Array(count * k), logprobs: new Float32Array(count * k).fill(-Infinity) };
   const { vocabSize } = transformer.config;
   const stride = logitStride(vocabSize);
   let done = 0;
-  for await (const window of windowLogits(transformer, weights, rows))
-    for (let row = 0; row < window.rows; row++, done++)
-      selectTop(window.logits.subarray(row * stride, row * stride + vocabSize), {
+  for await (const window of windowLogits(transformer, weights, { rows, positions }))
+    for (let row = 0; row < window.rows; row++, done++) {
+      const logits = window.logits.subarray(row * stride, row * stride + vocabSize);
+      if (temperature !== 1) for (let id = 0; id < vocabSize; id++) logits[id]! /= temperature;
+      selectTop(logits, {
         tokens: top.tokens.subarray(done * k, (done + 1) * k),
         logprobs: top.logprobs.subarray(done * k, (done + 1) * k),
       });
+    }
   return top;
 }
 
-/** The logits after every position, some rows at a time, in order. */
+/** The logits after every position, or after some, a few rows at a time, in order. */
 export async function* windowLogits(
   transformer: Transformer,
   weights: Weights,
-  rows: PackedTokens,
+  {
+    rows,
+    positions = Uint32Array.from(rows.tokens.keys()),
+  }: { rows: PackedTokens; positions?: Uint32Array | undefined },
 ): AsyncGenerator<{ logits: Float32Array; rows: number }> {
   const { device } = transformer;
   const scratch = new Scratch(device);
@@ -44,10 +60,9 @@ export async function* windowLogits(
   try {
     const input = packInput(scratch, rows);
     const { hidden } = transformer.forward(weights, { input, scratch });
-    const positions = Uint32Array.from(rows.tokens.keys());
     const x = gatherRows(transformer, { from: hidden, positions, scratch });
-    const { normed } = transformer.norms.rows(weights, { name: FINAL_NORM, x, rows: input.count, scratch });
-    const windows = logitWindows(transformer, input.count);
+    const { normed } = transformer.norms.rows(weights, { name: FINAL_NORM, x, rows: positions.length, scratch });
+    const windows = logitWindows(transformer, positions.length);
     const stride = logitStride(transformer.config.vocabSize);
     const logits = scratch.floats((windows[0]?.rows ?? 0) * stride, "logits");
     for (const window of windows) {

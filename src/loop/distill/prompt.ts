@@ -1,0 +1,121 @@
+/** What the teacher reads: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
+import { Transcript } from "../../chat/transcript.ts";
+import type { PackedTokens, TopTokens } from "../../contract/backend.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import { offsetsOf } from "../../data/offsets.ts";
+import { type PackedRows, rowCount } from "../../data/pack.ts";
+import type { Episode, Task } from "../../data/types.ts";
+import { ConfigError } from "../../errors.ts";
+import type { StageContext } from "../contract.ts";
+import { templateVariables } from "../rollout/attempt.ts";
+import type { LoopSettings } from "../settings.ts";
+
+const SETTING = "distillation.teacher_prompt";
+/** Where a trajectory keeps the tokens of the teacher's prompt. */
+const KEY = "teacher_prompt_ids";
+
+/** Gives every trajectory the prompt that the teacher reads in place of its own, where `teacher_prompt` is set. */
+export function withTeacherPrompts(
+  episodes: readonly Episode[],
+  { settings, backend }: Pick<StageContext, "settings"> & Partial<Pick<StageContext, "backend">>,
+): readonly Episode[] {
+  const { enabled, teacher_prompt } = settings.distillation;
+  if (!enabled || teacher_prompt === null) return episodes;
+  return episodes.map((episode) => {
+    const ids = promptIds(episode.task, { template: teacher_prompt, settings, tokenizer: backend?.tokenizer });
+    const trajectories = episode.trajectories.map((each) => ({ ...each, metadata: { ...each.metadata, [KEY]: ids } }));
+    return { ...episode, trajectories };
+  });
+}
+
+function promptIds(
+  task: Task,
+  { template, settings, tokenizer }: { template: string; settings: LoopSettings; tokenizer: Tokenizer | undefined },
+): number[] {
+  if (!tokenizer)
+    throw new ConfigError(`Cannot use ${SETTING}: the backend has no tokenizer. Remove the setting.`, {
+      path: SETTING,
+    });
+  const text = fillPrompt(template, task);
+  if (!task.messages) return tokenizer.encode(text);
+  const last = task.messages.findLastIndex(({ role }) => role === "user");
+  const messages = task.messages.map((message, i) => (i === last ? { ...message, content: text } : message));
+  return [...new Transcript({ tokenizer }).prompt(messages, { variables: templateVariables(settings) }).ids];
+}
+
+/**
+ * The template with {prompt} as the task's instruction, and {FIELD} as that field of its row, dotted for an inner one.
+ * Braces around anything else stay.
+ * @throws {ConfigError} for a field that the row lacks
+ */
+export function fillPrompt(template: string, task: Task): string {
+  return template.replaceAll(/\{([A-Za-z_][\w.]*)\}/g, (_, name: string) => {
+    const value = name === "prompt" ? task.instruction : fieldAt(task.metadata, name);
+    if (typeof value === "string" || typeof value === "number") return String(value);
+    const fields = Object.keys(task.metadata).join(", ");
+    throw new ConfigError(
+      `Cannot fill ${SETTING}: the task ${task.id} has no text or number ${name} (${JSON.stringify(value)}). Its row has prompt, ${fields}.`,
+      { path: SETTING },
+    );
+  });
+}
+
+function fieldAt(row: unknown, path: string): unknown {
+  return path.split(".").reduce((at: unknown, key) => (at as Record<string, unknown> | undefined)?.[key], row);
+}
+
+/** Rows as the teacher reads them, and the way back to the student's. */
+export interface TeacherRows extends PackedTokens {
+  readonly mask: Uint32Array;
+  /** Values at the teacher's tokens, at the student's: [T]. */
+  atRows(values: Float32Array): Float32Array;
+  topAtRows(top: TopTokens): TopTokens;
+}
+
+/** @throws {ConfigError} for a trajectory without the tokens of the teacher's prompt */
+export function teacherRows(rows: PackedRows, settings: LoopSettings): TeacherRows {
+  const { offsets, tokens, mask } = rows;
+  if (settings.distillation.teacher_prompt === null)
+    return { tokens, offsets, mask, atRows: (values) => values, topAtRows: (top) => top };
+  const parts = Array.from({ length: rowCount(rows) }, (_, row) => replaced(rows, row));
+  const own = offsetsOf(parts.map(({ prompt, from, end }) => prompt.length + end - from));
+  const source = new Uint32Array(own.at(-1)!);
+  const asked = { tokens: new Uint32Array(source.length), mask: new Uint32Array(source.length) };
+  for (const [row, { prompt, from, end }] of parts.entries()) {
+    const reply = own[row]! + prompt.length;
+    asked.tokens.set(prompt, own[row]);
+    asked.tokens.set(tokens.subarray(from, end), reply);
+    asked.mask.set(mask.subarray(from, end), reply);
+    for (let t = from; t < end; t++) source[reply + t - from] = t;
+  }
+  const moved = <A extends Float32Array | Uint32Array>(values: A, into: A, k: number): A => {
+    asked.mask.forEach((bit, t) => {
+      if (bit) into.set(values.subarray(t * k, (t + 1) * k), source[t]! * k);
+    });
+    return into;
+  };
+  return {
+    ...asked,
+    offsets: own,
+    atRows: (values) => moved(values, new Float32Array(tokens.length), 1),
+    topAtRows: ({ k, ...top }) => ({
+      k,
+      tokens: moved(top.tokens, new Uint32Array(tokens.length * k), k),
+      logprobs: moved(top.logprobs, new Float32Array(tokens.length * k), k),
+    }),
+  };
+}
+
+/** The teacher's prompt of a row, and the row's tokens [from, end) after its own prompt. */
+function replaced({ offsets, stepOfToken, trajectories, trajectoryOfRow }: PackedRows, row: number) {
+  const trajectory = trajectories[trajectoryOfRow[row]!]!;
+  const prompt = trajectory.metadata?.[KEY];
+  if (!Array.isArray(prompt) || prompt.length === 0)
+    throw new ConfigError(
+      `Cannot distil the trajectory ${trajectory.uid}: it has no prompt for the teacher. Group it with the stage group or transform, or remove ${SETTING}.`,
+      { path: SETTING },
+    );
+  const start = offsets[row]!;
+  const { prompt_ids } = trajectory.steps[stepOfToken[start]!]!;
+  return { prompt: prompt as number[], from: start + prompt_ids.length, end: offsets[row + 1]! };
+}
