@@ -9,6 +9,7 @@ export const LONG_TESTS: readonly string[] = [
   "test/backend/on_policy_test.ts",
   "test/backend/plan_test.ts",
   "test/backend/tinker_test.ts",
+  "test/golden/long_runs_test.ts",
   "test/loop/interruption_test.ts",
   "test/model/generate/mixed_batch_test.ts",
   "test/model/kernels/attention_test.ts",

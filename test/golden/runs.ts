@@ -117,3 +117,6 @@ export const RUNS: Readonly<Record<string, readonly string[]>> = {
     "training.num_minibatches=2",
   ],
 };
+
+/** Runs that take seconds. */
+export const LONG_RUNS: ReadonlySet<string> = new Set(["two_roles"]);
