@@ -28,7 +28,9 @@ export async function seal(
   const logged: Record<string, number> = {};
   for (const [i, logger] of loggers.entries()) logged[nameOf(logger, i)] = (await logger.position?.()) ?? 0;
   const { weightVersion, critic } = backend;
-  return { ...state, weightVersion, ...(critic && { criticVersion: critic.version }), logged };
+  // Of the run before, which may have had a critic where this one has none.
+  const { criticVersion: _, ...kept } = state;
+  return { ...kept, weightVersion, ...(critic && { criticVersion: critic.version }), logged };
 }
 
 /**

@@ -172,6 +172,25 @@ describe("checkpoints", () => {
     expect(saved.map(({ step, criticVersion }) => [step, criticVersion])).toEqual([]);
     expect(warnings.join()).toContain("Step 2 is not saved");
   });
+
+  test("a run without a critic continues from a checkpoint with one, and saves its steps", async () => {
+    const saved: LoopState[] = [];
+    const checkpoints = {
+      async save(_: string, { state }: { state: LoopState }) {
+        saved.push(state);
+      },
+      find: async () => saved.at(-1) && { dir: "dir", state: saved.at(-1)! },
+    };
+    const { run } = criticRun({ trainer: { total_batches: 1 } }, { checkpoints });
+    await train(run);
+    const later = letterRun({ estimate: estimateAdvantages, checkpoints });
+    Object.assign(later.backend, { load: async () => {} });
+    await train({ ...later.run, settings: { ...LETTER_SETTINGS, trainer: { total_batches: 2 } } });
+    expect(saved.map(({ step, criticVersion }) => [step, criticVersion])).toEqual([
+      [1, 1],
+      [2, undefined],
+    ]);
+  });
 });
 
 test.each([
