@@ -1,10 +1,8 @@
 /** Which turns of a conversation count in supervised training, and how much. */
 import type { ChatMessage } from "../contract/text.ts";
-import type { TrainOnWhat } from "../data/supervised.ts";
+import { type TrainOnWhat, TURN_WEIGHTS } from "../data/supervised.ts";
 import { ConfigError } from "../errors.ts";
 
-/** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
-const FLAGS = ["weight", "train", "trainable"] as const;
 /** Weights besides 0. f32, which holds them and the sums of their losses, turns much smaller ones into 0 and larger ones into infinity. */
 const [LEAST, MOST] = [1e-6, 1e6];
 
@@ -27,7 +25,7 @@ export function turnWeights(messages: readonly ChatMessage[], trainOn: TrainOnWh
 }
 
 function flaggedWeight(message: ChatMessage, i: number): number | undefined {
-  const weights = FLAGS.filter((name) => message[name] !== undefined && message[name] !== null).map((name) => {
+  const weights = TURN_WEIGHTS.filter((name) => message[name] !== undefined && message[name] !== null).map((name) => {
     const value = message[name];
     if (typeof value === "boolean") return Number(value);
     if (name === "weight" && typeof value === "number" && isWeight(value)) return value;
@@ -35,7 +33,7 @@ function flaggedWeight(message: ChatMessage, i: number): number | undefined {
     throw cannot(`${name} of message ${i} must be ${form} (${JSON.stringify(value)}). Correct it`);
   });
   if (weights.some((weight) => weight !== weights[0]))
-    throw cannot(`${FLAGS.join(", ")} of message ${i} contradict each other. Keep one`);
+    throw cannot(`${TURN_WEIGHTS.join(", ")} of message ${i} contradict each other. Keep one`);
   return weights[0];
 }
 

@@ -1,7 +1,7 @@
 /** Makes preferences of the rows of data files: a prompt with a chosen and a rejected answer, or with one labelled answer. */
 import { ConfigError } from "../errors.ts";
 import type { PlacedRow, Row } from "./rows.ts";
-import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "./supervised.ts";
+import { type PlacedExample, type SupervisedKeys, supervisedExamples, TURN_WEIGHTS } from "./supervised.ts";
 
 /** A prompt with its answers, and where it comes from. */
 export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
@@ -28,7 +28,8 @@ type At = Pick<PlacedRow, "file" | "line">;
 /**
  * One preference per row. Pairs: `prompt`, `chosen` and `rejected`, texts or lists of messages; two conversations without a
  * prompt share their first messages, which are the prompt. Labelled rows: `prompt`, `completion` and `label`.
- * @throws {ConfigError} naming file and line, for a missing field, an empty answer, and a pair whose answers are equal
+ * @throws {ConfigError} naming file and line, for a missing field, an empty answer, a turn of an answer with a weight, and a pair
+ * whose answers are equal
  */
 export function preferenceExamples(
   rows: readonly PlacedRow[],
@@ -124,18 +125,26 @@ function sharedPrompt(
 function answerOf(row: Row, name: string, { at, keys }: { at: At; keys: PreferenceKeys }): PlacedExample {
   const { prompt, tools, enableThinking } = keys;
   const own = Object.fromEntries([prompt, tools, enableThinking, name].map((key) => [key, row[key]]));
-  if (Array.isArray(own[name])) own[name] = unweighted(own[name]);
+  if (Array.isArray(own[name])) refuseWeights(own[name], name, at);
   const [example] = supervisedExamples([{ row: own, ...at }], { ...keys, messages: "", text: "", response: name });
   return example!;
 }
 
-/** A preference is about whole answers: a message's weight does not act. */
-function unweighted(messages: readonly unknown[]): unknown[] {
-  return messages.map((message) => {
-    if (typeof message !== "object" || message === null) return message;
-    const { weight: _, train: __, trainable: ___, ...own } = message as Record<string, unknown>;
-    return own;
-  });
+/** A preference is about whole answers: no turn of one counts less than another. */
+function refuseWeights(messages: readonly unknown[], name: string, at: At): void {
+  for (const [i, message] of messages.entries()) {
+    if (!isAssistants(message)) continue;
+    const flag = TURN_WEIGHTS.find((each) => isThere(message[each]) && message[each] !== true && message[each] !== 1);
+    if (flag === undefined) continue;
+    throw new ConfigError(
+      `Cannot weigh a turn of an answer: ${flag} of message ${i} of "${name}" is ${shown(message[flag])}, and a preference is about whole answers. Remove the field, or the turn.`,
+      at,
+    );
+  }
+}
+
+function isAssistants(message: unknown): message is Row {
+  return typeof message === "object" && message !== null && "role" in message && message.role === "assistant";
 }
 
 /** A column of a Parquet file is null where a row has no value. */

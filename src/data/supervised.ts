@@ -8,6 +8,9 @@ export const TRAIN_ON_WHAT = ["all_assistant_messages", "last_assistant_message"
 /** One of {@link TRAIN_ON_WHAT}. */
 export type TrainOnWhat = (typeof TRAIN_ON_WHAT)[number];
 
+/** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
+export const TURN_WEIGHTS = ["weight", "train", "trainable"] as const;
+
 /** What happens to a row that is too long: the run is refused, the row is cut at that end, or it is left out. verl's names, and `skip`. */
 export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
 /** One of {@link TRUNCATIONS}. */

@@ -30,14 +30,16 @@ describe("pairs", () => {
     expect([label, place]).toEqual([undefined, at]);
   });
 
-  test("of messages, with the prompt or in the conversations, are the same; a message's weight does not act", () => {
-    const explicit = made({ prompt: [user("1+1=")], chosen: [reply("2")], rejected: [{ ...reply("3"), weight: 0 }] });
+  test("of messages, with the prompt or in the conversations, are the same, and a turn may say that it counts", () => {
+    const explicit = made({ prompt: [user("1+1=")], chosen: [reply("2")], rejected: [reply("3")] });
     const implicit = made({ chosen: [user("1+1="), reply("2")], rejected: [user("1+1="), reply("3")] });
     expect(implicit).toEqual(explicit);
     expect(implicit.answers[1]!.example).toEqual({
       messages: [{ ...user("1+1="), weight: 0 }, reply("3")],
       tools: undefined,
     });
+    for (const flags of [{ weight: 1 }, { train: true }, { weight: null }])
+      expect(made({ prompt: "1+1=", chosen: [{ ...reply("2"), ...flags }], rejected: "3" }).answers).toHaveLength(2);
   });
 });
 
@@ -71,6 +73,11 @@ test.each<[string, Row, RegExp, ("pair" | "row")?]>([
     { chosen: [user("a"), reply("2")], rejected: [user("a"), reply("2"), user("b"), reply("3")] },
     /are the same up to the end of one/,
   ],
+  ...[{ weight: 0 }, { weight: 0.5 }, { train: false }, { trainable: false }].map((flags): [string, Row, RegExp] => [
+    `a turn with ${JSON.stringify(flags)}`,
+    { ...PAIR, rejected: [reply("3"), user("?"), { ...reply("4"), ...flags }] },
+    new RegExp(`${Object.keys(flags)} of message 2 of "rejected" is ${Object.values(flags)}, and .* whole answers`),
+  ]),
   ["an answer that is no text", { ...PAIR, chosen: { text: "2" } }, /"chosen" must be text/],
   ["no label", { prompt: "1+1=", completion: "3" }, /"label" must be true \(desirable\) or false \(missing\)/, "row"],
   ["a label that is a number", { prompt: "1+1=", completion: "3", label: 1 }, /"label" must be true .*\(1\)/, "row"],
