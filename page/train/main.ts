@@ -7,8 +7,8 @@ import { followSystemTheme } from "../theme.ts";
 import { download } from "./download.ts";
 import { draw, drawAnswers, layOut } from "./layout.ts";
 import type { News } from "./protocol.ts";
+import type { Change } from "./run_view.ts";
 import { say, sayRarely } from "./say.ts";
-import { PAGE_SETTINGS } from "./settings.ts";
 import { addSlot, current, describe, keepAddress, resetSlot, restore, type Slot, state } from "./state.ts";
 import { drawCharts, forgetCharts } from "./view/charts.ts";
 import { findAdapter } from "./view/intro.ts";
@@ -16,11 +16,12 @@ import { findAdapter } from "./view/intro.ts";
 /** News of a run: kept, then drawn where it shows. */
 function onNews(slot: Slot, news: News): void {
   const { view } = slot;
+  const changes = view.changes.length;
   view.take(news);
   if (news.type === "record") onRecord(slot, news);
   else if (news.type === "exported") onExported(news);
   else if (news.type === "refused") onRefused(slot, news);
-  else if (news.type === "changed") onChanged(slot, news);
+  else if (news.type === "changed") sayChanges(view.changes.slice(changes));
   else if (news.type === "ended") say(`${view.name} is done at step ${news.step}.`);
   else if (news.type === "failed") say(`${view.name} ended with an error. ${news.message}`);
   draw("status");
@@ -58,14 +59,8 @@ function onRefused(slot: Slot, { about, message }: News & { type: "refused" }): 
   say(message);
 }
 
-function onChanged(slot: Slot, { given, fromStep }: News & { type: "changed" }): void {
-  const text = PAGE_SETTINGS.filter(({ path }) => given[path] !== slot.view.accepted[path])
-    .map(({ path, label }) => `${label.toLowerCase()} ${slot.view.values[path]} → ${given[path]}`)
-    .join(", ");
-  slot.view.accept(given);
-  if (text === "") return;
-  slot.view.changes.push({ fromStep, text });
-  say(`From step ${fromStep}: ${text}.`);
+function sayChanges(changes: readonly Change[]): void {
+  for (const { fromStep, text } of changes) say(`From step ${fromStep}: ${text}.`);
 }
 
 const actions = {
@@ -95,14 +90,17 @@ const actions = {
     const { recipe, device, model } = state;
     slot.fault = undefined;
     slot.view.status = "opening";
-    slot.view.accept(slot.given);
+    slot.view.accepted = slot.given;
     slot.runner.send({ type: "start", recipe, device, given: slot.given, model });
     say(`${slot.view.name} starts.`);
     draw("controls", "status", "tasks");
   },
   hold(): void {
     const { view, runner } = current();
-    runner.send({ type: view.status === "paused" ? "continue" : "pause" });
+    const isPause = view.status === "training";
+    if (isPause) view.status = "pausing";
+    runner.send({ type: isPause ? "pause" : "continue" });
+    draw("controls", "status");
   },
   reset(): void {
     resetSlot(current());

@@ -93,7 +93,9 @@ export type News =
   | { readonly type: "stage"; readonly stage: StageName; readonly step: number }
   | { readonly type: "progress"; readonly done: number; readonly total: number }
   | RecordNews
-  | { readonly type: "changed"; readonly given: Given; readonly fromStep: number }
+  /** `values`: as of `described`. */
+  | { readonly type: "changed"; readonly given: Given; readonly values: Given; readonly fromStep: number }
+  /** The run stands between two steps, or goes on. */
   | { readonly type: "paused" | "continued" }
   | { readonly type: "warned" | "failed"; readonly message: string }
   | { readonly type: "ended"; readonly isComplete: boolean; readonly step: number }

@@ -7,9 +7,10 @@ import { type CurveData, MEAN_REWARD, type RunData } from "../../src/log/page/pa
 import type { GroupsLine, SampleLine } from "../../src/log/run_files.ts";
 import type { GroupView, News, RecordNews, StageName } from "./protocol.ts";
 import { type RecipeName, recipeNamed } from "./recipes.ts";
-import type { Given } from "./settings.ts";
+import { type Given, PAGE_SETTINGS } from "./settings.ts";
 
-export type RunStatus = "idle" | "opening" | "training" | "paused" | "ended" | "failed";
+/** `pausing`: a step is under way, and the run waits at its end. */
+export type RunStatus = "idle" | "opening" | "training" | "pausing" | "paused" | "ended" | "failed";
 
 /** Metrics that the page draws. */
 const DRAWN =
@@ -54,13 +55,12 @@ export class RunView {
   }
 
   get isActive(): boolean {
-    return this.status === "opening" || this.status === "training" || this.status === "paused";
+    return !["idle", "ended", "failed"].includes(this.status);
   }
 
-  /** The run trains with these. */
-  accept(given: Given): void {
-    this.accepted = given;
-    this.values = { ...this.values, ...given };
+  /** A step is under way. */
+  get isStepping(): boolean {
+    return this.status === "training" || this.status === "pausing";
   }
 
   take(news: News): void {
@@ -69,6 +69,7 @@ export class RunView {
     else if (news.type === "opened") this.takeOpened(news);
     else if (news.type === "stage") Object.assign(this, { stage: news.stage, phase: "train", progress: undefined });
     else if (news.type === "progress") this.progress = news;
+    else if (news.type === "changed") this.takeChange(news);
     else if (news.type === "paused") this.status = "paused";
     else if (news.type === "continued") this.status = "training";
     else if (news.type === "warned") this.warnings.push(news.message);
@@ -78,6 +79,13 @@ export class RunView {
 
   private takeOpened({ kind, description, parameters, trainable }: News & { type: "opened" }): void {
     Object.assign(this, { status: "training", device: { kind, description }, parameters, trainable });
+  }
+
+  private takeChange({ given, values, fromStep }: News & { type: "changed" }): void {
+    const changed = PAGE_SETTINGS.filter(({ path }) => values[path] !== this.values[path]);
+    const text = changed.map(({ path, label }) => `${label.toLowerCase()} ${this.values[path]} → ${values[path]}`);
+    if (text.length > 0) this.changes.push({ fromStep, text: text.join(", ") });
+    Object.assign(this, { accepted: given, values });
   }
 
   private takeRecord({ phase, step, totalSteps, metrics, samples, groups, rollouts, note }: RecordNews): void {

@@ -5,6 +5,12 @@ export class Boundary {
   private wake: (() => void) | undefined;
   private isHeld = false;
   private isTraining = false;
+  private readonly onHeld: () => void;
+
+  /** @param onHeld called when a held run has come to a boundary */
+  constructor(onHeld: () => void) {
+    this.onHeld = onHeld;
+  }
 
   /** Work comes to boundaries from here on. */
   begin(): void {
@@ -34,6 +40,7 @@ export class Boundary {
   async here(): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve));
     await this.runJobs();
+    if (this.isHeld) this.onHeld();
     while (this.isHeld) {
       await new Promise<void>((resolve) => (this.wake = resolve));
       await this.runJobs();

@@ -34,7 +34,7 @@ interface Work {
 export class WorkerSession {
   private readonly post: Post;
   private readonly read: ReadPackaged;
-  private readonly boundary = new Boundary();
+  private readonly boundary = new Boundary(() => this.post({ type: "paused" }));
   private readonly stop = new AbortController();
   private running: Running | undefined;
 
@@ -58,9 +58,9 @@ export class WorkerSession {
     if (command.type === "change") return this.change(command.given);
     if (command.type === "export") return this.export();
     if (command.type === "stop") this.stop.abort();
-    if (command.type === "pause") this.boundary.hold();
-    else this.boundary.release();
-    if (command.type !== "stop") this.post({ type: command.type === "pause" ? "paused" : "continued" });
+    if (command.type === "pause") return this.boundary.hold();
+    this.boundary.release();
+    if (command.type === "continue") this.post({ type: "continued" });
   }
 
   private describe(request: RunRequest): void {
@@ -119,9 +119,10 @@ export class WorkerSession {
     if (!running) throw new Error("Cannot change the settings: no run trains. Start one.");
     checkLive(running.request.given, given);
     const request = { ...running.request, given };
-    const { settings } = composeRecipe(request, this.read);
+    const composed = composeRecipe(request, this.read);
     running.request = request;
-    this.post({ type: "changed", given, fromStep: running.live.change(settings) });
+    const fromStep = running.live.change(composed.settings);
+    this.post({ type: "changed", given, values: valuesOf(composed), fromStep });
   }
 
   private async export(): Promise<void> {

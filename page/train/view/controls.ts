@@ -1,5 +1,6 @@
 /** The settings of a run and the buttons that drive it. */
 import { h, inputValue } from "../../element.ts";
+import type { RunView } from "../run_view.ts";
 import { DEVICES, type DeviceChoice, PAGE_SETTINGS, type PageSetting } from "../settings.ts";
 import { current, hasBegun, type Slot, state } from "../state.ts";
 import { noteOf } from "./method_notes.ts";
@@ -70,13 +71,15 @@ function field(setting: PageSetting, { view, given }: Slot, { set }: ControlActi
   const value = given[path] ?? view.values[path] ?? "";
   const common = {
     ...{ id, "aria-describedby": `${id}-hint`, "data-path": path },
-    disabled: (!isLive && view.status !== "idle") || view.status === "ended" || view.status === "failed",
+    disabled: view.status !== "idle" && !(isLive && takesChanges(view)),
     onchange: (event: Event) => {
       committed(event);
       set(path, inputValue(event).trim());
     },
   };
-  const choices = view.choices[path] ?? [value];
+  const offered = view.choices[path] ?? [];
+  // Also one that only the address can hold, such as an estimator under rLLM's name.
+  const choices = offered.includes(value) ? offered : [value, ...offered];
   const control =
     kind === "choice"
       ? h(
@@ -93,6 +96,9 @@ function field(setting: PageSetting, { view, given }: Slot, { set }: ControlActi
     h("p", { class: "hint", id: `${id}-hint` }, (kind === "choice" && noteOf(value)) || hint),
   );
 }
+
+/** A run that is being opened has no step yet that could take one. */
+const takesChanges = ({ isActive, status }: RunView) => isActive && status !== "opening";
 
 /** What was typed is the page's from here on: the next drawing shows the value that the run has. */
 function committed({ target }: Event): void {
@@ -133,9 +139,9 @@ function buttons({ view }: Slot, actions: ControlActions): HTMLElement[] {
   const main =
     view.status === "idle"
       ? button("start", `Start${which}`, start, { class: "primary" })
-      : button("hold", view.status === "paused" ? "Continue" : "Pause", hold, {
+      : button("hold", view.status === "paused" || view.status === "pausing" ? "Continue" : "Pause", hold, {
           class: "primary",
-          disabled: view.status !== "training" && view.status !== "paused",
+          disabled: !takesChanges(view),
         });
   const isTrained = view.device !== undefined && view.status !== "opening";
   return [

@@ -43,6 +43,7 @@ function tiles(view: RunView): HTMLElement[] {
 function stateText({ status, phase, progress }: RunView): string | undefined {
   if (status === "idle") return "not started";
   if (status === "opening") return "opening the device";
+  if (status === "pausing") return "pausing after this step";
   if (status === "paused") return "paused between two steps";
   if (status === "ended") return "done";
   if (status === "failed") return "ended with an error";
@@ -97,7 +98,7 @@ const STAGES: readonly (readonly [name: StageName, what: (view: RunView) => stri
 
 function stageStrip(view: RunView): HTMLElement {
   const items = STAGES.map(([name], i) => {
-    const isNow = view.stage === name && view.status === "training";
+    const isNow = view.stage === name && view.isStepping;
     return h(
       "li",
       { class: isNow ? "now" : "", "aria-current": isNow ? "step" : undefined },
