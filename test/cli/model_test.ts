@@ -67,6 +67,35 @@ describe.skipIf(!hasShared)("grpu model on the published figures", () => {
     expect(out).toBe("Once upon a time,\n");
   });
 
+  test("sample continues every prompt of a file, n times each", async () => {
+    const file = join(temporaryFolder("prompts"), "rows.jsonl");
+    writeFileSync(file, '{"prompt":"Once"}\n{"question":"The dog"}\n');
+    const options = ["--model", MODEL, "--max-tokens", "4", "--temperature", "3", "--device", "cpu", "--json"];
+    const sampled = async (...args: string[]) => {
+      const { out, err, code } = await grpu(["sample", ...options, ...args]);
+      return {
+        err,
+        code,
+        rows: out
+          .split("\n")
+          .filter(Boolean)
+          .map((line) => JSON.parse(line)),
+      };
+    };
+    const { rows, code, err } = await sampled("--prompts", file, "--n", "2");
+    expect(code, err).toBe(0);
+    expect(rows.map(({ prompt }) => prompt)).toEqual(["Once", "Once", "The dog", "The dog"]);
+    expect(new Set(rows.map(({ text }) => text)).size).toBe(4);
+    // The first prompt's samples are those of this prompt alone.
+    expect(rows.slice(0, 2)).toEqual((await sampled("--prompt", "Once", "--n", "2")).rows);
+    writeFileSync(file, '{"prompt":"Once"}\n{"text":"The dog"}\n');
+    const refused = await sampled("--prompts", file);
+    expect(refused.err).toMatch(/the row has no text as prompt, instruction or question \(it has text\)/);
+    expect(refused.err).toContain("rows.jsonl:2");
+    for (const none of [[], ["--prompt", "Once", "--prompts", file]])
+      expect((await sampled(...none)).err).toMatch(/give --prompt TEXT or --prompts FILE, one of the two/);
+  });
+
   test("sample uses what generation_config.json recommends, says so, and flags override it", async () => {
     const dir = join(temporaryFolder("recommended"), "model");
     cpSync(MODEL, dir, { recursive: true });
