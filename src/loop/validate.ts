@@ -42,7 +42,7 @@ export async function validate(run: Run, state: LoopState): Promise<LoopState> {
 /** Every attempt, batch by batch. Adds episodes to `seen` as they end. */
 async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
   const { settings, stages, loggers, tasks } = run;
-  const size = settings.data.val_batch_size > 0 ? settings.data.val_batch_size : tasks.val.length;
+  const size = validationBatchSize(settings, tasks.val.length);
   const total = tasks.val.length * settings.rollout.n_val;
   const episodes: Episode[] = [];
   const rewards: Metrics[] = [];
@@ -59,6 +59,11 @@ async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
     episodes.push(...batch.value.map(placed));
   }
   return { episodes, rewards };
+}
+
+/** Tasks that are attempted at once: all of them without `data.val_batch_size`. */
+export function validationBatchSize({ data: { val_batch_size } }: LoopSettings, all: number): number {
+  return val_batch_size > 0 ? val_batch_size : all;
 }
 
 /** Reward metrics of each role. */

@@ -109,6 +109,28 @@ describe("grpu eval of several models", () => {
     expect((await evaluate(first)).calls).toBe(24);
   });
 
+  test("needs no teacher where the run distils, and its attempts are the same", async () => {
+    const plain = await evaluate(["--model", join(dir, "other"), "--json"]);
+    const distilled = await evaluate([
+      ...["--model", join(dir, "other"), "--json", "distillation.enabled=true"],
+      ...[
+        "distillation.teacher_models.teacher_model.model_path=/nowhere",
+        "distillation.teacher_prompt='{prompt}{answer}'",
+      ],
+    ]);
+    expect(distilled.code, distilled.err).toBe(0);
+    expect([distilled.out, distilled.calls]).toEqual([plain.out, 0]);
+    const made = await evaluate([
+      "--model",
+      join(dir, "other"),
+      "--json",
+      "--no-cache",
+      "distillation.enabled=true",
+      "distillation.teacher_kind=self",
+    ]);
+    expect(made.code, made.err).toBe(0);
+  });
+
   test.each([
     [["--k", "5"], /--k must be a whole number from 1 to 4, the attempts at each task \(5\)/],
     [["--k", "none"], /--k must be a whole number/],

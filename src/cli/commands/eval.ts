@@ -55,7 +55,9 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
   const allowUnsupported = options.allowUnsupported === true;
   const session = await openSession({ args: input.args, imports, overrides, allowUnsupported }, io);
-  const settings = settingsFromConfig(session.config);
+  const { distillation, ...trained } = settingsFromConfig(session.config);
+  // A teacher scores what is trained on, and nothing is.
+  const settings = { ...trained, distillation: { ...distillation, enabled: false } };
   const sizes = sizesOf(options.k as readonly string[] | undefined, settings.rollout.n_val);
   const models = await namedModels(input, { io, configured: setting(session.config, "model.name") });
   const cache = options.cache === false ? undefined : String(options.cache);

@@ -41,7 +41,7 @@ const WITHOUT_EFFECT = new RegExp(
     "data\\.(train|val)_(files|batch_size)$",
     "training\\.(?!seed$)",
     "validation\\.group_size$",
-    "(warmup|pipeline)\\.",
+    "(warmup|pipeline|distillation)\\.",
     "model\\.name$",
     "memory_budget_bytes$",
   ].join("|")})`,

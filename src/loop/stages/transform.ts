@@ -64,7 +64,7 @@ export function filterMasked(
  */
 export function filterMismatched(
   episodes: readonly Episode[],
-  { settings, warn }: StageContext,
+  { settings, warn }: Pick<StageContext, "settings" | "warn">,
 ): Staged<readonly Episode[]> {
   if (!settings.filter_token_mismatch) return { value: episodes, metrics: {} };
   const broken = episodes.flatMap(({ trajectories }) => trajectories.filter((each) => !isSound(each)));
