@@ -1,5 +1,6 @@
 /** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
 import type { EnginePolicy } from "../../contract/engine.ts";
+import { ConfigError } from "../../errors.ts";
 import type { BaseModel, BaseModels } from "../base_models.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
@@ -200,10 +201,21 @@ export class Policies {
     }
     held.policy = policy;
     this.makeRoom(name);
+    if (this.bytes > this.options.budgetBytes && this.isShared(held)) {
+      this.dropNow(name, held);
+      throw new ConfigError(`Cannot add ${name} to the batch: its policies fill the memory for them. It runs alone.`, {
+        path: "base_model",
+      });
+    }
     return policy;
   }
 
-  /** Drops policies until the rest fit, except the wanted one and the one in use. */
+  /** Whether the batch that a policy is opened for has others: alone, one may be larger than the budget. */
+  private isShared(held: Held): boolean {
+    return [...this.held.values()].some((other) => other !== held && other.isInUse);
+  }
+
+  /** Drops policies until the rest fit, except the wanted one and those in use. */
   private makeRoom(wanted: string): void {
     let bytes = this.bytes;
     let snapshots = [...this.held.values()].filter(({ reopen }) => !reopen).length;
@@ -218,7 +230,10 @@ export class Policies {
 
   private drop(name: string, held: Held): void {
     held.isDropped = held.isInUse;
-    if (held.isInUse) return;
+    if (!held.isInUse) this.dropNow(name, held);
+  }
+
+  private dropNow(name: string, held: Held): void {
     held.policy?.release();
     held.policy = undefined;
     // A snapshot with waiting requests stays listed: each of them fails at its turn.
