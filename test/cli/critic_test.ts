@@ -53,14 +53,14 @@ test("a run that was stopped and resumed ends with the bits of a whole one, its 
 });
 
 test.each([
-  ["no critic for gae", ["+preset=ppo", "critic.enable=false"], "gae needs a critic. Set it to null."],
+  ["no critic for gae", ["+preset=ppo", "critic.enable=false"], "gae needs a critic. Set it to null"],
   ["an adapter on weights that all train", ["+preset=ppo", "critic.model.lora_rank=2"], "Set critic.model.lora_rank=0"],
   ["a critic that is to sample", ["model.name=CRITIC"], "it ends in a scalar head"],
 ])("refuses %s", { timeout: 2 * MINUTES }, async (_, settings, message) => {
   const placed = settings.map((each) => each.replace("CRITIC", join(dir, "whole/global_step_2/critic")));
   const { code, err } = await smallRun(join(dir, "refused"), placed);
   expect(err).toContain(message);
-  expect(code).toBe(2);
+  expect(code).toBe(3);
 });
 
 test("grpu plan counts the critic", async () => {
