@@ -67,6 +67,7 @@ function dpoSettings({
   settings: given,
   loss: spec = { loss_type: "sigmoid" },
   rows,
+  batchTokens,
 }: Omit<DpoOptions, "backend">): LoopSettings {
   const { loss, settings } = planPreference(spec);
   const own = loopSettings(given);
@@ -76,13 +77,34 @@ function dpoSettings({
     measured.map((name) => `val/${name}`),
   );
   for (const preference of [...rows.train, ...(rows.val ?? [])]) checkForm(preference, loss);
-  if (loss.unit === "row" && own.data.train_batch_size < 2)
-    throw new ConfigError(
-      `Cannot train with the loss ${loss.name}: its baseline pairs prompts with other rows' completions, and a step takes ${own.data.train_batch_size} row. Set data.train_batch_size to 2 or more.`,
-      { path: "data.train_batch_size" },
-    );
+  if (loss.unit === "row") checkBaseline(loss.name, { settings: own, batchTokens, held: rows.val?.length });
   // A reference is kept where a training run would keep one: for a KL term.
   return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? settings.beta : 0 } };
+}
+
+/** @throws {ConfigError} where the baseline of a step, or of the held-out rows, would come from one row and its own completion */
+function checkBaseline(
+  name: string,
+  {
+    settings,
+    batchTokens,
+    held,
+  }: { settings: LoopSettings; batchTokens: number | undefined; held: number | undefined },
+): void {
+  const refuse = (why: string, path: string) =>
+    new ConfigError(
+      `Cannot train with the loss ${name}: its baseline pairs prompts with other rows' completions, and ${why}`,
+      { path },
+    );
+  const size = settings.data.train_batch_size;
+  if (batchTokens !== undefined)
+    throw refuse(
+      `a step of ${batchTokens} tokens may take one row. Set data.train_batch_size to 2 or more, in place of data.train_batch_tokens.`,
+      "data.train_batch_tokens",
+    );
+  if (size < 2)
+    throw refuse(`a step takes ${size} row. Set data.train_batch_size to 2 or more.`, "data.train_batch_size");
+  if (held === 1) throw refuse("one row is held out. Hold out 2 or more, or none.", "data.val_files");
 }
 
 function checkForm({ rows, label, file, line }: EncodedPreference, loss: { name: string; unit: string }): void {

@@ -165,6 +165,16 @@ describe("what cannot be trained on is refused before the first step", () => {
       /Set data\.train_batch_size to 2 or more/,
     ],
     [
+      "steps by tokens for kto",
+      { loss: { loss_type: "kto" }, rows: { train: madeLabels(8) }, batchTokens: 64 },
+      /a step of 64 tokens may take one row. Set data\.train_batch_size/,
+    ],
+    [
+      "one held-out row for kto",
+      { loss: { loss_type: "kto" }, rows: { train: madeLabels(8), val: madeLabels(1) } },
+      /one row is held out/,
+    ],
+    [
       "a setting of another loss",
       { loss: { loss_type: "hinge", settings: { simpo_gamma: 1 } } },
       /Cannot set simpo_gamma of the preference loss hinge/,
