@@ -59,6 +59,11 @@ export function trainingCharts(): Chart[] {
     at("KL to the policy before each update", "actor/ppo_kl"),
     at("Entropy", "actor/entropy", { unit: "nats" }),
     at("Clip fraction", "actor/pg_clipfrac"),
+    at("Value loss of the critic", "critic/vf_loss"),
+    at("Share of the returns' variance that values explain", "critic/vf_explained_var"),
+    at("Mean value and mean return", "critic/{values,returns}/mean", {
+      lines: ["values", "returns"].map((label) => ({ name: `critic/${label}/mean`, label })),
+    }),
     at("Response length", "response_length/mean", { unit: "tokens" }),
     at("Speed", "perf/throughput", { unit: "tokens/s" }),
     at("Gradient norm", "actor/grad_norm"),

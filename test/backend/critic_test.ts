@@ -71,6 +71,20 @@ describe.each(MODES)("the critic of a policy that trains $kind", ({ options }) =
     expectClose(ends[1]!, ends[0]!, { relative: 1e-3, absolute: 1e-3 }, "values");
   });
 
+  test("values a reply by its prompt, which is not trained on", async () => {
+    const backend = await open(options);
+    const rows = { tokens: Uint32Array.of(5, 2, 7, 6, 2, 7), offsets: Uint32Array.of(0, 3, 6) };
+    const mask = Uint32Array.of(0, 0, 1, 0, 0, 1);
+    const batch = { ...rows, mask, oldValues: new Float32Array(6), returns: Float32Array.of(0, 0, 1, 0, 0, -1) };
+    for (let i = 0; i < 30; i++) {
+      await backend.critic!.forwardBackward(batch, WIDE);
+      await backend.critic!.optimStep(ADAM);
+    }
+    const values = await backend.critic!.values(rows, { mask });
+    expect(values[2]).toBeGreaterThan(0.5);
+    expect(values[5]).toBeLessThan(-0.5);
+  });
+
   test("continues from a checkpoint, and after a lost device, bit for bit", async () => {
     const whole = await open(options);
     await step(whole);
