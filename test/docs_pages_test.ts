@@ -76,7 +76,7 @@ function words(line: string): string[] {
 function placed(word: string): string {
   return word
     .replace(/^(.*=)?(\w+\.(?:ts|yaml|jsonl|db))$/, (_, key = "", file) => key + join(dir, file))
-    .replace(/^exported$/, join(dir, "exported"))
+    .replace(/^(exported|gguf)$/, (name) => join(dir, name))
     .replace(/\bDIR\b/, MODEL)
     .replace(/\bRUN\b/, run);
 }
