@@ -1,7 +1,7 @@
 // C = alpha A B (+ addend), for CPU drivers without subgroups of 8 lanes: register tiles, no barriers.
 //
 // A [m, k] by the strides (a_row, a_k). B [k, n] and C [m, n] row-major, in vec4. A thread owns 8 rows and 4 columns
-// of two vec4s. Sums leave through workgroup memory, each thread by its own slots.
+// of two vec4s. Sums enter and leave one row at a time, as in matmul/parts/lanes.
 // Grid: x = column blocks of 64, y = row blocks of 8.
 
 //#include "matmul/parts/product.wgsl"
@@ -12,8 +12,6 @@ alias C = vec4f;
 
 const THREADS = 8u;
 const ROWS = 8u;
-
-var<workgroup> tile: array<vec4f, 128>;
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -50,26 +48,24 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var right7 = vec4f();
   if (continues()) {
     for (var r = 0u; r < ROWS; r++) {
+      left0 = left1;
+      right0 = right1;
+      left1 = left2;
+      right1 = right2;
+      left2 = left3;
+      right2 = right3;
+      left3 = left4;
+      right3 = right4;
+      left4 = left5;
+      right4 = right5;
+      left5 = left6;
+      right5 = right6;
+      left6 = left7;
+      right6 = right7;
       let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
-      tile[r * 16u + thread * 2u] = c[at + min(column, columns - 1u)];
-      tile[r * 16u + thread * 2u + 1u] = c[at + min(column + 1u, columns - 1u)];
+      left7 = c[at + min(column, columns - 1u)];
+      right7 = c[at + min(column + 1u, columns - 1u)];
     }
-    left0 = tile[0u + thread * 2u];
-    right0 = tile[1u + thread * 2u];
-    left1 = tile[16u + thread * 2u];
-    right1 = tile[17u + thread * 2u];
-    left2 = tile[32u + thread * 2u];
-    right2 = tile[33u + thread * 2u];
-    left3 = tile[48u + thread * 2u];
-    right3 = tile[49u + thread * 2u];
-    left4 = tile[64u + thread * 2u];
-    right4 = tile[65u + thread * 2u];
-    left5 = tile[80u + thread * 2u];
-    right5 = tile[81u + thread * 2u];
-    left6 = tile[96u + thread * 2u];
-    right6 = tile[97u + thread * 2u];
-    left7 = tile[112u + thread * 2u];
-    right7 = tile[113u + thread * 2u];
   }
   for (var k = 0u; k < params.k; k++) {
     let bLeft = b[b0];
@@ -108,29 +104,28 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     left7 += x7 * bLeft;
     right7 += x7 * bRight;
   }
-  tile[0u + thread * 2u] = left0;
-  tile[1u + thread * 2u] = right0;
-  tile[16u + thread * 2u] = left1;
-  tile[17u + thread * 2u] = right1;
-  tile[32u + thread * 2u] = left2;
-  tile[33u + thread * 2u] = right2;
-  tile[48u + thread * 2u] = left3;
-  tile[49u + thread * 2u] = right3;
-  tile[64u + thread * 2u] = left4;
-  tile[65u + thread * 2u] = right4;
-  tile[80u + thread * 2u] = left5;
-  tile[81u + thread * 2u] = right5;
-  tile[96u + thread * 2u] = left6;
-  tile[97u + thread * 2u] = right6;
-  tile[112u + thread * 2u] = left7;
-  tile[113u + thread * 2u] = right7;
   let rows = min(ROWS, params.m - row0);
   for (var r = 0u; r < rows; r++) {
-    for (var v = 0u; v < 2u; v++) {
-      if (column + v < columns) {
-        let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column + v;
-        store(at, tile[r * 16u + thread * 2u + v]);
-      }
+    let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;
+    if (column < columns) {
+      store(at, left0);
     }
+    if (column + 1u < columns) {
+      store(at + 1u, right0);
+    }
+    left0 = left1;
+    right0 = right1;
+    left1 = left2;
+    right1 = right2;
+    left2 = left3;
+    right2 = right3;
+    left3 = left4;
+    right3 = right4;
+    left4 = left5;
+    right4 = right5;
+    left5 = left6;
+    right5 = right6;
+    left6 = left7;
+    right6 = right7;
   }
 }

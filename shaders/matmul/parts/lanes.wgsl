@@ -1,13 +1,14 @@
 // The sums of a block of C by one subgroup of 8 lanes: lane l owns columns 4l..4l+3 of 32, and 8 or 32 rows.
-// They are variables, because this kind of driver keeps arrays in memory. They enter and leave through workgroup memory,
-// each lane by its own slots: no barrier, and a small epilogue to compile. A kernel reads C as vec4f.
+// They are variables, because this kind of driver keeps arrays in memory. They enter and leave one row at a time, as a queue:
+// this driver makes every access to memory a loop over lanes, and takes many seconds to compile a kernel with dozens of them.
+// A kernel reads C as vec4f.
 
 // Of a block: 8 or 32. The sums of rows beyond are left out.
 override ROWS: u32 = 32u;
 
 const LANES = 8u;
-
-var<workgroup> tile: array<vec4f, 256>;
+// Rows that move one by one; the rest move by as many.
+const QUEUE = 8u;
 
 var<private> sum0: vec4f;
 var<private> sum1: vec4f;
@@ -80,89 +81,99 @@ fn add_products(bk: vec4f, rows0: f32, rows1: f32, rows2: f32, rows3: f32) {
   }
 }
 
+// Takes the first row's sums off the queue and puts `last` at its end.
+fn push(last: vec4f) {
+  sum0 = sum1;
+  sum1 = sum2;
+  sum2 = sum3;
+  sum3 = sum4;
+  sum4 = sum5;
+  sum5 = sum6;
+  sum6 = sum7;
+  sum7 = last;
+}
+
+// Brings the next eight rows to the queue.
+fn next_rows() {
+  if (ROWS > QUEUE) {
+    sum0 = sum8;
+    sum1 = sum9;
+    sum2 = sum10;
+    sum3 = sum11;
+    sum4 = sum12;
+    sum5 = sum13;
+    sum6 = sum14;
+    sum7 = sum15;
+    sum8 = sum16;
+    sum9 = sum17;
+    sum10 = sum18;
+    sum11 = sum19;
+    sum12 = sum20;
+    sum13 = sum21;
+    sum14 = sum22;
+    sum15 = sum23;
+    sum16 = sum24;
+    sum17 = sum25;
+    sum18 = sum26;
+    sum19 = sum27;
+    sum20 = sum28;
+    sum21 = sum29;
+    sum22 = sum30;
+    sum23 = sum31;
+  }
+}
+
+// Puts the queue back and leaves its rows to those before.
+fn rows_before() {
+  if (ROWS > QUEUE) {
+    sum31 = sum23;
+    sum30 = sum22;
+    sum29 = sum21;
+    sum28 = sum20;
+    sum27 = sum19;
+    sum26 = sum18;
+    sum25 = sum17;
+    sum24 = sum16;
+    sum23 = sum15;
+    sum22 = sum14;
+    sum21 = sum13;
+    sum20 = sum12;
+    sum19 = sum11;
+    sum18 = sum10;
+    sum17 = sum9;
+    sum16 = sum8;
+    sum15 = sum7;
+    sum14 = sum6;
+    sum13 = sum5;
+    sum12 = sum4;
+    sum11 = sum3;
+    sum10 = sum2;
+    sum9 = sum1;
+    sum8 = sum0;
+  }
+}
+
 // Lets the sums start at what C holds, if they continue.
 fn start_sums(row0: u32, column: u32, lane: u32) {
   if (!continues()) { return; }
   let last = params.m - 1u;
-  for (var r = 0u; r < ROWS; r++) {
-    let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
-    tile[r * LANES + lane] = c[at + min(column, params.n / 4u - 1u)];
-  }
-  sum0 = tile[0u + lane];
-  sum1 = tile[8u + lane];
-  sum2 = tile[16u + lane];
-  sum3 = tile[24u + lane];
-  sum4 = tile[32u + lane];
-  sum5 = tile[40u + lane];
-  sum6 = tile[48u + lane];
-  sum7 = tile[56u + lane];
-  if (ROWS > 8u) {
-    sum8 = tile[64u + lane];
-    sum9 = tile[72u + lane];
-    sum10 = tile[80u + lane];
-    sum11 = tile[88u + lane];
-    sum12 = tile[96u + lane];
-    sum13 = tile[104u + lane];
-    sum14 = tile[112u + lane];
-    sum15 = tile[120u + lane];
-    sum16 = tile[128u + lane];
-    sum17 = tile[136u + lane];
-    sum18 = tile[144u + lane];
-    sum19 = tile[152u + lane];
-    sum20 = tile[160u + lane];
-    sum21 = tile[168u + lane];
-    sum22 = tile[176u + lane];
-    sum23 = tile[184u + lane];
-    sum24 = tile[192u + lane];
-    sum25 = tile[200u + lane];
-    sum26 = tile[208u + lane];
-    sum27 = tile[216u + lane];
-    sum28 = tile[224u + lane];
-    sum29 = tile[232u + lane];
-    sum30 = tile[240u + lane];
-    sum31 = tile[248u + lane];
+  for (var end = ROWS; end > 0u; end -= QUEUE) {
+    rows_before();
+    for (var r = end - QUEUE; r < end; r++) {
+      let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;
+      push(c[at + min(column, params.n / 4u - 1u)]);
+    }
   }
 }
 
 fn store_sums(row0: u32, column: u32, lane: u32) {
-  tile[0u + lane] = sum0;
-  tile[8u + lane] = sum1;
-  tile[16u + lane] = sum2;
-  tile[24u + lane] = sum3;
-  tile[32u + lane] = sum4;
-  tile[40u + lane] = sum5;
-  tile[48u + lane] = sum6;
-  tile[56u + lane] = sum7;
-  if (ROWS > 8u) {
-    tile[64u + lane] = sum8;
-    tile[72u + lane] = sum9;
-    tile[80u + lane] = sum10;
-    tile[88u + lane] = sum11;
-    tile[96u + lane] = sum12;
-    tile[104u + lane] = sum13;
-    tile[112u + lane] = sum14;
-    tile[120u + lane] = sum15;
-    tile[128u + lane] = sum16;
-    tile[136u + lane] = sum17;
-    tile[144u + lane] = sum18;
-    tile[152u + lane] = sum19;
-    tile[160u + lane] = sum20;
-    tile[168u + lane] = sum21;
-    tile[176u + lane] = sum22;
-    tile[184u + lane] = sum23;
-    tile[192u + lane] = sum24;
-    tile[200u + lane] = sum25;
-    tile[208u + lane] = sum26;
-    tile[216u + lane] = sum27;
-    tile[224u + lane] = sum28;
-    tile[232u + lane] = sum29;
-    tile[240u + lane] = sum30;
-    tile[248u + lane] = sum31;
-  }
   if (column >= params.n / 4u) { return; }
-  let rows = min(ROWS, params.m - row0);
-  for (var r = 0u; r < rows; r++) {
-    let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;
-    store(at, tile[r * LANES + lane]);
+  let end = min(row0 + ROWS, params.m);
+  for (var first = row0; first < end; first += QUEUE) {
+    for (var row = first; row < min(first + QUEUE, end); row++) {
+      store((params.c_offset + row * params.c_row) / 4u + column, sum0);
+      push(vec4f());
+    }
+    next_rows();
   }
 }
