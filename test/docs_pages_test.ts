@@ -109,7 +109,7 @@ async function runCommand(command: string): Promise<void> {
   cluster?.addJob("sum-1", { status: "SUCCEEDED", log: "done\n" });
   const { code, err } = await grpu([...line, ...device, ...fresh], {
     signal: stop.signal,
-    ...(cluster && { env: { RAY_ADDRESS: cluster.address } }),
+    ...(cluster && { env: { RAY_ADDRESS: cluster.address }, clock: cluster.clock }),
     ...(args[0] === "serve" && { out: stopAt(stop), err: stopAt(stop) }),
   }).finally(() => {
     agent?.child.kill();

@@ -1,5 +1,5 @@
 /** A command as plain data. One small file, front.ts, drives commands with commander; another library needs no other change. */
-
+import type { Clock } from "../clock.ts";
 import type { Screen } from "../log/terminal.ts";
 
 /** The process as a command sees it: `err` takes everything for people. Tests pass their own. */
@@ -13,6 +13,8 @@ export interface Io extends Screen {
   readonly signal: AbortSignal;
   /** Names work that would be lost: a second signal waits for it, most of a second; a third does not. */
   finishing?(work: Promise<unknown>): void;
+  /** What a command waits by for other machines. Absent: the system's. */
+  readonly clock?: Clock;
   /** Whole text of standard input. */
   stdin(): Promise<string>;
   /** Standard input line by line. Absent where nothing can be typed. */

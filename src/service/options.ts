@@ -33,11 +33,13 @@ export interface ServiceTimeouts {
   readonly hold: number;
   /** How long a rollout may go without a request before it is given up. Its client is silent while the cluster samples. */
   readonly silence: number;
+  /** How often rollouts are looked for whose time of silence is over, and answers whose time is. */
+  readonly search: number;
   /** How long an answer is kept for a request that is sent again. */
   readonly answers: number;
 }
 
-export const SERVICE_TIMEOUTS: ServiceTimeouts = { hold: 20, silence: 1800, answers: 900 };
+export const SERVICE_TIMEOUTS: ServiceTimeouts = { hold: 20, silence: 1800, search: 1, answers: 900 };
 
 /** The run that a service serves. */
 export interface ServedRun {

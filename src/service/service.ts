@@ -9,7 +9,13 @@ import { Answers } from "./answers.ts";
 import { createServiceApp, type ServiceParts } from "./app.ts";
 import { ServiceFigures, type ServiceStats } from "./figures.ts";
 import { Judge } from "./judge.ts";
-import { SERVICE_LIMITS, SERVICE_TIMEOUTS, type ServiceFailure, type ServiceOptions } from "./options.ts";
+import {
+  SERVICE_LIMITS,
+  SERVICE_TIMEOUTS,
+  type ServiceFailure,
+  type ServiceOptions,
+  type ServiceTimeouts,
+} from "./options.ts";
 import { Rollouts } from "./rollouts.ts";
 
 export type { FailureKind, RolloutEnd, ServiceStats } from "./figures.ts";
@@ -39,8 +45,6 @@ export interface Service {
 
 /** The shortest token that is accepted. */
 const TOKEN_LENGTH = 16;
-/** Between two searches for rollouts whose client has gone, ms. */
-const SEARCH_MS = 1000;
 /** How long the last answers may take to leave the socket, ms. */
 const LAST_BYTES_MS = 1000;
 
@@ -63,7 +67,7 @@ export async function openService(options: ServiceOptions): Promise<Service> {
   const search = setInterval(() => {
     rollouts.expire();
     answers.expire();
-  }, SEARCH_MS);
+  }, 1000 * parts.timeouts.search);
   try {
     const listening = await listen(createServiceApp(parts), { host, port, limits: { ...SERVICE_SOCKET, ...socket } });
     return {
@@ -94,7 +98,7 @@ function closing(): Error {
 function partsOf(
   options: ServiceOptions & { readonly host: string },
   signal: AbortSignal,
-): ServiceParts & { readonly refuse: () => void } {
+): ServiceParts & { readonly refuse: () => void; readonly timeouts: ServiceTimeouts } {
   const { token, host, isSingleTurn, run = crypto.randomUUID(), warn = () => {} } = options;
   const limits = { ...SERVICE_LIMITS, ...options.limits };
   const timeouts = { ...SERVICE_TIMEOUTS, ...options.timeouts };
@@ -104,7 +108,7 @@ function partsOf(
   const rollouts = new Rollouts({ parts, figures, answers, limits, timeouts });
   let isClosing = false;
   return {
-    ...{ run, token, host, limits, isSingleTurn, rollouts, answers, figures, warn },
+    ...{ run, token, host, limits, timeouts, isSingleTurn, rollouts, answers, figures, warn },
     judge: new Judge({ parts, figures, signal }),
     isClosing: () => isClosing,
     refuse: () => {

@@ -1,9 +1,9 @@
 /** Requests spread over servers whose answers a test decides: limits, servers that hang, and failures that come late. */
 import { expect, onTestFinished, test, vi } from "vitest";
-import { SYSTEM_CLOCK } from "../../src/backend/tinker/clock.ts";
 import { SamplingServers } from "../../src/backend/tinker/sampling_servers.ts";
 import { TinkerSession } from "../../src/backend/tinker/session.ts";
 import { Transport } from "../../src/backend/tinker/transport.ts";
+import { SYSTEM_CLOCK } from "../../src/clock.ts";
 
 /** How a server answers a request to sample: its result's token, a status, or not at all. */
 type Outcome = number | "hangs" | "refuses";

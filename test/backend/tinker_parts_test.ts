@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { attempt } from "../../src/backend/tinker/attempt.ts";
 import { readRecord, writeRecord } from "../../src/backend/tinker/checkpoint_record.ts";
-import { SYSTEM_CLOCK } from "../../src/backend/tinker/clock.ts";
 import { createModel, type WantedModel } from "../../src/backend/tinker/create_model.ts";
 import { inParallel } from "../../src/backend/tinker/parallel.ts";
+import { SYSTEM_CLOCK } from "../../src/clock.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 
 const folder = temporaryFolder("tinker-parts");

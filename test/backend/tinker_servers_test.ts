@@ -6,8 +6,8 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { TinkerBackend } from "../../src/backend/tinker/backend.ts";
-import { SYSTEM_CLOCK } from "../../src/backend/tinker/clock.ts";
 import { httpFetch } from "../../src/cli/process/http.ts";
+import { SYSTEM_CLOCK } from "../../src/clock.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import type { LossSpec, OptimParams, SampleRequest } from "../../src/contract/backend.ts";
 import { listen } from "../../src/http/listen.ts";
@@ -89,6 +89,7 @@ async function connect(first: Running, others: readonly string[] = []) {
     baseModel: "small",
     lora: { rank: 4, seed: 1, train_attn: true, train_mlp: true, train_unembed: false },
     fetch: httpFetch,
+    patienceMs: 1_000,
     clock,
     notify: (message) => notices.push(message),
   });

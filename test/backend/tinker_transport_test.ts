@@ -1,27 +1,13 @@
 /** The client while the service or the network fails: no request is lost, and no retry goes on without end. */
 import { describe, expect, test, vi } from "vitest";
 import { z } from "zod";
-import type { Clock } from "../../src/backend/tinker/clock.ts";
 import { TinkerSession } from "../../src/backend/tinker/session.ts";
 import { Transport, type TransportOptions } from "../../src/backend/tinker/transport.ts";
+import type { Clock } from "../../src/clock.ts";
 import { RemoteError } from "../../src/errors.ts";
+import { type QuickClock, quickClock } from "../fixtures/clock.ts";
 
-/** A clock on which sleeping takes no time; it records the sleeps. */
-function quickClock(): Clock & { readonly slept: number[] } {
-  let now = 0;
-  const slept: number[] = [];
-  return {
-    slept,
-    now: () => now,
-    async sleep(ms, signal) {
-      signal?.throwIfAborted();
-      slept.push(ms);
-      now += ms;
-    },
-  };
-}
-
-type Step = Response | Error | (() => Response);
+type Step = Response | Error | ((clock: QuickClock) => Response);
 
 interface Seen {
   readonly url: string;
@@ -43,7 +29,7 @@ function service(steps: readonly Step[], options: Partial<TransportOptions> = {}
       const step = steps[Math.min(seen.length, steps.length - 1)]!;
       seen.push({ url, headers: new Headers(init.headers), body: String(init.body ?? "") });
       if (step instanceof Error) throw step;
-      return typeof step === "function" ? step() : step.clone();
+      return typeof step === "function" ? step(clock) : step.clone();
     },
     ...options,
   });
@@ -338,6 +324,7 @@ describe("a request", () => {
   });
 });
 
+const HELD_MS = 20_000;
 const OPENING = [ok({ fwdbwd_max_chunk_len: 7 }), ok({ session_id: "s", warning_message: "soon closed" })];
 
 async function openSession(steps: readonly Step[]) {
@@ -349,6 +336,11 @@ async function openSession(steps: readonly Step[]) {
 
 describe("a result", () => {
   const pending = () => Response.json({ type: "try_again", queue_state: "active" }, { status: 408 });
+  /** As a service answers that holds the request open before. */
+  const held = (answer: () => Response) => (clock: QuickClock) => {
+    clock.pass(HELD_MS);
+    return answer();
+  };
 
   test("is polled until it exists, without a hot loop", async () => {
     const { session, seen, clock } = await openSession([pending, pending, pending, ok({ path: "tinker://a" })]);
@@ -379,8 +371,9 @@ describe("a result", () => {
   test("of a paused queue is waited for without limit, and the reason is reported", async () => {
     const paused = () =>
       Response.json({ type: "try_again", queue_state: "paused_capacity", queue_state_reason: "full" }, { status: 408 });
-    const { session, notices } = await openSession([...Array(40_000).fill(paused), ok({ metrics: {} })]);
+    const { session, notices, clock } = await openSession([...Array(200).fill(held(paused)), ok({ metrics: {} })]);
     await session.result("r", { type: "OptimStep" });
+    expect(clock.now()).toBe(200 * HELD_MS);
     expect(notices[1]).toContain("paused_capacity");
     expect(notices[1]).toContain("full");
     // 4000 s: one a minute, and the service's own word at the start.
@@ -388,7 +381,7 @@ describe("a result", () => {
   });
 
   test("that never arrives fails after the patience", async () => {
-    const { session, notices } = await openSession([pending]);
+    const { session, notices } = await openSession([held(pending)]);
     await expect(session.result("r", { type: "OptimStep" })).rejects.toThrow(
       "result of OptimStep: the service has not finished it in 60 minutes",
     );

@@ -87,7 +87,7 @@ async function judged(job: FakeJob, solution: string, split = "train"): Promise<
 }
 
 const train = (args: readonly string[] = [], signal?: AbortSignal) =>
-  grpu(["train", FILE, `ray.address=${cluster.address}`, ...args], signal ? { signal } : {});
+  grpu(["train", FILE, `ray.address=${cluster.address}`, ...args], { clock: cluster.clock, ...(signal && { signal }) });
 
 /** Judges a right and a wrong solution in each of two steps, and prints as verl does. */
 async function twoSteps(job: FakeJob, ask: Ask): Promise<void> {
@@ -334,7 +334,7 @@ test.each([
     "Cannot train the workflow solver_judge_workflow with verl: each of its rollouts has several trajectories",
   ],
 ] as const)("%s ends with status %i", async (args, status, message) => {
-  const { code, err } = await grpu(["train", ...args], { env: { RAY_ADDRESS: cluster.address } });
+  const { code, err } = await grpu(["train", ...args], { env: { RAY_ADDRESS: cluster.address }, clock: cluster.clock });
   expect(err).toContain(message);
   expect(code).toBe(status);
 });

@@ -21,7 +21,7 @@ beforeEach(() => {
 });
 
 const jobs = (args: readonly string[], env: Record<string, string> = {}) =>
-  grpu(["jobs", ...args], { env: { RAY_ADDRESS: ray.address, ...env } });
+  grpu(["jobs", ...args], { env: { RAY_ADDRESS: ray.address, ...env }, clock: ray.clock });
 
 describe("grpu jobs", () => {
   test("list prints a table, or JSON", async () => {
@@ -62,7 +62,7 @@ describe("grpu jobs", () => {
   test("logs --follow ends with the job, and with status 1 and the cause if it failed", async () => {
     const log = '(W pid=3) Traceback (most recent call last):\n(W pid=3)   File "a.py"\n(W pid=3) ValueError: bad\n';
     const job = ray.addJob("sum-1", { log: "one\n" });
-    setTimeout(() => Object.assign(job, { log: `one\n${log}`, status: "FAILED", driver_exit_code: 1 }), 200);
+    setTimeout(() => Object.assign(job, { log: `one\n${log}`, status: "FAILED", driver_exit_code: 1 }), 20);
     const { code, out, err } = await jobs(["logs", "sum-1", "--follow"]);
     expect({ code, out }).toEqual({ code: 1, out: `one\n${log}` });
     expect(err).toBe(

@@ -52,7 +52,8 @@ async function answerProbe(job: FakeJob): Promise<void> {
   job.status = "SUCCEEDED";
 }
 
-const train = (args: readonly string[] = []) => grpu(["train", FILE, `ray.address=${cluster.address}`, ...args]);
+const train = (args: readonly string[] = []) =>
+  grpu(["train", FILE, `ray.address=${cluster.address}`, ...args], { clock: cluster.clock });
 const stamped = (worker: string, text: string) =>
   `\x1b[36m(${worker} pid=${worker.length})\x1b[0m INFO 11-23 04:05:06 [monitor.py:120] ${text}\n`;
 

@@ -193,17 +193,22 @@ describe("requests that are refused", () => {
 });
 
 test("rollouts that wait for their agents hold no memory for bodies", async () => {
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
   const rollout: Rollout = async (_, policy) => {
-    await new Promise((resolve) => policy.signal.addEventListener("abort", resolve));
-    return 1;
+    await released;
+    return policy.complete("x").then(() => 1);
   };
-  const service = await open({ rollout, limits: { bodyBytes: 5000, allBodyBytes: 6000 }, timeouts: { hold: 3 } });
+  const service = await open({ rollout, limits: { bodyBytes: 5000, allBodyBytes: 6000 } });
   const held: Promise<unknown>[] = [];
   for (const i of [1, 2, 3, 4]) {
     held.push(post(`${service.url}/rollouts`, firstRequest()));
     await expect.poll(() => service.stats().rollouts.open, { timeout: 10_000 }).toBe(i);
   }
-  expect(await Promise.all(held)).toEqual(held.map(() => ({ action: "wait" })));
+  release();
+  expect(await Promise.all(held)).toEqual(held.map(() => expect.objectContaining({ action: "generate" })));
 });
 
 describe("above the limits: 503 with Retry-After, and it works later", () => {
@@ -268,16 +273,18 @@ describe("closing", () => {
   });
 
   test("lets judgements finish within the grace, and ends them after it", async () => {
-    const slow = (ms: number) => singleTurn("r", () => new Promise<number>((resolve) => setTimeout(resolve, ms, 1)));
-    const patient = await open({ rollout: slow(1500), isSingleTurn: true });
+    let release = (_: number) => {};
+    const slow = singleTurn("r", () => new Promise<number>((resolve) => (release = resolve)));
+    const patient = await open({ rollout: slow, isSingleTurn: true });
     const request = { id: "a", items: [item] };
     const finished = post(`${patient.url}/rewards`, request);
     await expect.poll(() => patient.stats().judgements.waiting, { timeout: 10_000 }).toBe(1);
     const closed = patient.close({ graceMs: 20_000 });
     expect((await ask(`${patient.url}/rewards`, { body: { id: "b", items: [item] } })).status).toBe(503);
+    release(1);
     await closed;
     expect(await finished).toMatchObject({ results: [{ score: 1 }] });
-    const hasty = await open({ rollout: slow(60_000), isSingleTurn: true });
+    const hasty = await open({ rollout: slow, isSingleTurn: true });
     const ended = post(`${hasty.url}/rewards`, request);
     await expect.poll(() => hasty.stats().judgements.waiting, { timeout: 10_000 }).toBe(1);
     await hasty.close({ graceMs: 50 });

@@ -623,7 +623,7 @@ describe("rollouts that end badly", () => {
 
   test("a rollout whose client has gone is given up after a time without requests", async () => {
     const rollout: Rollout = async (_, policy) => policy.complete("x").then(() => 1);
-    const service = await open({ rollout, timeouts: { silence: 0.1, hold: 3 } });
+    const service = await open({ rollout, timeouts: { silence: 0.1, search: 0.02 } });
     await post(`${service.url}/rollouts`, firstRequest());
     await expect.poll(() => service.stats().rollouts.silent, { timeout: 10_000 }).toBe(1);
     expect(service.stats()).toMatchObject({ rollouts: { open: 0 }, failures: [{ count: 1 }] });
@@ -638,9 +638,9 @@ describe("rollouts that end badly", () => {
       });
       return policy.complete("x").then(() => 1);
     };
-    const service = await open({ rollout, timeouts: { silence: 0.1 } });
+    const service = await open({ rollout, timeouts: { silence: 0.1, search: 0.02 } });
     const reply = post<RolloutReply>(`${service.url}/rollouts`, firstRequest());
-    await new Promise((resolve) => setTimeout(resolve, 2200));
+    await new Promise((resolve) => setTimeout(resolve, 300));
     release();
     expect(await reply).toMatchObject({ action: "generate" });
   });

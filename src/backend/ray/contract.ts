@@ -1,4 +1,5 @@
 /** What a Ray cluster runs for us and reports about it. @see https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html */
+import type { Clock } from "../../clock.ts";
 
 /** What runs on a cluster. */
 export interface JobSpec {
@@ -103,4 +104,6 @@ export interface RayOptions {
   readonly notify?: ((message: string) => void) | undefined;
   /** How long to try while the cluster does not answer, ms. Default 2 minutes. */
   readonly patienceMs?: number | undefined;
+  /** Of pauses, silences and patience. Default: the system's. */
+  readonly clock?: Clock | undefined;
 }

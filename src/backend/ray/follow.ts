@@ -2,11 +2,12 @@
  * Reads the log of a job while it is written. The cluster sends it from the start on every connection, so what was delivered is
  * counted and skipped. Nothing but an unfinished line is kept.
  */
+import type { Clock } from "../../clock.ts";
 import { RemoteError } from "../../errors.ts";
 import type { JobDetails, LineListener, RayOptions, TailEnd } from "./contract.ts";
 import { isTerminal } from "./details.ts";
 import { LineSplitter } from "./lines.ts";
-import { pause, type RayHttp } from "./request.ts";
+import type { RayHttp } from "./request.ts";
 
 interface FollowerOptions {
   readonly id: string;
@@ -45,13 +46,18 @@ export class Follower {
   private delivered = 0;
   private failedTails = 0;
   private failures = 0;
-  private lastAnswer = Date.now();
+  private lastAnswer: number;
   private hasAnswered = false;
   private isCut = false;
 
   constructor(it: FollowerOptions) {
     this.it = it;
     this.splitter = new LineSplitter(it.listener);
+    this.lastAnswer = this.clock.now();
+  }
+
+  private get clock(): Clock {
+    return this.it.http.clock;
   }
 
   async run(signal?: AbortSignal): Promise<JobDetails> {
@@ -66,7 +72,8 @@ export class Follower {
         this.splitter.end();
         return details;
       }
-      await pause(Math.min(FIRST_PAUSE_MS * 2 ** Math.max(this.failures, this.failedTails), LONGEST_PAUSE_MS), signal);
+      const pauseMs = Math.min(FIRST_PAUSE_MS * 2 ** Math.max(this.failures, this.failedTails), LONGEST_PAUSE_MS);
+      await this.clock.sleep(pauseMs, signal);
     }
   }
 
@@ -91,7 +98,7 @@ export class Follower {
     const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
     const end = await options.tail(url, { headers: http.headers, onText, signal: either });
     either.throwIfAborted();
-    return { ...end, isProper: end.code === 1000 && Date.now() - latest >= SILENCE_MS };
+    return { ...end, isProper: end.code === 1000 && this.clock.now() - latest >= SILENCE_MS };
   }
 
   private deliver(text: string): void {
@@ -102,7 +109,7 @@ export class Follower {
   private answered(): number {
     this.failures = 0;
     this.hasAnswered = true;
-    this.lastAnswer = Date.now();
+    this.lastAnswer = this.clock.now();
     return this.lastAnswer;
   }
 
@@ -124,7 +131,7 @@ export class Follower {
 
   private failed({ reason }: Ended): void {
     const { id, options, http } = this.it;
-    const silentMs = Date.now() - this.lastAnswer;
+    const silentMs = this.clock.now() - this.lastAnswer;
     const why = reason === "" ? "the connection broke" : reason;
     if (silentMs >= (options.patienceMs ?? PATIENCE_MS))
       throw http.unreachable(`follow the job ${id}`, `for ${Math.round(silentMs / 1000)} s: ${why}`);

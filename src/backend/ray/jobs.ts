@@ -4,7 +4,7 @@ import type { JobDetails, JobSpec, LineListener, RayOptions } from "./contract.t
 import { isTerminal, readDetails } from "./details.ts";
 import { Follower } from "./follow.ts";
 import { packageFiles } from "./package.ts";
-import { type Call, checkId, pause, RayHttp } from "./request.ts";
+import { type Call, checkId, RayHttp } from "./request.ts";
 
 export interface Submitted {
   readonly submission_id: string;
@@ -82,7 +82,7 @@ export class RayJobs {
       const response = await this.http.call("/api/jobs/", call);
       const text = response.ok ? "" : await response.text();
       if (!text.includes(NO_AGENT) || waited >= AGENT_WAIT_MS) return { status: response.status, text };
-      await pause(BETWEEN_TRIES_MS, signal);
+      await this.http.clock.sleep(BETWEEN_TRIES_MS, signal);
     }
   }
 
@@ -117,11 +117,11 @@ export class RayJobs {
    */
   async stop(id: string, { signal, waitMs = STOP_WAIT_MS }: StopOptions = {}): Promise<JobDetails> {
     await this.ofJob(id, { act: `stop the job ${checkId(id)}`, method: "POST", signal }, "/stop");
-    const end = Date.now() + waitMs;
+    const end = this.http.clock.now() + waitMs;
     for (;;) {
       const details = await this.details(id, signal);
-      if (isTerminal(details) || Date.now() >= end) return details;
-      await pause(BETWEEN_LOOKS_MS, signal);
+      if (isTerminal(details) || this.http.clock.now() >= end) return details;
+      await this.http.clock.sleep(BETWEEN_LOOKS_MS, signal);
     }
   }
 
@@ -135,7 +135,7 @@ export class RayJobs {
       );
     await this.ofJob(id, { act, method: "DELETE", signal });
     if (Date.now() - (details.end_time ?? 0) > RECENT_MS) return;
-    await pause(LATE_ENTRY_MS, signal);
+    await this.http.clock.sleep(LATE_ENTRY_MS, signal);
     // Also where it is not there: that was the purpose.
     await this.http.call(`/api/jobs/${id}`, { act, method: "DELETE", signal, expects: [404, 500] });
   }

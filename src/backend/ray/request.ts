@@ -1,4 +1,5 @@
 /** Calls to the Jobs API: headers, repeated tries, and what a refusal means in our words. */
+import { type Clock, SYSTEM_CLOCK } from "../../clock.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
 import { rayAddress } from "./address.ts";
 import type { RayOptions } from "./contract.ts";
@@ -31,10 +32,12 @@ class LateError extends RemoteError {
 
 export class RayHttp {
   readonly address: string;
+  readonly clock: Clock;
   private readonly options: RayOptions;
 
   constructor(options: RayOptions) {
     this.address = rayAddress(options.address);
+    this.clock = options.clock ?? SYSTEM_CLOCK;
     this.options = options;
   }
 
@@ -62,7 +65,7 @@ export class RayHttp {
         if (response.ok || call.expects?.includes(response.status)) return response;
         throw this.refusal(call, response.status, await response.text());
       }
-      await pause(pauseMs ?? 0, call.signal);
+      await this.clock.sleep(pauseMs ?? 0, call.signal);
     }
   }
 
@@ -146,20 +149,4 @@ function reasonOf(cause: unknown): string {
   const { message, code, cause: deeper } = cause as { message?: string; code?: string; cause?: unknown };
   if (deeper instanceof Error) return reasonOf(deeper);
   return message || code || String(cause);
-}
-
-/** @throws the signal's reason when it aborts. */
-export function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(signal.reason);
-    const onAbort = () => {
-      clearTimeout(timer);
-      reject(signal!.reason);
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", onAbort);
-      resolve();
-    }, ms);
-    signal?.addEventListener("abort", onAbort);
-  });
 }

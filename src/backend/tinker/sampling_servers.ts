@@ -204,7 +204,7 @@ export class SamplingServers {
       ...transport,
       baseUrl: server.url,
       timeoutMs: TIMEOUT_MS,
-      patienceMs: PATIENCE_MS,
+      patienceMs: Math.min(transport.patienceMs ?? PATIENCE_MS, PATIENCE_MS),
       pausePatienceMs: BUSY_PATIENCE_MS,
     });
     const stopped = new AbortController();

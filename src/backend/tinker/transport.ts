@@ -2,9 +2,10 @@
  * Calls to the service, tried again as the official SDK does: which failures, after which pause, and for how long in
  * total. All attempts of a call carry one idempotency key.
  */
+
+import { type Clock, SYSTEM_CLOCK } from "../../clock.ts";
 import { RemoteError } from "../../errors.ts";
 import { attempt, type Call, type Failure, PAYMENT_REQUIRED, TOO_MANY_REQUESTS } from "./attempt.ts";
-import { type Clock, SYSTEM_CLOCK } from "./clock.ts";
 import type { Reply } from "./reply.ts";
 
 export interface TransportOptions {

@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { withoutEscapes } from "../../backend/ray/lines.ts";
-import { pause } from "../../backend/ray/request.ts";
+import { SYSTEM_CLOCK } from "../../clock.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
 import { httpFetch } from "./http.ts";
 
@@ -192,7 +192,7 @@ async function answering({ address, token, child, said, signal }: Answering): Pr
       () => undefined,
     );
     if (answer?.ok) return;
-    await pause(500, signal);
+    await SYSTEM_CLOCK.sleep(500, signal);
   }
   throw new RemoteError(
     `Cannot start Ray: its dashboard does not answer within ${START_MS / 1000} s (${address}). Its last words:\n${said()}`,
@@ -207,7 +207,7 @@ async function endTree(child: ChildProcess, root: string): Promise<void> {
   const pid = child.pid as number;
   const tree = [pid, ...(await descendantsOf(pid))];
   kill(pid, "SIGTERM");
-  for (const end = Date.now() + END_MS; Date.now() < end && tree.some(isAlive); ) await pause(100);
+  for (const end = Date.now() + END_MS; Date.now() < end && tree.some(isAlive); ) await SYSTEM_CLOCK.sleep(100);
   for (const each of tree) kill(each, "SIGKILL");
   rmSync(root, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
 }

@@ -24,6 +24,7 @@ export function openRay(io: Io, { address, headers, patienceMs }: RayClusterOpti
     token: tokenOf(io),
     headers,
     patienceMs,
+    clock: io.clock,
     request: httpFetch,
     tail: readWebSocket,
     notify: (message) => io.err(`ray: ${message}\n`),

@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type WebSocket, WebSocketServer } from "ws";
+import { quickClock } from "../../fixtures/clock.ts";
 
 export interface FakeJob {
   status: string;
@@ -32,8 +33,11 @@ export class FakeDashboard {
   readonly requests: FakeRequest[] = [];
   /** Replaces the reply to a request. */
   answer: Answer = () => undefined;
-  /** Sends a log and closes; the default sends all of it in messages of ten lines, waits as Ray does, and closes at the end. */
-  tail: (socket: WebSocket, job: FakeJob, connection: number) => Promise<void> = sendAll;
+  /** The clock of its clients: it is silent by it. */
+  readonly clock = quickClock();
+  /** Sends a log and closes; the default sends all of it in messages of ten lines, is silent as Ray is, and closes at the end. */
+  tail: (socket: WebSocket, job: FakeJob, connection: number) => Promise<void> = (socket, job) =>
+    this.sendAll(socket, job);
   connections = 0;
   /** Lets a job run as far as the test wants. */
   onSubmit: (job: FakeJob) => void = () => {};
@@ -85,6 +89,24 @@ export class FakeDashboard {
   close(): Promise<void> {
     for (const socket of this.sockets) socket.destroy();
     return new Promise((resolve) => this.server.close(() => resolve()));
+  }
+
+  private async sendAll(socket: WebSocket, job: FakeJob): Promise<void> {
+    for (let sent = 0; socket.readyState === socket.OPEN; ) {
+      const { log, status } = job;
+      for (const text of messages(log.slice(sent))) socket.send(text);
+      sent = log.length;
+      const isOver = status !== "RUNNING" && status !== "PENDING";
+      if (!isOver) await wait(BETWEEN_LOOKS_MS);
+      else await this.silence(socket);
+      if (isOver && job.log.length === sent) socket.close(1000);
+    }
+  }
+
+  /** Lets time pass for a client that has everything that was sent to it. */
+  async silence(socket: WebSocket, ms = END_SILENCE_MS): Promise<void> {
+    await received(socket);
+    this.clock.pass(ms);
   }
 
   private refusal({ headers, method }: IncomingMessage): [number, string] | undefined {
@@ -170,17 +192,16 @@ function idOf(path: string): string {
 
 /** How long Ray is silent before it closes: it looks twice, a second apart. */
 export const END_SILENCE_MS = 3_000;
-export const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+/** How often a log that is being written is looked at. */
+const BETWEEN_LOOKS_MS = 5;
+const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function sendAll(socket: WebSocket, job: FakeJob): Promise<void> {
-  for (let sent = 0; socket.readyState === socket.OPEN; ) {
-    const { log, status } = job;
-    for (const text of messages(log.slice(sent))) socket.send(text);
-    const isAtEnd = log.length === sent;
-    sent = log.length;
-    if (isAtEnd && status !== "RUNNING" && status !== "PENDING") return socket.close(1000);
-    await wait(status === "RUNNING" ? 100 : END_SILENCE_MS);
-  }
+/** Resolves once the client has read everything that was sent to it, or has gone. */
+export function received(socket: WebSocket): Promise<void> {
+  return new Promise((resolve) => {
+    for (const event of ["pong", "close"]) socket.once(event, () => resolve());
+    socket.ping();
+  });
 }
 
 /** Ten lines each, as Ray sends them. */

@@ -5,7 +5,7 @@ import type { LogLine, RayOptions } from "../../../src/backend/ray/contract.ts";
 import { RayJobs } from "../../../src/backend/ray/jobs.ts";
 import { httpFetch } from "../../../src/cli/process/http.ts";
 import { readWebSocket } from "../../../src/cli/process/websocket.ts";
-import { END_SILENCE_MS, FakeDashboard, type FakeJob, messages, wait } from "./fake_dashboard.ts";
+import { END_SILENCE_MS, FakeDashboard, type FakeJob, messages, received } from "./fake_dashboard.ts";
 
 const started: FakeDashboard[] = [];
 afterAll(() => Promise.all(started.map((ray) => ray.close().catch(() => {}))));
@@ -16,7 +16,8 @@ async function setUp(job: Partial<FakeJob>, options: Partial<RayOptions> = {}) {
   const made = ray.addJob("sum-1", job);
   const notices: string[] = [];
   const notify = (message: string) => void notices.push(message);
-  const jobs = new RayJobs({ address: ray.address, request: httpFetch, tail: readWebSocket, notify, ...options });
+  const { address, clock } = ray;
+  const jobs = new RayJobs({ address, clock, request: httpFetch, tail: readWebSocket, notify, ...options });
   const lines: string[] = [];
   const listener = ({ text }: LogLine) => void lines.push(text);
   return {
@@ -26,6 +27,7 @@ async function setUp(job: Partial<FakeJob>, options: Partial<RayOptions> = {}) {
     notices,
     lines,
     listener,
+    clock,
     follow: (signal?: AbortSignal) => jobs.follow("sum-1", listener, signal),
   };
 }
@@ -36,14 +38,18 @@ const logOf = (lines: readonly string[]) => lines.map((line) => `${line}\n`).joi
 /** Sends the log from its start, as far as `end`, and breaks off. */
 async function sendUpTo(socket: WebSocket, log: string, end: number): Promise<void> {
   for (const text of messages(log.slice(0, end))) socket.send(text);
-  await wait(50);
+  await received(socket);
   socket.terminate();
 }
 
-describe.concurrent("follow()", { timeout: 40_000 }, () => {
+/** Until a follower has these many lines, without waiting for longer than that takes. */
+const reached = (lines: readonly string[], count: number) =>
+  expect.poll(() => lines.length, { interval: 5, timeout: 20_000 }).toBe(count);
+
+describe("follow()", () => {
   test("gives the lines of a job that ends meanwhile, and its details", async () => {
     const { job, lines, follow } = await setUp({ log: "one\ntw" });
-    setTimeout(() => Object.assign(job, { log: "one\ntwo\nlast", status: "FAILED", driver_exit_code: 3 }), 300);
+    setTimeout(() => Object.assign(job, { log: "one\ntwo\nlast", status: "FAILED", driver_exit_code: 3 }), 30);
     expect(await follow()).toMatchObject({ status: "FAILED", driver_exit_code: 3 });
     expect(lines).toEqual(["one", "two", "last"]);
   });
@@ -64,40 +70,43 @@ describe.concurrent("follow()", { timeout: 40_000 }, () => {
 
   test("waits for a dashboard that starts again", async () => {
     const all = numbered(50);
-    const { ray, job, lines, notices, follow } = await setUp({ log: logOf(all.slice(0, 25)) });
+    const { ray, clock, job, lines, notices, follow } = await setUp({ log: logOf(all.slice(0, 25)) });
     const following = follow();
-    await wait(300);
-    expect(lines).toHaveLength(25);
-    await ray.close();
+    await reached(lines, 25);
+    const closed = ray.close();
     Object.assign(job, { log: logOf(all), status: "SUCCEEDED" });
-    await wait(2_500);
-    await ray.listen();
+    clock.during = async (ms) => {
+      await closed;
+      if (ms === 4_000) await ray.listen();
+    };
     expect((await following).status).toBe("SUCCEEDED");
     expect(lines).toEqual(all);
     expect(notices).toEqual([expect.stringMatching(/^lost the connection to http:.*; trying again$/)]);
+    expect(clock.slept.slice(0, 3)).toEqual([1_000, 2_000, 4_000]);
   });
 
   test("ends with an error when the cluster stays away", async () => {
-    const { ray, follow } = await setUp({ log: "one\n" }, { patienceMs: 1_500 });
+    const { ray, clock, lines, follow } = await setUp({ log: "one\n" }, { patienceMs: 1_500 });
     const following = follow().catch((error: Error) => error.message);
-    await wait(300);
-    const left = Date.now();
-    await ray.close();
+    await reached(lines, 1);
+    const left = clock.now();
+    const closed = ray.close();
+    clock.during = () => closed;
     expect(await following).toMatch(
       new RegExp(
         `^Cannot follow the job sum-1: the Ray cluster at ${ray.address} does not answer \\(for \\d+ s: .*\\)\\. Check`,
       ),
     );
-    expect(Date.now() - left).toBeLessThan(10_000);
+    expect(clock.now() - left).toBe(3_000);
   });
 
   test("ends with an error when the head was started again and has forgotten the job", async () => {
-    const { ray, follow, lines } = await setUp({ log: "one\n" });
+    const { ray, clock, follow, lines } = await setUp({ log: "one\n" });
     const following = follow().catch((error: Error) => error.message);
-    await wait(300);
-    await ray.close();
+    await reached(lines, 1);
+    const restarted = ray.close().then(() => ray.listen());
     ray.jobs.clear();
-    await ray.listen();
+    clock.during = () => restarted;
     expect(await following).toContain("Cannot follow the job sum-1: the Ray cluster does not know it any more");
     expect(lines).toEqual(["one"]);
   });
@@ -116,8 +125,8 @@ describe.concurrent("follow()", { timeout: 40_000 }, () => {
     ray.tail = async (socket, _, connection) => {
       if (connection > 2) return whole(socket, job, connection);
       if (connection === 2) for (const text of messages(logOf(all.slice(0, 40)))) socket.send(text);
-      // The first is silent for longer than at a log's end, without having sent anything.
-      await wait(connection === 1 ? END_SILENCE_MS : 20);
+      // The first is silent for as long as at a log's end, without having sent anything.
+      await ray.silence(socket, connection === 1 ? END_SILENCE_MS : 20);
       socket.close(1000);
     };
     await follow();
@@ -126,12 +135,14 @@ describe.concurrent("follow()", { timeout: 40_000 }, () => {
 
   test("fetches the whole log when connections end again and again at the same place", async () => {
     const log = logOf(["before", "x".repeat(5_000_000), "after"]);
-    const { ray, job, lines, notices, follow } = await setUp({ log });
+    const { ray, clock, job, lines, notices, follow } = await setUp({ log });
     ray.tail = async (socket) => {
       socket.send("before\n");
       socket.close(1000);
     };
-    setTimeout(() => Object.assign(job, { log: `${log}at the end\n`, status: "SUCCEEDED" }), 3_000);
+    clock.during = () => {
+      if (lines.length === 3) Object.assign(job, { log: `${log}at the end\n`, status: "SUCCEEDED" });
+    };
     expect((await follow()).status).toBe("SUCCEEDED");
     expect(lines.map((line) => line.slice(0, 10))).toEqual(["before", "xxxxxxxxxx", "after", "at the end"]);
     expect(notices).toEqual([]);
@@ -159,15 +170,15 @@ describe.concurrent("follow()", { timeout: 40_000 }, () => {
   });
 
   test("stops at the signal, also while it waits for the cluster", async () => {
-    const { ray, follow } = await setUp({});
+    const { ray, clock, follow } = await setUp({});
     const stop = new AbortController();
     const following = follow(stop.signal);
-    await wait(200);
+    await expect.poll(() => ray.connections, { interval: 5 }).toBe(1);
     stop.abort(new Error("enough"));
     await expect(following).rejects.toThrow("enough");
     await ray.close();
     const again = new AbortController();
-    setTimeout(() => again.abort(new Error("enough again")), 700);
+    clock.during = () => again.abort(new Error("enough again"));
     await expect(follow(again.signal)).rejects.toThrow("enough again");
   });
 

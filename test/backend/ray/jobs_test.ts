@@ -30,7 +30,7 @@ beforeEach(() => {
 });
 
 const client = (options: Partial<RayOptions> = {}) =>
-  new RayJobs({ address: `${ray.address}/`, request: httpFetch, tail: readWebSocket, ...options });
+  new RayJobs({ address: `${ray.address}/`, clock: ray.clock, request: httpFetch, tail: readWebSocket, ...options });
 
 const messageOf = (work: Promise<unknown>): Promise<string> =>
   work.then(

@@ -19,7 +19,7 @@ let ray: FakeDashboard;
 let jobs: RayJobs;
 beforeAll(async () => {
   ray = await new FakeDashboard().listen();
-  jobs = new RayJobs({ address: ray.address, request: httpFetch, tail: readWebSocket });
+  jobs = new RayJobs({ address: ray.address, clock: ray.clock, request: httpFetch, tail: readWebSocket });
 });
 afterAll(() => ray.close());
 beforeEach(() => {

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { rayAddress } from "../../../src/backend/ray/address.ts";
 import type { RayOptions } from "../../../src/backend/ray/contract.ts";
-import { type Call, checkId, pause, RayHttp } from "../../../src/backend/ray/request.ts";
+import { type Call, checkId, RayHttp } from "../../../src/backend/ray/request.ts";
 import { RemoteError } from "../../../src/errors.ts";
 
 beforeEach(() => void vi.useFakeTimers({ now: 0 }));
@@ -134,28 +134,6 @@ describe("a signal", () => {
     expect(signal!.aborted).toBe(false);
     stop.abort();
     expect(signal!.aborted).toBe(true);
-  });
-
-  test("ends a pause and its timer; a pause that ends forgets the signal", async () => {
-    const stop = new AbortController();
-    const paused = pause(1_000, stop.signal).catch((error: Error) => error.message);
-    stop.abort(new Error("enough"));
-    expect([await paused, vi.getTimerCount()]).toEqual(["enough", 0]);
-    await expect(pause(1_000, stop.signal)).rejects.toThrow("enough");
-    expect(vi.getTimerCount()).toBe(0);
-    const going = new AbortController();
-    const forgets = vi.spyOn(going.signal, "removeEventListener");
-    for (const signal of [going.signal, undefined]) {
-      let isOver = false;
-      void pause(1_000, signal).then(() => {
-        isOver = true;
-      });
-      await vi.advanceTimersByTimeAsync(999);
-      expect(isOver).toBe(false);
-      await vi.advanceTimersByTimeAsync(1);
-      expect(isOver).toBe(true);
-    }
-    expect(forgets).toHaveBeenCalledOnce();
   });
 });
 
