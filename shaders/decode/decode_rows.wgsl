@@ -14,6 +14,7 @@ enable subgroups;
 const LANES = 8u;
 const ROWS = 32u;
 const BLOCK = 32u;
+const QUEUE = 8u;
 
 struct Params {
   rows: u32,
@@ -44,8 +45,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> state: array<f32>;
 @group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-var<workgroup> tile: array<vec4f, 256>;
 
 // A lane's four rows of x, normed. Sums run in the order of norm/rms_norm.wgsl, so that the bits are the same.
 fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
@@ -184,54 +183,55 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
         sum30 += subgroupBroadcast(bk.z, 7u) * rows;
         sum31 += subgroupBroadcast(bk.w, 7u) * rows;
       }
-      tile[0u + lane] = sum0;
-      tile[8u + lane] = sum1;
-      tile[16u + lane] = sum2;
-      tile[24u + lane] = sum3;
-      tile[32u + lane] = sum4;
-      tile[40u + lane] = sum5;
-      tile[48u + lane] = sum6;
-      tile[56u + lane] = sum7;
-      tile[64u + lane] = sum8;
-      tile[72u + lane] = sum9;
-      tile[80u + lane] = sum10;
-      tile[88u + lane] = sum11;
-      tile[96u + lane] = sum12;
-      tile[104u + lane] = sum13;
-      tile[112u + lane] = sum14;
-      tile[120u + lane] = sum15;
-      tile[128u + lane] = sum16;
-      tile[136u + lane] = sum17;
-      tile[144u + lane] = sum18;
-      tile[152u + lane] = sum19;
-      tile[160u + lane] = sum20;
-      tile[168u + lane] = sum21;
-      tile[176u + lane] = sum22;
-      tile[184u + lane] = sum23;
-      tile[192u + lane] = sum24;
-      tile[200u + lane] = sum25;
-      tile[208u + lane] = sum26;
-      tile[216u + lane] = sum27;
-      tile[224u + lane] = sum28;
-      tile[232u + lane] = sum29;
-      tile[240u + lane] = sum30;
-      tile[248u + lane] = sum31;
-      let end = min(BLOCK, columns - first);
-      for (var c = 0u; c < end; c++) {
-        let value = tile[c * LANES + lane];
-        for (var group = 0u; group < 4u; group++) {
-          let row = row0 + group * LANES + lane;
-          if (row < params.rows) {
-            let at = row * width + first + c;
-            if (stage == 3u) {
-              qkv[at] = value[group];
-            } else if (stage == 1u) {
-              state[to + at] = value[group];
-            } else {
-              state[to + at] += value[group];
+      // The sums leave one column at a time, as a queue of eight that the others refill (matmul/parts/lanes.wgsl says why).
+      let end = min(first + BLOCK, columns);
+      for (var next = first; next < end; next += QUEUE) {
+        for (var column = next; column < min(next + QUEUE, end); column++) {
+          for (var group = 0u; group < 4u; group++) {
+            let row = row0 + group * LANES + lane;
+            if (row < params.rows) {
+              let at = row * width + column;
+              if (stage == 3u) {
+                qkv[at] = sum0[group];
+              } else if (stage == 1u) {
+                state[to + at] = sum0[group];
+              } else {
+                state[to + at] += sum0[group];
+              }
             }
           }
+          sum0 = sum1;
+          sum1 = sum2;
+          sum2 = sum3;
+          sum3 = sum4;
+          sum4 = sum5;
+          sum5 = sum6;
+          sum6 = sum7;
         }
+        sum0 = sum8;
+        sum1 = sum9;
+        sum2 = sum10;
+        sum3 = sum11;
+        sum4 = sum12;
+        sum5 = sum13;
+        sum6 = sum14;
+        sum7 = sum15;
+        sum8 = sum16;
+        sum9 = sum17;
+        sum10 = sum18;
+        sum11 = sum19;
+        sum12 = sum20;
+        sum13 = sum21;
+        sum14 = sum22;
+        sum15 = sum23;
+        sum16 = sum24;
+        sum17 = sum25;
+        sum18 = sum26;
+        sum19 = sum27;
+        sum20 = sum28;
+        sum21 = sum29;
+        sum22 = sum30;
+        sum23 = sum31;
       }
     }
   }

@@ -8,6 +8,7 @@
 //#include "parts/tree.wgsl"
 //#include "decode/parts/sampling.wgsl"
 //#include "parts/groups.wgsl"
+//#include "parts/halves.wgsl"
 
 alias Sum = vec3f;
 
@@ -32,7 +33,7 @@ fn find_best(start: u32) -> Best {
     best = best_with(best, quad, logits[start + quad]);
   }
   bests[lane] = best;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
     workgroupBarrier();
     if (lane < half) {
       bests[lane] = better(bests[lane], bests[lane + half]);
@@ -81,7 +82,7 @@ fn log_sum_exp(start: u32, inverse_temperature: f32) -> f32 {
     state = join(state, vec2f(highest, (weights.x + weights.y) + (weights.z + weights.w)));
   }
   states[lane] = state;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
     workgroupBarrier();
     if (lane < half) {
       states[lane] = join(states[lane], states[lane + half]);

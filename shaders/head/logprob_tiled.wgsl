@@ -6,6 +6,7 @@
 
 //#include "head/parts/logprob.wgsl"
 //#include "parts/groups.wgsl"
+//#include "parts/halves.wgsl"
 
 override WORKGROUP: u32 = 256u;
 
@@ -43,7 +44,7 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
     state = absorb(state, logits[start + quad], used(quad));
   }
   states[lane] = state;
-  for (var half = WORKGROUP / 2u; half > 0u; half /= 2u) {
+  for (var half = WORKGROUP / 2u; half > 0u; half = next_half(half)) {
     workgroupBarrier();
     if (lane < half) {
       states[lane] = join(states[lane], states[lane + half]);

@@ -13,6 +13,7 @@
 
 //#include "loss/parts/kl.wgsl"
 //#include "parts/spans.wgsl"
+//#include "parts/halves.wgsl"
 
 const THREADS = 64u;
 const GROUPS = 256u;
@@ -409,7 +410,7 @@ fn main(
   }
   shared_a[thread] = sums_a;
   shared_b[thread] = sums_b;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
     workgroupBarrier();
     if (thread < half) {
       shared_a[thread] += shared_a[thread + half];

@@ -2,6 +2,8 @@
 // clip = [norm, 0, 1] where the norm is not finite, by its bits: comparisons with NaN cannot be relied on.
 // Grid: one workgroup. The factor is torch.nn.utils.clip_grad_norm_'s.
 
+//#include "parts/halves.wgsl"
+
 const THREADS = 64u;
 const EXPONENT = 0x7f800000u;
 
@@ -25,7 +27,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   }
   sums[lane] = sum;
   broken[lane] = bad;
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
     workgroupBarrier();
     if (lane < half) {
       sums[lane] += sums[lane + half];

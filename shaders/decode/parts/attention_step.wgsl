@@ -48,14 +48,14 @@ fn attend_row(row: u32, head: u32) {
 
   var query: Heads;
   var own_key: Heads;
-  for (var d = 0u; d < half; d++) {
+  for (var d = 0u; d < hidden(half); d++) {
     let cosine = angles[angle + d];
     let sine = angles[angle + half + d];
     let key = turn(Halves(qkv[key_at + d], qkv[key_at + half + d]), cosine, sine);
     let low = keep_quad(key.low);
     let high = keep_quad(key.high);
-    own_key[d] = kept_quad(low);
-    own_key[half + d] = kept_quad(high);
+    push(&own_key, 0u, half, kept_quad(low));
+    push(&own_key, half, half, kept_quad(high));
     if (keeps) {
       keys[kept_at + d] = low;
       keys[kept_at + half + d] = high;
@@ -65,8 +65,8 @@ fn attend_row(row: u32, head: u32) {
     for (var h = 0u; h < HEADS; h++) {
       let q_at = row_at + (head + h) * HEAD_QUADS + d;
       let q = turn(Halves(qkv[q_at], qkv[q_at + half]), cosine, sine);
-      query[h * HEAD_QUADS + d] = q.low * (params.scale * LOG2_E);
-      query[h * HEAD_QUADS + half + d] = q.high * (params.scale * LOG2_E);
+      push(&query, h * HEAD_QUADS, half, q.low * (params.scale * LOG2_E));
+      push(&query, h * HEAD_QUADS + half, half, q.high * (params.scale * LOG2_E));
     }
   }
   var attended: Attended;
@@ -82,11 +82,13 @@ fn attend_row(row: u32, head: u32) {
   let weights = weigh(score, attended.highest);
   let total = attended.total * weights.keep + weights.next;
   let to = (row * params.heads + head) * HEAD_QUADS;
-  for (var d = 0u; d < HEAD_QUADS; d++) {
+  var sum = attended.sum;
+  for (var d = 0u; d < hidden(HEAD_QUADS); d++) {
     let value = kept_quad(keep_quad(qkv[value_at + d]));
     for (var h = 0u; h < HEADS; h++) {
-      let joined = attended.sum[h * HEAD_QUADS + d] * weights.keep[h] + weights.next[h] * value;
+      let joined = sum[h * HEAD_QUADS] * weights.keep[h] + weights.next[h] * value;
       result[to + h * HEAD_QUADS + d] = joined / total[h];
+      push(&sum, h * HEAD_QUADS, HEAD_QUADS, vec4f());
     }
   }
 }

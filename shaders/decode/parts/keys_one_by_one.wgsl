@@ -10,6 +10,20 @@ override HEADS: u32 = 1u;
 
 alias Heads = array<vec4f, MAX_QUADS>;
 
+// A loop bound that a compiler cannot see through: software drivers take many seconds to compile unrolled loads and stores.
+// What such a loop reads into registers or writes from them moves through push() instead of an index.
+fn hidden(bound: u32) -> u32 {
+  return params.heads * bound / params.heads;
+}
+
+// Moves the `count` vec4s from `first` on down by one and puts `last` at their end.
+fn push(heads: ptr<function, Heads>, first: u32, count: u32, last: vec4f) {
+  for (var d = 1u; d < count; d++) {
+    (*heads)[first + d - 1u] = (*heads)[first + d];
+  }
+  (*heads)[first + count - 1u] = last;
+}
+
 fn compute_thread(index: u32) {
   let bundles = params.heads / HEADS;
   let row = index / bundles;
