@@ -7,6 +7,7 @@ import { deviceCommand } from "./commands/device.ts";
 import { dpoCommand } from "./commands/dpo.ts";
 import { evalCommand } from "./commands/eval.ts";
 import { exportCommand } from "./commands/export.ts";
+import { hubCommands } from "./commands/hub.ts";
 import { jobsCommands } from "./commands/jobs.ts";
 import { launchCommands } from "./commands/launch.ts";
 import { metricsCommands } from "./commands/metrics.ts";
@@ -41,6 +42,7 @@ export const PROGRAM: Program = {
     sampleCommand,
     chatCommand,
     exportCommand,
+    ...hubCommands,
     deviceCommand,
     modelShowCommand,
     ...modelCommands,
