@@ -92,8 +92,8 @@ async function runCommand(command: string): Promise<void> {
   const stop = new AbortController();
   const isTraining = args[0] === "train";
   const isNew = isTraining && !command.includes("DIR");
-  const isSft = args[0] === "sft" || args[0] === "dpo";
-  const isNewSft = isSft && /examples\/(sft|dpo)\//.test(command);
+  const isSft = ["sft", "dpo", "reward-model"].includes(args[0]!);
+  const isNewSft = isSft && /examples\/(sft|dpo|reward_model)\//.test(command);
   const sft = [...SMALL_SFT, ...(isNewSft ? SMALL_MODEL.slice(0, 1) : []), `trainer.default_local_dir=${folder}`];
   const more = isTraining ? [...SMALL, ...(isNew ? SMALL_MODEL : []), `training.default_local_dir=${folder}`] : [];
   const device = isTraining || isSft || args[0] === "eval" || args[0] === "sample" ? ["--device", "cpu"] : [];

@@ -14,6 +14,7 @@
 
 //#include "parts/groups.wgsl"
 //#include "parts/tree.wgsl"
+//#include "preference/parts/logistic.wgsl"
 
 const THREADS = 64u;
 const COLUMNS = 4u;
@@ -49,15 +50,6 @@ struct Params {
 
 // A loss and its slopes in the two scores.
 struct Pair { value: f32, chosen: f32, rejected: f32 }
-
-fn softplus(x: f32) -> f32 {
-  return max(x, 0.0) + log(1.0 + exp(-abs(x)));
-}
-
-fn logistic(x: f32) -> f32 {
-  let small = exp(-abs(x));
-  return select(small, 1.0, x >= 0.0) / (1.0 + small);
-}
 
 // e^x - 1 for x <= 0, without cancellation near 0.
 fn expm1_below(x: f32) -> f32 {

@@ -90,6 +90,14 @@ export {
   type ValueLossSpec,
   valueLoss,
 } from "./loss/value_loss.ts";
+export {
+  type HostRewardModelLoss,
+  pairScoreMetrics,
+  type RewardModelSpec,
+  rewardModelLoss,
+  type ScoredPairs,
+} from "./preference/bradley_terry.ts";
+export { type RecordedRewardModelLoss, recordRewardModelLoss } from "./preference/bradley_terry_device.ts";
 export type { PreferenceLoss, PreferenceSettings } from "./preference/definition.ts";
 export { type PreferenceBuffers, type RecordedPreference, recordPreferenceLoss } from "./preference/device.ts";
 export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
@@ -103,7 +111,9 @@ export {
   computeKl,
   computePolicyLoss,
   computePreferenceLoss,
+  computeRewardModelLoss,
   type RunOptions,
+  type ScoreLosses,
   streamAdvantages,
   type TokenAdvantages,
   type TokenLosses,

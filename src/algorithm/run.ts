@@ -13,6 +13,8 @@ import { recordPolicyLoss } from "./loss/device.ts";
 import { type LossBatch, policyLoss } from "./loss/host.ts";
 import { type KlBatch, type KlSpec, klLoss, recordKl } from "./loss/kl_loss.ts";
 import { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
+import { type RewardModelSpec, rewardModelLoss, type ScoredPairs } from "./preference/bradley_terry.ts";
+import { recordRewardModelLoss } from "./preference/bradley_terry_device.ts";
 import { recordPreferenceLoss } from "./preference/device.ts";
 import { type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
 import type { PreferenceSpec } from "./preference/resolve.ts";
@@ -197,4 +199,28 @@ export async function computePreferenceLoss(
   });
   const [result, [dlogprobs]] = await inputs.read(recorded, [recorded.dlogprobs], batch.logprobs.length);
   return { ...result, dlogprobs: dlogprobs! };
+}
+
+/** A reward model's loss with its gradient per score. */
+export interface ScoreLosses extends LossResult {
+  /** d(loss)/d(score), [2P]. */
+  readonly dscores: Floats;
+}
+
+/**
+ * Value, gradient and metrics of a reward model's loss over the scores of pairs; see {@link rewardModelLoss}.
+ * @throws {ConfigError} for scores that do not come in pairs or are not finite, and a coefficient or margin that is no number
+ */
+export async function computeRewardModelLoss(
+  pairs: ScoredPairs,
+  spec: RewardModelSpec = {},
+  { device }: RunOptions = {},
+): Promise<ScoreLosses> {
+  if (!device) return rewardModelLoss(pairs, spec);
+  const inputs = new Inputs(device);
+  const count = pairs.scores.length / 2;
+  const scores = inputs.floats(pairs.scores, "scores");
+  const recorded = recordRewardModelLoss(device, spec, { scores, count, margins: pairs.margins });
+  const [result, [dscores]] = await inputs.read(recorded, [recorded.dscores], 2 * count);
+  return { ...result, dscores: dscores! };
 }

@@ -15,6 +15,7 @@ import { modelCommands } from "./commands/model.ts";
 import { modelShowCommand } from "./commands/model_show.ts";
 import { planCommand } from "./commands/plan.ts";
 import { reportCommand } from "./commands/report.ts";
+import { rewardModelCommand } from "./commands/reward_model.ts";
 import { sampleCommand } from "./commands/sample.ts";
 import { serveCommands } from "./commands/serve.ts";
 import { serveGatewayCommands } from "./commands/serve_gateway.ts";
@@ -34,6 +35,7 @@ export const PROGRAM: Program = {
     trainCommand,
     sftCommand,
     dpoCommand,
+    rewardModelCommand,
     planCommand,
     evalCommand,
     reportCommand,

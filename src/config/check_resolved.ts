@@ -39,7 +39,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     if (value !== undefined) checkSetting({ path, origin, value, config, tell }, context);
   }
   // The rules are about training runs.
-  if (options.base === "sft" || options.base === "dpo") return;
+  if ((options.base ?? "unified") !== "unified") return;
   const rules = {
     backend: schema.backend,
     isReady: !options.allowMissing,

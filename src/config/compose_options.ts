@@ -1,11 +1,12 @@
 /** What a configuration is composed from. */
 import type { Registered } from "./fields/fit.ts";
+import type { RowCommand } from "./fields/reward_model.ts";
 import type { Env } from "./hydra/interpolate.ts";
 
-export type Base = "unified" | "sft" | "dpo";
+export type Base = "unified" | RowCommand;
 
 export interface ComposeOptions {
-  /** The packaged file that everything stands on: a training run, `grpu sft` or `grpu dpo`. Default `unified`. */
+  /** The packaged file that everything stands on: a training run, or a command that trains on rows. Default `unified`. */
   readonly base?: Base;
   /** The user's YAML files; a later one wins. */
   readonly files?: readonly string[];

@@ -2,9 +2,9 @@
 
 import { nearest } from "../nearest.ts";
 import { BACKEND_FIELDS, BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
-import { ROW_TABLES } from "./fields/dpo.ts";
 import type { Field, Fields, ValueOf } from "./fields/field.ts";
 import type { LOCAL_FIELDS } from "./fields/local.ts";
+import { ROW_TABLES, type RowCommand } from "./fields/reward_model.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
 import type { TINKER_FIELDS } from "./fields/tinker.ts";
 import { verlFields } from "./fields/verl_tree.ts";
@@ -50,8 +50,8 @@ export function schemaOf(backend: BackendName, nativeTree?: Tree): Schema {
   return schemaFrom(backend, { ...native, ...rllmFields(backend), ...BACKEND_FIELDS[backend] });
 }
 
-/** The settings of `grpu sft` or `grpu dpo`. The names that a training run has for them are further names, because its messages use them. */
-export function rowSchema(command: keyof typeof ROW_TABLES): Schema {
+/** The settings of `grpu sft`, `grpu dpo` or `grpu reward-model`. The names that a training run has for them are further names, because its messages use them. */
+export function rowSchema(command: RowCommand): Schema {
   const fields = ROW_TABLES[command];
   const named = Object.entries(fields).flatMap(([path, { same }]) => (same ? [[same, path] as const] : []));
   return { ...schemaFrom("local", fields), listing: `grpu config show --${command}`, aliases: new Map(named) };

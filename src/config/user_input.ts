@@ -53,7 +53,7 @@ export function readUserLayers(options: ComposeOptions, overrides: readonly Over
 }
 
 /** Names in a defaults list that mean files of the package, which are always loaded. */
-const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base|dpo|sft|sft_trainer(_engine)?)$/;
+const PACKAGED_NAMES = /^\/?(unified|ppo_(megatron_)?trainer|base|dpo|reward-model|sft|sft_trainer(_engine)?)$/;
 
 function siblingOf(file: string, name: string): string {
   const folder = file.includes("/") ? file.slice(0, file.lastIndexOf("/") + 1) : "";

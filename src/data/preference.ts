@@ -9,6 +9,8 @@ export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
   readonly answers: readonly PlacedExample[];
   /** Whether the one answer is desirable. Absent for pairs. */
   readonly label?: boolean | undefined;
+  /** By how much the chosen answer of a pair should be ahead. Absent: 0. */
+  readonly margin?: number | undefined;
 }
 
 /** The fields of a row that hold a preference. Names as in TRL. */
@@ -18,6 +20,8 @@ export interface PreferenceKeys extends Omit<SupervisedKeys, "messages" | "respo
   /** For labelled rows. */
   readonly completion: string;
   readonly label: string;
+  /** For pairs of a reward model. Absent: margins are not read. */
+  readonly margin?: string | undefined;
 }
 
 /** What a row holds: a chosen and a rejected answer, or one answer with a label (KTO). */
@@ -52,7 +56,18 @@ function pairOf({ row, file, line }: PlacedRow, keys: PreferenceKeys): PlacedPre
   const prompt = row[keys.prompt];
   const [head, ...tails] = isThere(prompt) ? [prompt, chosen, rejected] : sharedPrompt(chosen, rejected, { at, keys });
   const whole = { ...row, [keys.prompt]: head };
-  return { ...at, answers: tails.map((tail, i) => answerOf({ ...whole, [names[i]!]: tail }, names[i]!, { at, keys })) };
+  const answers = tails.map((tail, i) => answerOf({ ...whole, [names[i]!]: tail }, names[i]!, { at, keys }));
+  return { ...at, answers, ...marginOf(row, keys.margin, at) };
+}
+
+function marginOf(row: Row, name: string | undefined, at: At): Pick<PlacedPreference, "margin"> {
+  const margin = name === undefined ? undefined : row[name];
+  if (!isThere(margin)) return {};
+  if (typeof margin === "number" && Number.isFinite(margin)) return { margin };
+  throw new ConfigError(
+    `Cannot use the pair: "${name}" must be a number (${shown(margin)}). Correct it, or name another field with data.margin_key.`,
+    at,
+  );
 }
 
 function labelledOf({ row, file, line }: PlacedRow, keys: PreferenceKeys): PlacedPreference {

@@ -1,5 +1,5 @@
 /** Saving and resuming a run. The checkpoint store writes the folders (log/checkpoint/). */
-import type { Backend } from "../contract/backend.ts";
+import type { Resumable } from "../contract/reward_model.ts";
 import { markOf } from "../data/dataset.ts";
 import type { Task } from "../data/types.ts";
 import type { Checkpoint, CheckpointStore } from "../log/checkpoint/store.ts";
@@ -9,7 +9,7 @@ import type { LoopSettings } from "./settings.ts";
 import { START } from "./state.ts";
 
 export interface Saving {
-  readonly backend: Backend;
+  readonly backend: Resumable;
   readonly loggers: readonly Logger[];
   readonly checkpoints?: CheckpointStore<LoopState> | undefined;
   readonly settings: LoopSettings;

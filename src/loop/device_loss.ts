@@ -1,7 +1,12 @@
 /** A lost GPU device in the middle of a run: the state to return to, and the way back. */
+import type { Resumable } from "../contract/reward_model.ts";
 import { DeviceLostError, RemoteError } from "../errors.ts";
 import { resumeFrom, rewind } from "./checkpoint.ts";
 import type { LoopState, Run } from "./contract.ts";
+
+interface Trained {
+  readonly backend: Resumable;
+}
 
 /** Where the loop is. */
 export interface Cursor {
@@ -35,7 +40,7 @@ export function cursorAt(state: LoopState): Cursor {
 const KEEP_INTERVAL_MS = 1000;
 
 /** Makes `state` the present one. The weights are kept first, so that a loss on the way leaves the state before it. */
-export async function advance({ backend }: Pick<Run, "backend">, at: Cursor, state: LoopState): Promise<void> {
+export async function advance({ backend }: Trained, at: Cursor, state: LoopState): Promise<void> {
   if (backend.keep && performance.now() - at.keptAt > KEEP_INTERVAL_MS) {
     await backend.keep();
     at.kept = state;
@@ -50,7 +55,7 @@ const MOST_LOSSES = 3;
  * Counts a loss.
  * @throws the error itself where the backend cannot recover; RemoteError after too many losses without progress
  */
-export function countLoss(error: unknown, { backend, warn }: Pick<Run, "backend" | "warn">, at: Cursor): void {
+export function countLoss(error: unknown, { backend, warn }: Trained & Pick<Run, "warn">, at: Cursor): void {
   if (!(error instanceof DeviceLostError) || !backend.recover) throw error;
   const reached = at.state.warmup + at.state.step + at.state.validated;
   const count = reached > at.losses.reached ? 1 : at.losses.count + 1;
@@ -66,7 +71,7 @@ export function countLoss(error: unknown, { backend, warn }: Pick<Run, "backend"
 
 /** Opens the device again and returns the run to the last whole state: the one in memory, else the last checkpoint. */
 export async function comeBack(
-  run: Pick<Run, "backend" | "checkpoints" | "loggers" | "tasks" | "teacher" | "warn">,
+  run: Trained & Pick<Run, "checkpoints" | "loggers" | "tasks" | "teacher" | "warn">,
   at: Cursor,
 ): Promise<void> {
   const { backend, checkpoints, loggers, teacher, warn } = run;

@@ -1,4 +1,5 @@
 /** What is common to training by reinforcement and by examples: steps, with validations and checkpoints between them. */
+import type { Resumable } from "../contract/reward_model.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
@@ -7,19 +8,11 @@ import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_lo
 import { usesReference } from "./distill/choices.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";
 
-type Parts =
-  | "backend"
-  | "settings"
-  | "tasks"
-  | "loggers"
-  | "checkpoints"
-  | "signal"
-  | "warn"
-  | "generation"
-  | "teacher";
+type Parts = "settings" | "tasks" | "loggers" | "checkpoints" | "signal" | "warn" | "generation" | "teacher";
 
 /** A run as the driver sees it: what a step, a supervised step of the warm-up and a validation do, and how many there are. */
 export interface Course extends Pick<Run, Parts> {
+  readonly backend: Resumable;
   /** Training steps of the whole run. */
   readonly total: number;
   /** Each takes the state before it and returns the state after it. */

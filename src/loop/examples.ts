@@ -1,5 +1,6 @@
 /** Training on given rows: batches in the order of epochs, with validations and checkpoints between the steps. */
 import type { Metrics, OptimParams } from "../contract/backend.ts";
+import type { Resumable } from "../contract/reward_model.ts";
 import { RowOrder } from "../data/row_order.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -25,8 +26,9 @@ export interface RowChoice<R> {
 /** A run over rows, with what a step and a validation do. */
 export interface ExampleRun<R>
   extends RowChoice<R>,
-    Pick<Run, "backend" | "checkpoints">,
+    Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+  readonly backend: Resumable;
   /** By its content, so that a checkpoint knows other data. */
   taskOf(row: R): Task;
   /** One optimiser step. Metrics have their whole names; the learning rate is `train/lr`. */

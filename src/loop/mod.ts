@@ -46,6 +46,10 @@ export { type DpoOptions, dpo } from "./dpo/dpo.ts";
 export { type EncodedPreference, type EncodedPreferences, encodePreferences } from "./dpo/encode.ts";
 export { registerStage, registerWrapper } from "./pipeline/registered.ts";
 export type { PipelineStage, StageDefinition, StageWrapper, StepValues } from "./pipeline/stage.ts";
+export {
+  type RewardModelRunOptions,
+  trainRewardModel,
+} from "./reward_model/reward_model.ts";
 export { type LoopSettings, loopSettings } from "./settings.ts";
 export { type EncodedRow, type EncodedRows, type EncodeOptions, encodeRows, type FitOptions } from "./sft/encode.ts";
 export { type SftOptions, sft } from "./sft/sft.ts";

@@ -187,10 +187,7 @@ export class LanguageModel {
   }
 
   get trainableParameters(): number {
-    if (!this.adapter) return this.parameters;
-    let sum = 0;
-    for (const { rows, columns } of this.adapter.values.layout.entries.values()) sum += rows * columns;
-    return sum;
+    return this.adapter?.values.size ?? this.parameters;
   }
 
   /** Copies the current weights as the reference policy. With an adapter the base is the reference, without a copy. */

@@ -65,6 +65,13 @@ export class ParameterSet {
     return layoutBytes(this.layout);
   }
 
+  /** Elements of all tensors, without the gaps between them. */
+  get size(): number {
+    let sum = 0;
+    for (const { rows, columns } of this.layout.entries.values()) sum += rows * columns;
+    return sum;
+  }
+
   /** The range of one tensor. */
   get(name: string): Buffer {
     let slice = this.slices.get(name);

@@ -3,10 +3,11 @@ import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens } from "../contract/backend.ts";
 import { mulberry32 } from "../random.ts";
 import { AdaptedWeights } from "./adapted_weights.ts";
+import type { ModelConfig } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
 import { initialScore } from "./initial_score.ts";
-import { loadWeights } from "./initial_weights.ts";
+import { drawWeights, loadWeights } from "./initial_weights.ts";
 import type { LanguageModel } from "./language_model.ts";
 import { type LoraConfig, UNEMBED_TARGET } from "./lora.ts";
 import type { ModelShape } from "./model_shape.ts";
@@ -28,9 +29,10 @@ export interface ValueModelOptions extends PassOptions, StorageOptions {
   readonly lora?: LoraConfig | undefined;
   /** Of a new head, and of the adapter. Absent: both are zero, for a caller that overwrites them. */
   readonly seed?: number | undefined;
+  /** Label of its weights on the device, where they are not the policy's. Default `critic weights`. */
+  readonly label?: string | undefined;
 }
 
-/** Label of its weights on the device, where they are not the policy's. */
 const LABEL = "critic weights";
 
 interface Parts {
@@ -80,18 +82,26 @@ export class ValueModel {
 
   /** The weights of a model folder, whose own head is kept where it has one. */
   static async load(device: Device, folder: ModelFolder, options: ValueModelOptions = {}): Promise<ValueModel> {
-    const { lora, seed = 0, ...how } = options;
-    const base = await loadWeights(device, folder, { ...how, label: LABEL, scoreSeed: seed, ...(lora && { lora }) });
+    const { lora, seed = 0, label = LABEL, ...how } = options;
+    const base = await loadWeights(device, folder, { ...how, label, scoreSeed: seed, ...(lora && { lora }) });
     const model = ValueModel.over(base, { ...options, seed });
     if (lora && folder.config.scoreHead) model.adapter!.values.write(SCORE, await folder.read(SCORE));
     return model;
+  }
+
+  /** Random weights, all of which train. */
+  static create(device: Device, config: ModelConfig, options: Omit<ValueModelOptions, "lora"> = {}): ValueModel {
+    const { seed = 0 } = options;
+    const base = drawWeights(device, { ...config, scoreHead: true }, { seed });
+    base.values.write(SCORE, initialScore(config, mulberry32(seed)));
+    return ValueModel.over(base, options);
   }
 
   /** Weights with a shape and no values, for a device that counts. */
   static unread(device: Device, { config, typeOf }: ModelShape, options: ValueModelOptions = {}): ValueModel {
     const scored = { ...config, scoreHead: true };
     const formats = packedFormats(fusedParts(scored), { ...options, typeOf });
-    return ValueModel.over(new StoredWeights(device, scored, { formats, label: LABEL }), options);
+    return ValueModel.over(new StoredWeights(device, scored, { formats, label: options.label ?? LABEL }), options);
   }
 
   private static over(base: StoredWeights, { lora, seed, ...options }: ValueModelOptions): ValueModel {

@@ -7,11 +7,12 @@ import * as loss from "../../src/algorithm/loss/kernels.ts";
 import * as kl from "../../src/algorithm/loss/kl_loss.ts";
 import * as selection from "../../src/algorithm/loss/selection_kernels.ts";
 import * as value from "../../src/algorithm/loss/value_loss.ts";
+import * as bradleyTerry from "../../src/algorithm/preference/bradley_terry.ts";
 import * as preference from "../../src/algorithm/preference/kernel.ts";
 import type { Grid } from "../../src/compute/kernel.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 
-const KERNELS = kernelsOf({ advantage, correction, logprobs, kl, loss, preference, selection, value });
+const KERNELS = kernelsOf({ advantage, bradleyTerry, correction, logprobs, kl, loss, preference, selection, value });
 
 describe("a kernel's value says what its shader declares", () => {
   test.each(KERNELS)("$name", expectContract);
@@ -43,6 +44,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [logprobs.logitsForward, { rows: 9 }, [1], { WORKGROUP: 128 }],
   // 16 vec4s of a row in each of 8 threads.
   [logprobs.logitsBackward, { rows: 3, stride: 516 }, [6]],
+  [bradleyTerry.bradleyTerry, { pairs: 65 }, [2]],
+  [bradleyTerry.bradleyTerry, { pairs: MANY }, [32_768, 2]],
   // A workgroup for a pair.
   [preference.preferencePairs, { units: 65 }, [65]],
   [preference.preferencePairs, { units: 65_536 }, [32_768, 2]],

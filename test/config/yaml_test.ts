@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import type { Field } from "../../src/config/fields/field.ts";
 import { packagedFiles } from "../../src/config/fields/packaged.ts";
 import { renderFields } from "../../src/config/fields/render.ts";
+import type { RowCommand } from "../../src/config/fields/reward_model.ts";
 import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
 import { VERL_NOTES } from "../../src/config/fields/verl.ts";
 import {
@@ -39,6 +40,7 @@ describe("the quick reader", () => {
     "rllm/backend/tinker.yaml",
     "sft.yaml",
     "dpo.yaml",
+    "reward-model.yaml",
     ...VERL_FILES.map(({ name }) => name),
   ];
   for (const name of names) {
@@ -84,6 +86,13 @@ describe("names of the engine", () => {
   });
 });
 
+/** Examples of commands that train on rows. */
+const ROW_EXAMPLES: Readonly<Record<string, { readonly base: RowCommand }>> = {
+  "sft/run.yaml": { base: "sft" },
+  "dpo/run.yaml": { base: "dpo" },
+  "reward_model/run.yaml": { base: "reward-model" },
+};
+
 describe("ready-made runs", () => {
   const folder = new URL("../../examples/", import.meta.url);
   const files = existsSync(folder)
@@ -98,7 +107,7 @@ describe("ready-made runs", () => {
     test(`${name} composes without a problem`, () => {
       const place = (path: string) => new URL(path, folder);
       const { problems } = attempt([], {
-        ...(/^(sft|dpo)\//.test(name) && { base: name.slice(0, 3) as "sft" }),
+        ...ROW_EXAMPLES[name],
         files: [name],
         readFile: (path) => (existsSync(place(path)) ? readFileSync(place(path), "utf8") : undefined),
         allowMissing: false,
@@ -122,9 +131,8 @@ describe("packaged YAML", () => {
       const backend = /backend\/(\w+)/.exec(name)?.[1] as "local" | undefined;
       const { defaults: _, ...rest } = tree;
       const read = flatten(rest);
-      const { fields } = /^(sft|dpo)\.yaml$/.test(name)
-        ? rowSchema(name.slice(0, 3) as "sft")
-        : schemaOf(backend ?? "local");
+      const command = /^(sft|dpo|reward-model)\.yaml$/.exec(name)?.[1] as RowCommand | undefined;
+      const { fields } = command ? rowSchema(command) : schemaOf(backend ?? "local");
       expect(read.size).toBeGreaterThan(10);
       for (const [path, value] of read) expect([path, fields.get(mount + path)?.default]).toEqual([path, value]);
     });

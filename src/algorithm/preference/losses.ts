@@ -9,7 +9,7 @@ import type { PairLoss, PairSettings, PreferenceLoss, PreferenceSettings } from 
 type Formula = PreferenceLoss["pair"];
 
 /** log(1 + e^x) without overflow. */
-function softplus(x: number): number {
+export function softplus(x: number): number {
   return Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 }
 
@@ -17,7 +17,7 @@ export function logSigmoid(x: number): number {
   return -softplus(-x);
 }
 
-function logistic(x: number): number {
+export function logistic(x: number): number {
   return x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x));
 }
 

@@ -133,11 +133,17 @@ export async function saveCritic(
   dir: string,
   { model, ...options }: Pick<CheckpointOptions, "tokenizer" | "base"> & { readonly model: ValueModel },
 ): Promise<void> {
-  if (!model.isStarted) return;
-  const folder = `${dir}/${CRITIC}`;
-  await saveValueModel(folder, { model, ...options });
+  if (model.isStarted) await saveValueCheckpoint(`${dir}/${CRITIC}`, { model, ...options });
+}
+
+/** Writes a model with a scalar head as a model folder or an adapter, and its optimiser. */
+export async function saveValueCheckpoint(
+  dir: string,
+  { model, ...options }: Pick<CheckpointOptions, "tokenizer" | "base"> & { readonly model: ValueModel },
+): Promise<void> {
+  await saveValueModel(dir, { model, ...options });
   const { writeFolder } = await import("../../model/files/disk.ts");
-  await writeFolder(folder, [await optimizerFile(model)]);
+  await writeFolder(dir, [await optimizerFile(model)]);
 }
 
 /**
@@ -147,11 +153,22 @@ export async function saveCritic(
 export async function loadCritic(dir: string, model: ValueModel): Promise<void> {
   const folder = `${dir}/${CRITIC}`;
   const { listFolder } = await import("../../model/files/disk.ts");
-  if ((await listFolder(folder)).length === 0) return;
-  await checkKind(folder, { adapter: model.adapter, config: model.base.config }, "critic");
-  if (model.adapter) model.adapter.load(await openAdapter(folder), `${folder}/adapter_config.json`);
-  else await loadTensors(folder, { stem: "model", into: model.base });
-  await loadOptimizer(folder, model);
+  if ((await listFolder(folder)).length > 0) await loadValueCheckpoint(folder, model, { what: "critic" });
+}
+
+/**
+ * The inverse of {@link saveValueCheckpoint}, into a model of the same shape.
+ * @throws ConfigError as {@link loadLocalCheckpoint}
+ */
+export async function loadValueCheckpoint(
+  dir: string,
+  model: ValueModel,
+  { what }: { readonly what: string },
+): Promise<void> {
+  await checkKind(dir, { adapter: model.adapter, config: model.base.config }, what);
+  if (model.adapter) model.adapter.load(await openAdapter(dir), `${dir}/adapter_config.json`);
+  else await loadTensors(dir, { stem: "model", into: model.base });
+  await loadOptimizer(dir, model);
   model.refresh();
   await model.device.submit();
 }

@@ -6,7 +6,7 @@ import type { ValueModel } from "../../model/value_model.ts";
 type Values = ReadonlyMap<string, Float32Array>;
 
 /** The values of a model that trains, and its optimiser's. */
-interface TrainedState {
+export interface TrainedState {
   readonly values: Values;
   readonly means: Values;
   readonly variances: Values;
@@ -23,6 +23,11 @@ export interface KeptState {
 
 /** Larger states are not read back after every step: a run returns to its last checkpoint instead. */
 const MOST_BYTES = 512 * 2 ** 20;
+
+/** The state of one model; undefined where it is too large. */
+export async function keepTrained(model: Trained): Promise<TrainedState | undefined> {
+  return 3 * model.trainable.byteLength > MOST_BYTES ? undefined : readTrained(model);
+}
 
 /** Undefined for a state that is too large. */
 export async function keepState(model: LanguageModel, critic?: ValueModel): Promise<KeptState | undefined> {
@@ -60,7 +65,8 @@ export async function restoreState(
   await model.device.submit();
 }
 
-function writeTrained(model: Trained, { values, means, variances, step }: TrainedState): void {
+/** Records only. */
+export function writeTrained(model: Trained, { values, means, variances, step }: TrainedState): void {
   const { optimizer } = model;
   write(model.trainable, values);
   write(optimizer.means, means);

@@ -21,6 +21,7 @@ export const showCommand: Command = {
     FORMAT,
     { flag: "--sft", describe: "the settings of grpu sft instead of those of a training run" },
     { flag: "--dpo", describe: "the settings of grpu dpo" },
+    { flag: "--reward-model", describe: "the settings of grpu reward-model" },
     { flag: "--origin", describe: "add the source of each value as a comment" },
     { flag: "--section", value: "PATH", describe: "only this section or setting" },
     {
@@ -46,7 +47,8 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
     import("../../config/yaml/tree.ts"),
   ]);
   const { files, overrides } = splitArguments(args);
-  const base = options.sft === true ? "sft" : options.dpo === true ? "dpo" : "unified";
+  const named = { sft: options.sft, dpo: options.dpo, "reward-model": options.rewardModel };
+  const base = (["sft", "dpo", "reward-model"] as const).find((name) => named[name] === true) ?? "unified";
   const attempt = tryCompose({
     ...configFiles(),
     base,

@@ -7,6 +7,7 @@ import { type DpoOptions, dpo, totalDpoSteps } from "../../loop/dpo/dpo.ts";
 import { type EncodedPreference, encodePreferences } from "../../loop/dpo/encode.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
+import { openBackend } from "../run/backend.ts";
 import { composeRows } from "../run/sft_session.ts";
 import { type RowTraining, runRows } from "./row_run.ts";
 
@@ -21,6 +22,7 @@ function preferenceTraining(config: Tree): RowTraining<PlacedPreference, Encoded
   const { unit } = planPreference(loss).loss;
   return {
     command: "dpo",
+    open: openBackend,
     title: `preference training (${loss.loss_type})`,
     read: (rows) => preferenceExamples(rows, keysOf(config), unit),
     answersOf: ({ answers }) => answers,

@@ -1,6 +1,7 @@
 /** Training on the rows of files, whatever they hold: reads and encodes them, trains, writes the report, prints what to do next. */
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
+import type { RowCommand } from "../../config/fields/reward_model.ts";
 import { sftSetting } from "../../config/fields/sft.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
@@ -15,31 +16,41 @@ import type { EncodedRow, EncodedRows, FitOptions } from "../../loop/sft/encode.
 import type { SftOptions } from "../../loop/sft/sft.ts";
 import type { Input, Io } from "../command.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
-import { openBackend } from "../run/backend.ts";
+import type { OpenedTrainer } from "../run/backend.ts";
 import { commandName, quoted } from "../run/command_line.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
 import { RunPlace } from "../run/run_place.ts";
+import type { ModelSession } from "../run/session.ts";
 import { type RowComposition, type RowExamples, readExamples } from "../run/sft_session.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
 import { sftFarewell } from "./sft_end.ts";
 import { summary } from "./train_end.ts";
 
-/** What a command that trains on rows does with them. E: a row as an example; R: the same as tokens. */
-export interface RowTraining<E, R> {
-  readonly command: "sft" | "dpo";
+/** What a command that trains on rows does with them. E: a row as an example; R: the same as tokens; B: what trains. */
+export interface RowTraining<E, R, B extends RowBackend = Backend> {
+  readonly command: RowCommand;
   /** For the report. */
   readonly title: string;
+  open<S extends ModelSession>(
+    session: S,
+    options: { readonly io: Io; readonly checkpoint: string | undefined },
+  ): Promise<Pick<OpenedTrainer<S, B>, "backend" | "device" | "description" | "session">>;
   /** @throws {ConfigError} naming the file and line of a row that cannot be used */
   read(rows: readonly PlacedRow[]): readonly E[];
   /** The texts of an example. */
   answersOf(example: E): readonly PlacedExample[];
   encode(examples: readonly E[], options: FitOptions): Omit<EncodedRows, "rows"> & { readonly rows: readonly R[] };
   rowsOf(row: R): readonly EncodedRow[];
-  start(options: RowOptions<R>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
+  start(options: RowOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
 }
 
+/** What encoding and describing a run reads of what trains. */
+export type RowBackend = Pick<Backend, "name" | "model" | "tokenizer" | "close">;
+
 /** What every training on rows takes. */
-export interface RowOptions<R> extends Pick<SftOptions, "backend" | "settings" | "batchTokens" | "isShuffled"> {
+export interface RowOptions<R, B extends RowBackend = Backend>
+  extends Pick<SftOptions, "settings" | "batchTokens" | "isShuffled"> {
+  readonly backend: B;
   readonly rows: { readonly train: readonly R[]; readonly val: readonly R[] };
   readonly maxLength: number;
 }
@@ -47,8 +58,8 @@ export interface RowOptions<R> extends Pick<SftOptions, "backend" | "settings" |
 type Watched = Pick<Run, "loggers" | "checkpoints" | "signal">;
 
 /** Runs a training on the rows that a configuration names. */
-export async function runRows<E, R>(
-  training: RowTraining<E, R>,
+export async function runRows<E, R, B extends RowBackend>(
+  training: RowTraining<E, R, B>,
   { composed, input, io }: Omit<Begun<E>, "examples">,
 ): Promise<number> {
   checkLoggers(composed.config, io);
@@ -68,14 +79,14 @@ interface Begun<E> {
   readonly io: Io;
 }
 
-async function runIn<E, R>(
+async function runIn<E, R, B extends RowBackend>(
   place: RunPlace,
-  training: RowTraining<E, R>,
+  training: RowTraining<E, R, B>,
   { composed, examples, input, io }: Begun<E>,
 ): Promise<number> {
   const { dir, checkpoints, checkpoint } = place;
   const texts = [...examples.train, ...examples.val].flatMap(training.answersOf).map(({ example }) => example);
-  const { backend, device, description, session } = await openBackend(sessionOf(composed, texts), {
+  const { backend, device, description, session } = await training.open(sessionOf(composed, texts), {
     io,
     checkpoint,
   });
@@ -84,7 +95,7 @@ async function runIn<E, R>(
     place.use({ config: composed.sft, added: composed.added });
     const maxLength = Math.min(sftSetting(composed.sft, "data.max_length"), backend.model.contextLength);
     const encoding = { training, backend, sft: composed.sft, maxLength, io };
-    const options: RowOptions<R> = {
+    const options: RowOptions<R, B> = {
       ...{ backend, maxLength },
       rows: await encodeAll(examples, encoding),
       settings: settingsFromConfig(config),
@@ -133,8 +144,8 @@ function sessionOf({ config, isGiven }: RowComposition, texts: readonly Supervis
 }
 
 interface Encoding<E, R> {
-  readonly training: RowTraining<E, R>;
-  readonly backend: Backend;
+  readonly training: Pick<RowTraining<E, R>, "encode">;
+  readonly backend: RowBackend;
   readonly sft: Tree;
   readonly maxLength: number;
   readonly io: Io;
@@ -203,7 +214,7 @@ function tellChanges(
 }
 
 interface Announcement {
-  readonly options: Pick<SftOptions, "backend"> & { readonly rows: Record<"train" | "val", readonly unknown[]> };
+  readonly options: { readonly backend: RowBackend } & { readonly rows: Record<"train" | "val", readonly unknown[]> };
   /** Of the training rows. */
   readonly tokens: readonly EncodedRow[];
   readonly description: string;

@@ -1,4 +1,4 @@
-/** How `grpu sft` and `grpu dpo` end: the held-out loss and margin that they reached, and what to do next. */
+/** How training on rows ends: the held-out loss and margin that they reached, and what to do next. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Input, Io } from "../command.ts";
@@ -19,7 +19,7 @@ export function sftFarewell(it: SftEnding): void {
   const loss = valueChange(run, /^val\/loss$/);
   io.err("\n");
   if (loss) io.err(`loss     ${loss} on held-out rows\n`);
-  const preferred = valueChange(run, /^val\/rewards\/accuracies$/);
+  const preferred = valueChange(run, /^val\/(rewards\/accuracies|accuracy)$/);
   if (preferred) io.err(`prefers  ${preferred} of held-out pairs as they are chosen\n`);
   if (best) io.err(`best     ${join(dir, best.checkpoint)} (${best.metric} ${best.value.toFixed(3)})\n`);
   if (!outcome.isComplete && model === undefined) io.err("stopped before a checkpoint was saved\n");
@@ -32,6 +32,7 @@ export function sftFarewell(it: SftEnding): void {
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   if (model === undefined) return;
-  if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);
+  if (command === "reward-model") io.err(`model    ${model}\n`);
+  else if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);
   else io.err(`sample   ${commandName(io)} sample --model ${quoted(model)} --prompt "..."\n`);
 }

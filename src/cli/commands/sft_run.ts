@@ -6,6 +6,7 @@ import { type EncodedRow, encodeRows } from "../../loop/sft/encode.ts";
 import { sft, totalSftSteps } from "../../loop/sft/sft.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
+import { openBackend } from "../run/backend.ts";
 import { composeSft } from "../run/sft_session.ts";
 import { type RowTraining, runRows } from "./row_run.ts";
 
@@ -18,6 +19,7 @@ export async function runSft(input: Input, io: Io): Promise<number> {
 function supervisedTraining(config: Tree): RowTraining<PlacedExample, EncodedRow> {
   return {
     command: "sft",
+    open: openBackend,
     title: "supervised fine-tuning",
     read: (rows) => supervisedExamples(rows, keysOf(config)),
     answersOf: (example) => [example],

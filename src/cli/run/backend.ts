@@ -10,8 +10,8 @@ import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
 import type { ModelSession } from "./session.ts";
 import { openTeacher } from "./teacher.ts";
 
-export interface OpenedTrainer<S extends ModelSession> {
-  readonly backend: Backend;
+export interface OpenedTrainer<S extends ModelSession, B = Backend> {
+  readonly backend: B;
   /** Where advantages are computed too. Absent: on the host. */
   readonly device?: Device;
   /** For people: what does the work. */

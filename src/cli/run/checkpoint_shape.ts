@@ -61,7 +61,10 @@ async function modelSettings({ config }: ModelSession, dir: string): Promise<Fix
   const name = setting(config, "model.name");
   if (name !== null) {
     const isThere = existsSync(join(name, "config.json"));
-    const differences = isThere ? configDifferences(saved, await configOf(name)) : [];
+    // A reward model's checkpoint has a head in place of the output matrix.
+    const differences = isThere
+      ? configDifferences(saved, { ...(await configOf(name)), scoreHead: saved.scoreHead })
+      : [];
     if (differences.length === 0) return [["model.lora_rank", 0]];
     throw new ConfigError(
       `Cannot open the checkpoint ${dir}: it is another model's. It and ${name} differ in ${differences.join("; ")}.`,

@@ -15,8 +15,12 @@ import type { ModelSession } from "./session.ts";
 import { newBackend, newModelShape } from "./trained_model.ts";
 
 export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {
-  const { config } = session;
-  return newBackend(device, { config, tokenizer: withTemplate(await newTokenizer(session), templateOf(config)) });
+  return newBackend(device, { config: session.config, tokenizer: await tokenizerOf(session) });
+}
+
+/** The tokenizer of a new model, with the template of the settings. */
+export async function tokenizerOf(session: ModelSession): Promise<TextTokenizer> {
+  return withTemplate(await newTokenizer(session), templateOf(session.config));
 }
 
 /** The shape of the model that a configuration describes, before any weights. */

@@ -1,7 +1,8 @@
-/** From the command line of `grpu sft` or `grpu dpo` to its configuration, that of the training run it is, and its rows. */
+/** From the command line of a command that trains on rows to its configuration, that of the training run it is, and its rows. */
 import { findPreferenceLoss } from "../../algorithm/preference/losses.ts";
 import { composeConfig } from "../../config/compose.ts";
-import { dpoSetting, ROW_TABLES } from "../../config/fields/dpo.ts";
+import { dpoSetting } from "../../config/fields/dpo.ts";
+import { ROW_TABLES, type RowCommand } from "../../config/fields/reward_model.ts";
 import { runPathOf, SFT_AS_RUN, sftSetting } from "../../config/fields/sft.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
@@ -43,7 +44,7 @@ export function composeSft(session: SessionOptions, io: Io): Promise<RowComposit
  */
 export async function composeRows(
   { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
-  { io, base }: { readonly io: Io; readonly base: keyof typeof ROW_TABLES },
+  { io, base }: { readonly io: Io; readonly base: RowCommand },
 ): Promise<RowComposition> {
   await importModules(imports);
   const given = splitArguments(args);
@@ -73,7 +74,7 @@ export async function composeRows(
 }
 
 /** The defaults of a training run with the values of a supervised one. */
-function asRun(sft: Tree, config: Tree, base: keyof typeof ROW_TABLES): Tree {
+function asRun(sft: Tree, config: Tree, base: RowCommand): Tree {
   for (const path of Object.keys(ROW_TABLES[base])) {
     const at = runPathOf(path, ROW_TABLES[base]);
     if (at !== undefined) setAt(config, at, getAt(sft, path)!);

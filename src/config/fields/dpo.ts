@@ -1,16 +1,8 @@
 /** Settings of `grpu dpo` (`config/dpo.yaml`): those of `grpu sft`, with the losses and the fields of preferences under TRL's names. */
 
 import type { Tree } from "../yaml/tree.ts";
-import { type Fields, float, oneOf, str, type ValueOf } from "./field.ts";
-import {
-  DEVICE_FIELDS,
-  MODEL_FIELDS,
-  OPTIM_FIELDS,
-  ROW_FIELDS,
-  SFT_FIELDS,
-  SFT_SECTIONS,
-  TRAINER_FIELDS,
-} from "./sft.ts";
+import { float, oneOf, str, type ValueOf } from "./field.ts";
+import { DEVICE_FIELDS, MODEL_FIELDS, OPTIM_FIELDS, ROW_FIELDS, SFT_SECTIONS, TRAINER_FIELDS } from "./sft.ts";
 
 const {
   "data.messages_key": _messages,
@@ -83,6 +75,3 @@ export function dpoSetting<K extends keyof typeof DPO_FIELDS & string>(
   for (const key of path.split(".")) value = (value as Tree)[key];
   return value as ValueOf<typeof DPO_FIELDS, K>;
 }
-
-/** Tables of the commands that train on given rows. */
-export const ROW_TABLES: Readonly<Record<"sft" | "dpo", Fields>> = { sft: SFT_FIELDS, dpo: DPO_FIELDS };

@@ -4,6 +4,7 @@ import { CLUSTER_SECTIONS } from "./cluster.ts";
 import { DPO_FIELDS, DPO_SECTIONS } from "./dpo.ts";
 import { LOCAL_FIELDS, LOCAL_SECTIONS } from "./local.ts";
 import { renderFields } from "./render.ts";
+import { REWARD_MODEL_FIELDS, REWARD_MODEL_SECTIONS } from "./reward_model.ts";
 import { RLLM_FIELDS, RLLM_SECTIONS } from "./rllm.ts";
 import { SFT_FIELDS, SFT_SECTIONS } from "./sft.ts";
 import { TINKER_FIELDS, TINKER_SECTIONS } from "./tinker.ts";
@@ -28,6 +29,10 @@ export function packagedFiles(): Record<string, string> {
     "dpo.yaml": renderFields(DPO_FIELDS, {
       head: "Preference training: the settings of `grpu dpo`. Losses have TRL's names, the rest is as in `grpu sft`.",
       sections: DPO_SECTIONS,
+    }),
+    "reward-model.yaml": renderFields(REWARD_MODEL_FIELDS, {
+      head: "A reward model: the settings of `grpu reward-model`. The loss has TRL's names, the rest is as in `grpu dpo`.",
+      sections: REWARD_MODEL_SECTIONS,
     }),
     "rllm/backend/local.yaml": renderFields(LOCAL_FIELDS, {
       head: "@package _global_\nThe local backend: WebGPU on this machine.",

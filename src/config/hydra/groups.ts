@@ -49,7 +49,7 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
   return problem(`Cannot choose ${group}=${choice}: the choices are ${allowed.join(", ")}${plugIn}.${meant}`);
 }
 
-/** Refuses every choice: the settings of `grpu sft` and `grpu dpo` have no groups. */
+/** Refuses every choice: the settings of commands that train on rows have no groups. */
 export function refuseAllChoices(choices: ReadonlyMap<string, Choice>, command: string): Problem[] {
   return Array.from(choices, ([group, chosen]) =>
     badChoice(group, chosen, `grpu ${command} trains on this machine, and its settings have no groups. Remove it`),
@@ -78,7 +78,7 @@ function badChoice(group: string, { choice, file, line }: Choice, why: string): 
 export interface PackagedRequest {
   /** Text of a packaged file; undefined where there is none. */
   readonly readConfig: (name: string) => string | undefined;
-  /** `unified.yaml`, `sft.yaml` or `dpo.yaml`. */
+  /** `unified.yaml`, or that of a command that trains on rows. */
   readonly file: string;
   readonly choices: ReadonlyMap<string, Choice>;
   readonly tree: Tree;

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import { type EncodedRow, type EncodedRows, encodeRows, type FitOptions } from "../sft/encode.ts";
 
 /** A preference as tokens: a chosen and a rejected row, or one row with a label. */
-export interface EncodedPreference extends Pick<PlacedPreference, "file" | "line" | "label"> {
+export interface EncodedPreference extends Pick<PlacedPreference, "file" | "line" | "label" | "margin"> {
   readonly rows: readonly EncodedRow[];
 }
 
@@ -21,7 +21,7 @@ export interface EncodedPreferences extends Omit<EncodedRows, "rows" | "unanswer
 export function encodePreferences(examples: readonly PlacedPreference[], options: FitOptions): EncodedPreferences {
   const preferences: EncodedPreference[] = [];
   const counts = { truncated: 0, skipped: 0, emptied: 0 };
-  for (const { answers, file, line, label } of examples) {
+  for (const { answers, file, line, label, margin } of examples) {
     const each = answers.map((answer) => encodeRows([answer], options));
     const rows = each.flatMap((encoded) => encoded.rows);
     const isCut = each.some(({ truncated }) => truncated > 0);
@@ -30,7 +30,8 @@ export function encodePreferences(examples: readonly PlacedPreference[], options
     else {
       if (areEqual(rows)) throw sameTokens({ file, line });
       counts.truncated += Number(isCut);
-      preferences.push({ rows, file, line, ...(label !== undefined && { label }) });
+      const more = { ...(label !== undefined && { label }), ...(margin !== undefined && { margin }) };
+      preferences.push({ rows, file, line, ...more });
     }
   }
   return { preferences, ...counts };

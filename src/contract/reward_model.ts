@@ -1,0 +1,22 @@
+/** What a reward model is: a score for a whole sequence, which pairs of preferred and other answers teach. */
+import type { Backend, Metrics, OptimParams, PackedTokens } from "./backend.ts";
+
+/** Scores sequences. */
+export interface Scorer {
+  /** The scalar head's value at the last token of each sequence, [N]. */
+  scores(rows: PackedTokens): Promise<Float32Array>;
+}
+
+/** What a run needs of what it trains between the steps: to count them, to save it and to bring it back. */
+export type Resumable = Pick<
+  Backend,
+  "weightVersion" | "critic" | "onWarning" | "freezeReference" | "keep" | "recover" | "save" | "load"
+>;
+
+/** A reward model that trains. */
+export interface RewardModel extends Scorer, Resumable, Pick<Backend, "name" | "model" | "tokenizer" | "close"> {
+  /** Adds the gradient of a loss whose slopes in the scores are `dscores`, [N], to the sum since the last `optimStep`. */
+  backward(rows: PackedTokens, dscores: Float32Array): Promise<void>;
+  /** Takes one AdamW step on the summed gradient and clears it. Returns the gradient's norm as `grad_norm`. */
+  optimStep(params: OptimParams): Promise<Metrics>;
+}
