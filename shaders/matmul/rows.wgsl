@@ -47,7 +47,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   var left7 = vec4f();
   var right7 = vec4f();
   if (continues()) {
-    for (var r = 0u; r < ROWS; r++) {
+    for (var r = 0u; r < hidden(ROWS); r++) {
       left0 = left1;
       right0 = right1;
       left1 = left2;

@@ -9,6 +9,17 @@ const LANES = 8u;
 const COLUMNS = 4u;
 const MOST_ROWS = 8u;
 
+// Of ROWS rows, column by column.
+alias Sums = array<f32, MOST_ROWS * COLUMNS>;
+
+// Takes the first sum off the queue and puts `last` at its end.
+fn push(sums: ptr<function, Sums>, last: f32) {
+  for (var i = 1u; i < COLUMNS * ROWS; i++) {
+    (*sums)[i - 1u] = (*sums)[i];
+  }
+  (*sums)[COLUMNS * ROWS - 1u] = last;
+}
+
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
   start_reading(lane);
@@ -20,13 +31,13 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     let column = min(first_column + j * LANES, params.n - 1u);
     column_at[j] = (params.b_offset + column * params.b_column) / 4u;
   }
-  var sums: array<array<f32, MOST_ROWS>, COLUMNS>;
+  var sums: Sums;
+  let count = hidden(COLUMNS * ROWS);
   if (continues()) {
-    for (var j = 0u; j < COLUMNS; j++) {
-      for (var r = 0u; r < ROWS; r++) {
-        let row = min(first_row + r, params.m - 1u);
-        sums[j][r] = c[params.c_offset + row * params.c_row + min(first_column + j * LANES, params.n - 1u)];
-      }
+    for (var i = 0u; i < count; i++) {
+      let row = min(first_row + i % ROWS, params.m - 1u);
+      let column = min(first_column + i / ROWS * LANES, params.n - 1u);
+      push(&sums, c[params.c_offset + row * params.c_row + column]);
     }
   }
   for (var i = 0u; i < params.k / 4u; i++) {
@@ -39,22 +50,21 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
       let column = read_b(column_at[j] + i);
       for (var r = 0u; r < ROWS; r++) {
         let row = rows[r];
-        var sum = sums[j][r];
+        var sum = sums[j * ROWS + r];
         sum += row.x * column.x;
         sum += row.y * column.y;
         sum += row.z * column.z;
         sum += row.w * column.w;
-        sums[j][r] = sum;
+        sums[j * ROWS + r] = sum;
       }
     }
   }
-  for (var j = 0u; j < COLUMNS; j++) {
-    let column = first_column + j * LANES;
-    for (var r = 0u; r < ROWS; r++) {
-      let row = first_row + r;
-      if (column >= params.n || row >= params.m) { continue; }
-      let at = params.c_offset + row * params.c_row + column;
-      store(at, sums[j][r]);
+  for (var i = 0u; i < count; i++) {
+    let row = first_row + i % ROWS;
+    let column = first_column + i / ROWS * LANES;
+    if (column < params.n && row < params.m) {
+      store(params.c_offset + row * params.c_row + column, sums[0]);
     }
+    push(&sums, 0.0);
   }
 }

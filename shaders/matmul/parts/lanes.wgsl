@@ -157,7 +157,7 @@ fn rows_before() {
 fn start_sums(row0: u32, column: u32, lane: u32) {
   if (!continues()) { return; }
   let last = params.m - 1u;
-  for (var end = ROWS; end > 0u; end -= QUEUE) {
+  for (var end = hidden(ROWS); end > 0u; end -= QUEUE) {
     rows_before();
     for (var r = end - QUEUE; r < end; r++) {
       let at = (params.c_offset + min(row0 + r, last) * params.c_row) / 4u;

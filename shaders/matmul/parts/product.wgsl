@@ -29,6 +29,11 @@ fn continues() -> bool {
   return params.mode >= 3u;
 }
 
+// A loop bound that a compiler cannot see through: Mesa's CPU driver takes seconds to compile loads and stores unrolled.
+fn hidden(bound: u32) -> u32 {
+  return params.m * bound / params.m;
+}
+
 // Writes one result, where `sum` is that of the products along k.
 fn store(at: u32, sum: C) {
   var value = params.alpha * sum;
