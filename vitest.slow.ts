@@ -19,6 +19,7 @@ export const LONG_TESTS: readonly string[] = [
 const WHOLE_RUNS: readonly string[] = [
   "test/algorithm/loss_fuzz_test.ts",
   "test/attack/attack_test.ts",
+  "test/attack/client_kill_test.ts",
   "test/attack/durability_test.ts",
   "test/attack/fuzz_gateway_test.ts",
   "test/attack/fuzz_test.ts",

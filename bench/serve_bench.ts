@@ -1,6 +1,6 @@
 /**
- * The Tinker server under load: 64 clients that sample without pause and two that train, for two minutes
- * (SERVE_BENCH_SECONDS changes it). It must answer without errors, in constant memory and evenly to all clients.
+ * The Tinker server under load: 64 clients that sample without pause and two that train, for two minutes (SERVE_BENCH_SECONDS,
+ * SERVE_BENCH_SAMPLERS and SERVE_BENCH_TRAINERS change it). It must answer without errors, in constant memory and evenly to all clients.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -8,12 +8,14 @@ import { join } from "node:path";
 import { saveLocalCheckpoint } from "../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../src/backend/local/engine.ts";
 import { LanguageModel } from "../src/model/language_model.ts";
-import { runServeLoad } from "../test/fixtures/serve_load.ts";
+import { type MemoryUse, runServeLoad, type ServeLoaded } from "../test/fixtures/serve_load.ts";
 import { check, heading, openBenchDevice, remark } from "./harness.ts";
 import { STORIES_SHAPE } from "./model_bench.ts";
 
-const SAMPLERS = 64;
-const TRAINERS = 2;
+const SAMPLERS = Number(process.env.SERVE_BENCH_SAMPLERS ?? 64);
+const TRAINERS = Number(process.env.SERVE_BENCH_TRAINERS ?? 2);
+/** From then on, or from half of a shorter load on, memory must be flat. */
+const SETTLED_S = 300;
 const MEBI = 2 ** 20;
 
 export async function run(): Promise<void> {
@@ -38,13 +40,28 @@ export async function run(): Promise<void> {
   remark(
     `${Math.round(load.sampledTokens / seconds)} tokens/s sampled, ${(steps / seconds).toFixed(1)} optimiser steps/s`,
   );
-  const at = (share: number) => load.latencies[Math.floor(share * (load.latencies.length - 1))]!;
-  remark(`a sample of 32 tokens takes ${at(0.5).toFixed(0)} ms (99 of 100 at most ${at(0.99).toFixed(0)})`);
+  remarkLatency(load);
   remark(
     `samples of a client: ${Math.min(...load.samples)} to ${Math.max(...load.samples)}; steps: ${load.steps.join(", ")}`,
   );
-  const [half, last] = [load.memory[Math.floor(load.memory.length / 2)]!, load.memory.at(-1)!];
-  const mebi = ({ rss, held, device, results }: typeof last) =>
-    `process ${(rss / MEBI).toFixed(0)}, objects ${(held / MEBI).toFixed(0)} (results ${(results / MEBI).toFixed(0)} of them), device ${(device / MEBI).toFixed(1)}`;
-  remark(`MiB at half time: ${mebi(half)}; at the end: ${mebi(last)}`);
+  remarkMemory(load, seconds);
+}
+
+function remarkLatency({ latencies }: ServeLoaded): void {
+  const at = (share: number) => latencies[Math.floor(share * (latencies.length - 1))]!;
+  const [median, slowest] = [at(0.5), at(0.99)];
+  remark(
+    `a sample of 32 tokens takes ${median.toFixed(0)} ms (99 of 100 at most ${slowest.toFixed(0)}, ${(slowest / median).toFixed(2)} times that)`,
+  );
+}
+
+function remarkMemory({ memory }: ServeLoaded, seconds: number): void {
+  const settled = memory.filter(({ at }) => at >= Math.min(SETTLED_S, seconds / 2));
+  const [first, last] = [settled[0]!, settled.at(-1)!];
+  const mebi = ({ at, rss, held, device, results }: MemoryUse) =>
+    `${at.toFixed(0)} s: process ${(rss / MEBI).toFixed(0)}, objects ${(held / MEBI).toFixed(0)} (results ${(results / MEBI).toFixed(0)} of them), device ${(device / MEBI).toFixed(1)}`;
+  const most = Math.max(...settled.map(({ rss }) => rss));
+  remark(
+    `MiB after ${mebi(first)}; after ${mebi(last)}; the process at most ${(most / MEBI).toFixed(0)} from the first on`,
+  );
 }

@@ -128,7 +128,7 @@ export class TinkerService {
       const { lost } = this.models;
       return lost.length > 0 ? this.reopen(lost) : undefined;
     };
-    this.sweeper = setInterval(() => void this.sweep(), SWEEP_MS);
+    this.sweeper = setInterval(() => void this.sweep(), Math.min(SWEEP_MS, this.limits.sessionMs));
   }
 
   /** After the loss of these models' device: opens it again, and says what was lost. Never rejects. */

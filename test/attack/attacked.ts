@@ -32,13 +32,16 @@ export interface Attacked {
 
 const TARGET = fileURLToPath(new URL("target.ts", import.meta.url));
 
-/** @param of.fileBlocks limits every file that it writes to as many KiB: what a full disk does to a write. */
+/**
+ * @param of.fileBlocks limits every file that it writes to as many KiB: what a full disk does to a write
+ * @param of.sessionMs how long a session of a Tinker server lives without a sign of life
+ */
 export async function attack(
   kind: Kind,
-  of: { root?: string; weightBytes?: number; fileBlocks?: number } = {},
+  of: { root?: string; weightBytes?: number; fileBlocks?: number; sessionMs?: number } = {},
 ): Promise<Attacked> {
   const root = of.root ?? (await mkdtemp(join(tmpdir(), "grpu-attacked-")));
-  const args = ["--import", "tsx", TARGET, kind, root, String(of.weightBytes ?? 100)];
+  const args = ["--import", "tsx", TARGET, kind, root, String(of.weightBytes ?? 100), String(of.sessionMs ?? "")];
   const limited = ["-c", `ulimit -f ${of.fileBlocks}; exec "$0" "$@"`, process.execPath, ...args];
   const stdio = ["ignore", "ignore", "pipe", "ipc"] as const;
   const child = of.fileBlocks

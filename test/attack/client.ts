@@ -1,6 +1,10 @@
 /** A well-behaved client of an attacked server. */
 import type { Known } from "./bodies.ts";
 
+type Answer = Record<string, unknown>;
+
+const TRY_AGAIN = 408;
+
 export class Client {
   private readonly url: string;
 
@@ -8,17 +12,21 @@ export class Client {
     this.url = url;
   }
 
-  /** @throws Error for any status but 200 and 204. */
-  async post(path: string, body: object): Promise<Record<string, unknown>> {
-    const headers = { "content-type": "application/json" };
-    const request = { method: "POST", headers, body: JSON.stringify(body) };
-    const answer = await fetch(`${this.url}/api/v1/${path}`, request);
-    if (!answer.ok) throw new Error(`${path} answered ${answer.status}: ${await answer.text()}`);
-    return answer.status === 204 ? {} : ((await answer.json()) as Record<string, unknown>);
+  /** Sends JSON, or a batch of protobuf; again after a 408. @throws Error for any other status but 200 and 204. */
+  async post(path: string, body: object): Promise<Answer> {
+    const isBatch = body instanceof Uint8Array;
+    const headers = { "content-type": isBatch ? "application/x-protobuf" : "application/json" };
+    const bytes = isBatch ? (body as Uint8Array<ArrayBuffer>) : JSON.stringify(body);
+    for (;;) {
+      const answer = await fetch(`${this.url}/api/v1/${path}`, { method: "POST", headers, body: bytes });
+      if (answer.ok) return contentOf(answer);
+      const text = await answer.text();
+      if (answer.status !== TRY_AGAIN) throw new Error(`${path} answered ${answer.status}: ${text}`);
+    }
   }
 
-  /** POSTs, and waits for the result of what was promised. */
-  async result(path: string, body: object): Promise<Record<string, unknown>> {
+  /** POSTs, and waits for the result of what was promised. A result of protobuf is empty here. */
+  async result(path: string, body: object): Promise<Answer> {
     const { request_id } = await this.post(path, body);
     return this.post("retrieve_future", { request_id });
   }
@@ -32,4 +40,10 @@ export class Client {
     const { sampling_session_id } = await this.post("create_sampling_session", open);
     return { model: String(model_id), sampler: String(sampling_session_id) };
   }
+}
+
+async function contentOf(answer: Response): Promise<Answer> {
+  const isJson = answer.headers.get("content-type")?.startsWith("application/json");
+  const bytes = await answer.arrayBuffer();
+  return isJson ? JSON.parse(new TextDecoder().decode(bytes)) : {};
 }

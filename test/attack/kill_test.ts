@@ -10,6 +10,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { randomStream } from "../../src/random.ts";
 import { attack } from "./attacked.ts";
+import { savedPaths, stepsOf } from "./checkpoints.ts";
 import { Client } from "./client.ts";
 
 const KILLS = Number(process.env.GRPU_KILLS ?? 4);
@@ -20,15 +21,6 @@ beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), "grpu-killed-"));
 });
 afterEach(() => rmSync(root, { recursive: true, force: true }));
-
-/** The steps that the weights of a checkpoint hold. */
-async function stepsOf(url: string, path: string): Promise<number> {
-  const [run, kind, name] = path.replace("tinker://", "").split("/");
-  const archive = await fetch(`${url}/api/v1/training_runs/${run}/checkpoints/${kind}/${name}/archive`);
-  const { url: at } = (await archive.json()) as { url: string };
-  const tar = Buffer.from(await (await fetch(at)).arrayBuffer());
-  return Number(tar.subarray(512, 532).toString().trim());
-}
 
 /** Sends a request whose client ends after some time, without reading the answer. */
 async function vanish(url: string, { body, afterMs }: { body: object; afterMs: number }): Promise<void> {
@@ -71,10 +63,7 @@ test(`${KILLS} kills lose no confirmed save and apply no step twice (seed ${SEED
   for (let kill = 0; kill <= KILLS; kill++) {
     const target = await attack("tinker", { root, weightBytes: 100_000 });
     try {
-      const { checkpoints } = (await (await fetch(`${target.url}/api/v1/checkpoints?limit=100000`)).json()) as {
-        checkpoints: { tinker_path: string }[];
-      };
-      const listed = checkpoints.map((it) => it.tinker_path);
+      const listed = await savedPaths(target.url);
       for (const path of saved.keys()) expect(listed).toContain(path);
       // One that was not confirmed is whole all the same.
       for (const path of listed) expect(`at-${await stepsOf(target.url, path)}`).toBe(path.split("/").at(-1));

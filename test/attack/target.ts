@@ -1,5 +1,5 @@
 /**
- * A server in a process of its own, to be attacked: `target tinker|keyed|view|gateway ROOT [WEIGHT_BYTES]`. Sends `{url}` when
+ * A server in a process of its own, to be attacked: `target tinker|keyed|view|gateway ROOT [WEIGHT_BYTES [SESSION_MS]]`. Sends `{url}` when
  * it listens, and for every message `{stallMs, delayMs, rssBytes}` since the last one.
  */
 import { join } from "node:path";
@@ -26,7 +26,7 @@ import { ToyModel } from "./toy_model.ts";
 const KEY = "tml-attacked";
 const LIMITS = { headersMs: 600, requestMs: 10_000, stillMs: 20_000 };
 
-const [kind, root, weightBytes] = process.argv.slice(2);
+const [kind, root, weightBytes, sessionMs] = process.argv.slice(2);
 const place = { host: "127.0.0.1", port: 0, limits: LIMITS };
 
 async function openView(): Promise<string> {
@@ -38,6 +38,7 @@ async function openTinker(): Promise<string> {
   const service = new TinkerService({
     models: [{ engine: new ToyModel({ weightBytes: Number(weightBytes ?? 100) }), names: ["toy"] }],
     checkpoints: await Checkpoints.open(root!, { log: () => {} }),
+    limits: sessionMs ? { sessionMs: Number(sessionMs) } : {},
   });
   const apiKey = kind === "keyed" ? KEY : undefined;
   const app = createApp({ service, apiKey, holdMs: 1000, bodyIdleMs: 3000, bodiesBytes: 128 * 2 ** 20 });

@@ -5,6 +5,8 @@ import type { Engine, EnginePolicy, LossRows, Trainer, TrainerConfig } from "../
 import { writeFolder } from "../../src/model/files/disk.ts";
 
 export const CONTEXT = 512;
+/** Of each trainer and policy. */
+export const TOY_BYTES = 10;
 
 export class ToyModel implements Engine {
   readonly folder = "/models/toy";
@@ -30,25 +32,40 @@ export class ToyModel implements Engine {
   checkLoss(): void {}
 
   async createTrainer(config: TrainerConfig): Promise<Trainer> {
-    return new ToyTrainer(config, this.weightBytes);
+    return new ToyTrainer(config, { weightBytes: this.weightBytes, memory: this.memory });
   }
 
   async openPolicy(): Promise<EnginePolicy> {
-    return new ToyPolicy();
+    return new ToyPolicy(this.memory);
   }
 
   close(): void {}
 }
 
-class ToyTrainer implements Trainer {
-  readonly bytes = 10;
+/** Counts what is open in the engine's `memory.live`. */
+abstract class Held {
+  readonly bytes = TOY_BYTES;
+  protected readonly memory: { live: number };
+
+  constructor(memory: { live: number }) {
+    this.memory = memory;
+    memory.live += this.bytes;
+  }
+
+  release(): void {
+    this.memory.live -= this.bytes;
+  }
+}
+
+class ToyTrainer extends Held implements Trainer {
   readonly config: TrainerConfig;
   step = 0;
   private readonly weightBytes: number;
 
-  constructor(config: TrainerConfig, weightBytes: number) {
+  constructor(config: TrainerConfig, of: { readonly weightBytes: number; readonly memory: { live: number } }) {
+    super(of.memory);
     this.config = config;
-    this.weightBytes = weightBytes;
+    this.weightBytes = of.weightBytes;
   }
 
   async forwardBackward(rows: LossRows) {
@@ -64,7 +81,7 @@ class ToyTrainer implements Trainer {
   }
 
   async freeze(): Promise<EnginePolicy> {
-    return new ToyPolicy();
+    return new ToyPolicy(this.memory);
   }
 
   /** Every file of a checkpoint says which step it is of. */
@@ -80,13 +97,9 @@ class ToyTrainer implements Trainer {
   async load(dir: string): Promise<void> {
     this.step = Number((await readFile(join(dir, "adapter_model.safetensors"), "utf8")).trim());
   }
-
-  release(): void {}
 }
 
-class ToyPolicy implements EnginePolicy {
-  readonly bytes = 10;
-
+class ToyPolicy extends Held implements EnginePolicy {
   async sample(requests: readonly unknown[]) {
     return requests.map(() => ({
       tokens: [2],
@@ -99,6 +112,4 @@ class ToyPolicy implements EnginePolicy {
   async scorePrompts(prompts: readonly (readonly number[])[]) {
     return prompts.map(({ length }) => ({ logprobs: new Float32Array(length) }));
   }
-
-  release(): void {}
 }
