@@ -156,7 +156,7 @@ test("a run judges here, trains there, and leaves metrics, a report and a record
   expect((await attached).code).toBe(0);
   expect(metricsIn(run)).toEqual(LINES);
   expect(submitted).toHaveLength(2);
-}, 60_000);
+});
 
 test("a job that fails ends the run with its cause, what to do, and where the log is", async () => {
   trainer = async (job) => {
@@ -171,7 +171,7 @@ test("a job that fails ends the run with its cause, what to do, and where the lo
   expect(err).toContain("the cluster has 0 GPUs and the run wants 1. Set trainer.n_gpus_per_node");
   expect(err).toContain(join(dir, "failed", "job.log"));
   expect(JSON.parse(readFileSync(join(dir, "failed", "run.json"), "utf8")).complete).toBe(false);
-}, 60_000);
+});
 
 test("a run that only validates makes none of its steps and is complete; any other is not", async () => {
   trainer = async (job) => {
@@ -183,7 +183,7 @@ test("a run that only validates makes none of its steps and is complete; any oth
   const trains = await train([`training.default_local_dir=${dir}/no-steps`]);
   expect(trains.code).toBe(1);
   expect(trains.err).toContain("the job ended without an error after step 0 of 2");
-}, 60_000);
+});
 
 test("a run whose last lines Ray lost has them of the metrics file, and is complete", async () => {
   trainer = async (job) => {
@@ -197,7 +197,7 @@ test("a run whose last lines Ray lost has them of the metrics file, and is compl
     { phase: "train", step: 2, "actor/entropy": 0.25 },
   ]);
   expect(code).toBe(0);
-}, 60_000);
+});
 
 test("a signal stops the job where nobody can be asked", async () => {
   const stop = new AbortController();
@@ -206,7 +206,7 @@ test("a signal stops the job where nobody can be asked", async () => {
   expect(err).toContain("stopping the job grpu-sums-");
   expect(code).toBe(130);
   expect([...cluster.jobs.values()].at(-1)!.status).toBe("STOPPED");
-}, 60_000);
+});
 
 test("too many failed rewards stop the job, with the most frequent failure", async () => {
   const module = join(dir, "broken.ts");
@@ -222,7 +222,7 @@ test("too many failed rewards stop the job, with the most frequent failure", asy
   expect(err).toMatch(/40 of the latest 40 rewards and rollouts failed, more than ray\.max_failed_share allows\./);
   expect(err).toContain("no judge today");
   expect([...cluster.jobs.values()].at(-1)!.status).toBe("STOPPED");
-}, 60_000);
+});
 
 test("a cluster that cannot reach the service starts nothing, and an earlier run stays where it is", async () => {
   trainer = async () => {
@@ -240,7 +240,7 @@ test("a cluster that cannot reach the service starts nothing, and an earlier run
   expect(err).toContain("service.host: 0.0.0.0");
   expect(submitted).toHaveLength(1);
   expect(readFileSync(join(dir, "run", "metrics.jsonl"), "utf8")).toBe(before);
-}, 60_000);
+});
 
 test("a cluster with another version of verl gets nothing but the question", async () => {
   installed = "0.9.1";

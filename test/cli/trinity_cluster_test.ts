@@ -84,7 +84,7 @@ test("a run's two streams come back as steps, with the checkpoint and the report
     { phase: "train", step: 2, "rollout/reward/mean": 0.5, "critic/rewards/mean": 0.5, "actor/pg_loss": 0.125 },
   ]);
   expect(existsSync(join(dir, "run", "report.html"))).toBe(true);
-}, 60_000);
+});
 
 const BEGIN = "Total training steps: 2\nTrinity runs in mode both, with checkpoints in /shared/ckpt/p/sums\n";
 const first = () => stamped("Trainer", "Step 1: {'actor/pg_loss': 0.125}");
@@ -100,7 +100,7 @@ test("a job that ends without an error before its last step is not complete", as
   expect(err).toMatch(/go on {4}.* train .*run\.yaml .* trainer\.resume_mode=auto\n/);
   expect(JSON.parse(out)).toMatchObject({ outcome: "incomplete", complete: false, step: 1, total_steps: 2 });
   expect(JSON.parse(readFileSync(join(folder, "run.json"), "utf8")).complete).toBe(false);
-}, 60_000);
+});
 
 test.each([
   ["the driver names its last step", () => `${BEGIN}${first()}Trinity reached step 2\n`],
@@ -109,15 +109,11 @@ test.each([
     () => BEGIN + stamped("Trainer", "Saving checkpoint at step 2...") + stamped("Trainer", "> Trainer finished."),
   ],
   ["a benchmark has no last step", () => `Total training steps: 0\n${stamped("Explorer", "Step 2: {'bench/a': 1}")}`],
-])(
-  "%s: complete",
-  async (_, lines) => {
-    log = lines();
-    const { code } = await train([`training.default_local_dir=${dir}/whole${log.length}`]);
-    expect(code).toBe(0);
-  },
-  60_000,
-);
+])("%s: complete", async (_, lines) => {
+  log = lines();
+  const { code } = await train([`training.default_local_dir=${dir}/whole${log.length}`]);
+  expect(code).toBe(0);
+});
 
 test("a driver that raises what Trinity caught ends the run with that cause", async () => {
   log = [
@@ -134,7 +130,7 @@ test("a driver that raises what Trinity caught ends the run with that cause", as
   const { code, err } = await train([`training.default_local_dir=${dir}/failed`]);
   expect(code).toBe(1);
   expect(err).toContain("ValueError: no such loss");
-}, 60_000);
+});
 
 test("a cluster with fewer GPUs than the split gets nothing but the question", async () => {
   gpus = 1;
@@ -142,7 +138,7 @@ test("a cluster with fewer GPUs than the split gets nothing but the question", a
   expect(code).toBe(3);
   expect(err).toContain("the run divides 1 x 2 GPUs between rollouts and training, and its nodes have 1 GPUs.");
   expect(submitted).toHaveLength(1);
-}, 60_000);
+});
 
 test("a dry run shows the configuration and the split, and asks no cluster", async () => {
   const config = join(dir, "job", "working_dir", "trinity.yaml");
@@ -157,7 +153,7 @@ test("a dry run shows the configuration and the split, and asks no cluster", asy
   expect(out).toContain("default_workflow_type: trinity_reward.GrpuReward");
   expect(existsSync(join(dir, "job", "working_dir", "tasks", "train", "train.jsonl"))).toBe(true);
   expect(submitted).toEqual([]);
-}, 60_000);
+});
 
 test.each([
   [["0.6.1"], "0.6.1", []],

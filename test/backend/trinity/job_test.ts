@@ -20,8 +20,10 @@ const TASKS = Array.from({ length: 10 }, (_, i) => ({
   metadata: { answer: i + 1 },
 }));
 
-function jobOf(overrides: readonly string[], more: Partial<JobRequest> = {}) {
-  const composed = tryCompose({ readConfig, overrides: [...READY, ...overrides], env: {} });
+/** @param more.file the text of a file of the user's */
+function jobOf(overrides: readonly string[], { file, ...more }: Partial<JobRequest> & { readonly file?: string } = {}) {
+  const ofUser = file === undefined ? {} : { files: ["run.yaml"], readFile: () => file };
+  const composed = tryCompose({ readConfig, overrides: [...READY, ...overrides], env: {}, ...ofUser });
   expect(composed.problems).toEqual([]);
   return trinityJob({
     ...{ composed, hasAgent: false, submission_id: "grpu-t", train: TASKS, val: TASKS.slice(0, 2) },
@@ -108,6 +110,25 @@ describe("Trinity's configuration of a run", () => {
     expect(dryRunText(plan)).toContain(`${fact}\n`);
     expect(dryRunText(plan)).not.toContain("secret-of-the-run");
   });
+});
+
+test.each<[path: string, overrides: string[], value: unknown]>([
+  // The order of the tasks is the run's, unless verl's own name says otherwise.
+  ["buffer.explorer_input.tasksets.0.data_selector.seed", [], 0],
+  ["buffer.explorer_input.tasksets.0.data_selector.seed", ["rllm.data.seed=5"], 5],
+  ["buffer.explorer_input.tasksets.0.data_selector.seed", ["rllm.data.seed=5", "data.seed=7"], 7],
+  // Defaults of the run, which differ from Trinity's.
+  ["model.max_prompt_tokens", [], 2048],
+  ["model.max_response_tokens", [], 30_720],
+])("%s with %j is %j", (path, overrides, value) => {
+  expect(getAt(jobOf(overrides).tree, path)).toBe(value);
+});
+
+test("a setting of a file that does nothing on Trinity is named with its line", () => {
+  const { problems } = jobOf([], { file: "data:\n  shuffle: true\n  truncation: left\n" });
+  expect(problems).toEqual([
+    expect.objectContaining({ severity: "warning", path: "data.truncation", file: "run.yaml", line: 3 }),
+  ]);
 });
 
 test.each<[overrides: string[], explores: number, trains: number, fact: string]>([
