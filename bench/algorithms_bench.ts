@@ -1,7 +1,8 @@
 /**
  * How fast each preset learns: every one on the arithmetic task and the game of turns with the same models, learning rates and batches, over
- * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks and draws its curves.
- * BENCH_SEEDS (5), BENCH_TASKS (arithmetic,game), BENCH_PRESETS (all) and BENCH_DEVICE shorten it; a run takes half a minute and more.
+ * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks, and draws its curves where all presets ran.
+ * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu`: without options it runs all eleven presets on
+ * both tasks with five seeds each, which is 110 runs of half a minute and more.
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -11,6 +12,7 @@ import { fileURLToPath } from "node:url";
 import { PRESETS } from "../src/config/hydra/groups.ts";
 import { type Curve, curvesSvg } from "./curves_svg.ts";
 import { check, heading, remark } from "./harness.ts";
+import { learningOptions } from "./options.ts";
 
 const TASKS: Readonly<Record<string, { file: string; title: string }>> = {
   arithmetic: { file: "examples/arithmetic/run.yaml", title: "one digit added to two" },
@@ -18,33 +20,41 @@ const TASKS: Readonly<Record<string, { file: string; title: string }>> = {
 };
 const CLI = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
 const IMAGES = fileURLToPath(new URL("../docs/images/", import.meta.url));
-const listOf = (name: string, all: readonly string[]) => process.env[name]?.split(",") ?? all;
 
 export async function run(): Promise<void> {
-  const seeds = Array.from({ length: Number(process.env.BENCH_SEEDS ?? 5) }, (_, seed) => seed);
-  for (const task of listOf("BENCH_TASKS", Object.keys(TASKS))) {
+  const known = { tasks: Object.keys(TASKS), presets: PRESETS };
+  const { seeds, tasks, presets, device } = learningOptions(process.argv.slice(2), known);
+  for (const task of tasks) {
     const { file, title } = TASKS[task]!;
-    heading(`algorithms: ${title}, ${seeds.length} seeds, share of held-out attempts that are right`);
+    heading(`algorithms: ${title}, seeds 0 to ${seeds - 1}, share of held-out attempts that are right`);
     const curves: Curve[] = [];
-    for (const preset of listOf("BENCH_PRESETS", PRESETS)) {
-      const runs = seeds.map((seed) => accuracies({ file, preset, seed }));
+    for (const preset of presets) {
+      const runs = Array.from({ length: seeds }, (_, seed) => accuracies({ file, preset, seed, device }));
       const curve = { name: preset, points: meanCurve(runs) };
       curves.push(curve);
       remark(rowOf(curve));
     }
+    if (presets.length < PRESETS.length) continue;
     mkdirSync(IMAGES, { recursive: true });
     writeFileSync(join(IMAGES, `algorithms_${task}.svg`), curvesSvg(curves, { title, y: "held-out accuracy" }));
   }
 }
 
+interface Run {
+  readonly file: string;
+  readonly preset: string;
+  readonly seed: number;
+  readonly device: string | undefined;
+}
+
 /** Accuracy on held-out tasks by training step. */
-function accuracies({ file, preset, seed }: { file: string; preset: string; seed: number }): Map<number, number> {
+function accuracies({ file, preset, seed, device }: Run): Map<number, number> {
   const folder = mkdtempSync(join(tmpdir(), "grpu-algorithms-"));
   try {
     const overrides = [`+preset=${preset}`, `training.seed=${seed}`, "rllm.trainer.logger=[jsonl]"];
     const quiet = ["rllm.trainer.save_freq=-1", `training.default_local_dir=${folder}`];
-    const device = process.env.BENCH_DEVICE ? ["--device", process.env.BENCH_DEVICE] : [];
-    const args = [CLI, "train", file, ...overrides, ...quiet, ...device];
+    const onDevice = device === undefined ? [] : ["--device", device];
+    const args = [CLI, "train", file, ...overrides, ...quiet, ...onDevice];
     const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", maxBuffer: 2 ** 26 });
     check(status === 0, `${preset} with seed ${seed}: ${stderr?.slice(-500)}`);
     const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");

@@ -1,13 +1,14 @@
 /**
  * Runs the benchmarks, or those named: `npm run bench -- matmul model`. `--json` prints each figure as a line of JSON,
- * `--save` also writes them to `bench/history/`.
+ * `--save` also writes them to `bench/history/`. `algorithms` has options of its own: see algorithms_bench.ts.
  */
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { begin, figures } from "./harness.ts";
 import { saveFigures } from "./history.ts";
+import { namedBenches } from "./options.ts";
 
-const wanted = process.argv.slice(2).filter((arg) => !arg.startsWith("--"));
+const wanted = namedBenches(process.argv.slice(2));
 const names = readdirSync(new URL(".", import.meta.url))
   .filter((file) => file.endsWith("_bench.ts"))
   .map((file) => file.replace("_bench.ts", ""))

@@ -64,6 +64,21 @@ describe.skipIf(findHubPackage() === undefined)("grpu push", () => {
     expect(filesAt().get("README.md")!.toString()).toBe("mine");
   });
 
+  test("asks to make no repository that exists, which its token might not be allowed to", async () => {
+    hub.put("me/model", {});
+    expect(await push(newFolder())).toMatchObject({ code: 0 });
+    expect(hub.requests.map(({ path }) => path)).not.toContain("/api/repos/create");
+  });
+
+  test("refuses an adapter whose adapter_config.json cannot be read", async () => {
+    const dir = newFolder();
+    writeFileSync(join(dir, "adapter_config.json"), "{");
+    const { code, err } = await push(dir);
+    expect(err).toContain("Cannot push: adapter_config.json is no JSON object. Export the adapter again");
+    expect(code).not.toBe(0);
+    expect(hub.requests).toEqual([]);
+  });
+
   test("makes the branch, and does not send a large file twice", async () => {
     const dir = newFolder();
     writeFileSync(join(root, "blob"), Buffer.from(WEIGHTS).reverse());

@@ -1,0 +1,46 @@
+/** The command line of the benchmarks: their names, and options. */
+import { parseArgs } from "node:util";
+
+/** What `algorithms` runs. */
+export interface Learning {
+  readonly seeds: number;
+  readonly tasks: readonly string[];
+  readonly presets: readonly string[];
+  readonly device: string | undefined;
+}
+
+const FLAGS = { json: { type: "boolean" }, save: { type: "boolean" }, large: { type: "boolean" } } as const;
+const VALUES = {
+  seeds: { type: "string" },
+  tasks: { type: "string" },
+  presets: { type: "string" },
+  device: { type: "string" },
+} as const;
+const ALGORITHMS = "algorithms";
+
+/** The benchmarks that are named. @throws {Error} for an unknown option, and for one without effect on them. */
+export function namedBenches(args: readonly string[]): readonly string[] {
+  const { values, positionals } = parse(args);
+  const given = Object.keys(VALUES).find((name) => name in values);
+  if (given !== undefined && positionals.join() !== ALGORITHMS)
+    throw new Error(`Cannot run the benchmarks: --${given} is for algorithms alone. Name that one.`);
+  return positionals;
+}
+
+/** @throws {Error} for values that `algorithms` does not know. */
+export function learningOptions(args: readonly string[], known: Pick<Learning, "tasks" | "presets">): Learning {
+  const { values } = parse(args);
+  const seeds = Number(values.seeds ?? 5);
+  if (!Number.isSafeInteger(seeds) || seeds < 1)
+    throw new Error(`Cannot run algorithms: --seeds takes a whole number from 1 (${values.seeds}). Correct it.`);
+  const chosen = (name: "tasks" | "presets") => {
+    const names = values[name]?.split(",") ?? known[name];
+    const unknown = names.find((it) => !known[name].includes(it));
+    if (unknown === undefined) return names;
+    throw new Error(`Cannot run algorithms: --${name} has ${known[name].join(", ")} (${unknown}). Choose from these.`);
+  };
+  return { seeds, tasks: chosen("tasks"), presets: chosen("presets"), device: values.device };
+}
+
+const parse = (args: readonly string[]) =>
+  parseArgs({ args: [...args], options: { ...FLAGS, ...VALUES }, allowPositionals: true });

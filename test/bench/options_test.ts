@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { learningOptions, namedBenches } from "../../bench/options.ts";
+
+const KNOWN = { tasks: ["arithmetic", "game"], presets: ["grpo", "dapo"] };
+
+test("names are benchmarks, and an option's value is none", () => {
+  expect(namedBenches(["matmul", "model", "--json", "--save"])).toEqual(["matmul", "model"]);
+  expect(namedBenches(["algorithms", "--seeds", "3", "--presets", "dapo"])).toEqual(["algorithms"]);
+});
+
+test.each([
+  [["matmul", "--seeds", "3"], "--seeds is for algorithms alone"],
+  [["--presets", "dapo"], "--presets is for algorithms alone"],
+  [["matmul", "--sede", "3"], "Unknown option '--sede'"],
+])("%j is refused", (args, message) => {
+  expect(() => namedBenches(args)).toThrow(message);
+});
+
+test("algorithms runs every preset on every task over five seeds, or what is chosen", () => {
+  expect(learningOptions(["algorithms"], KNOWN)).toEqual({ seeds: 5, ...KNOWN, device: undefined });
+  const args = ["algorithms", "--seeds=2", "--tasks=game", "--presets", "dapo,grpo", "--device", "cpu"];
+  expect(learningOptions(args, KNOWN)).toEqual({ seeds: 2, tasks: ["game"], presets: ["dapo", "grpo"], device: "cpu" });
+});
+
+test.each([
+  [["--seeds", "0"], "--seeds takes a whole number from 1 (0)"],
+  [["--seeds", "two"], "--seeds takes a whole number from 1 (two)"],
+  [["--tasks", "chess"], "--tasks has arithmetic, game (chess)"],
+  [["--presets", "dapo,"], "--presets has grpo, dapo ()"],
+])("algorithms refuses %j", (args, message) => {
+  expect(() => learningOptions(args, KNOWN)).toThrow(message);
+});
