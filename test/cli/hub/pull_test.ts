@@ -51,6 +51,17 @@ describe.skipIf(findHubPackage() === undefined)("grpu pull", () => {
     ]);
   });
 
+  test("keeps the token from another server on which the hub's list goes on", async () => {
+    hub.fault = ({ path }, reply) => {
+      if (path === "/elsewhere") json(reply, []);
+      else reply.setHeader("link", `<http://localhost:${hub.port}/elsewhere>; rel="next"`);
+      return path === "/elsewhere";
+    };
+    expect(await pull(newOut())).toMatchObject({ code: 0 });
+    const there = hub.requests.filter(({ path }) => path === "/elsewhere");
+    expect(there.map(({ authorization }) => authorization)).toEqual([undefined]);
+  });
+
   test.each([
     [["--include", "*.safetensors"], ["model.safetensors"]],
     [
