@@ -15,8 +15,9 @@ const alias = Object.entries(imports as Record<string, string>)
   }));
 
 const include = isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"];
-// The first two need Python: `npm run test:interop`, `npm run test:reference`.
-const exclude = ["**/node_modules/**", "test/interop/**", "test/reference/**", ...(isSlow ? [] : SLOW_TESTS)];
+// With commands of their own: `npm run test:interop` and `test:reference`, which need Python, and `test:soak`.
+const OTHERS = ["test/interop/**", "test/reference/**", "test/soak/**"];
+const exclude = ["**/node_modules/**", ...OTHERS, ...(isSlow ? [] : SLOW_TESTS)];
 
 /** The suite as one project in which each file has a process of its own. */
 export const isolated = defineConfig({

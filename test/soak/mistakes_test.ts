@@ -1,6 +1,6 @@
 /**
  * Random mistakes against the command line. Whatever a person does: no hang, no status 0 for what failed, an error that
- * explains itself, and a finished run as it was. `npm test` runs some of them, `npm run test:soak` 220.
+ * explains itself, and a finished run as it was. `npm run test:soak` makes 220 of them.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -12,7 +12,7 @@ import { temporaryFolder } from "../fixtures/folder.ts";
 import { type Mistake, mistakeOf, prepare, SMALL, VAL } from "./mistakes.ts";
 
 const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
-const COUNT = Number(process.env.SOAK_MISTAKES ?? 12);
+const COUNT = Number(process.env.SOAK_MISTAKES ?? 220);
 const FIRST = Number(process.env.SOAK_FIRST ?? 0);
 /** Longer than the longest of them takes on a busy machine. */
 const LIMIT_MS = 90_000;
