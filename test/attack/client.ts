@@ -1,15 +1,20 @@
 /** A well-behaved client of an attacked server. */
+import { setTimeout as pause } from "node:timers/promises";
 import type { Known } from "./bodies.ts";
 
 type Answer = Record<string, unknown>;
 
 const TRY_AGAIN = 408;
+const RETRY_MS = 50;
 
 export class Client {
   private readonly url: string;
+  private readonly isPatient: boolean;
 
-  constructor(url: string) {
+  /** @param options.isPatient sends a request again when the connection breaks, as Tinker's SDK does. */
+  constructor(url: string, options: { readonly isPatient?: boolean } = {}) {
     this.url = url;
+    this.isPatient = options.isPatient ?? false;
   }
 
   /** Sends JSON, or a batch of protobuf; again after a 408. @throws Error for any other status but 200 and 204. */
@@ -18,7 +23,10 @@ export class Client {
     const headers = { "content-type": isBatch ? "application/x-protobuf" : "application/json" };
     const bytes = isBatch ? (body as Uint8Array<ArrayBuffer>) : JSON.stringify(body);
     for (;;) {
-      const answer = await fetch(`${this.url}/api/v1/${path}`, { method: "POST", headers, body: bytes });
+      const answer = await fetch(`${this.url}/api/v1/${path}`, { method: "POST", headers, body: bytes }).catch(
+        (error) => (this.isPatient ? pause(RETRY_MS) : Promise.reject(error)),
+      );
+      if (!answer) continue;
       if (answer.ok) return contentOf(answer);
       const text = await answer.text();
       if (answer.status !== TRY_AGAIN) throw new Error(`${path} answered ${answer.status}: ${text}`);

@@ -94,7 +94,8 @@ async function runToDeath(journal: string, { start, random }: { start: Start; ra
   const gone = new Promise<void>((resolve) => child.on("exit", () => resolve()));
   // On a busy machine a client may be silent for longer than its session lives.
   const beat = setInterval(() => void keepAlive(start.takeOver?.session ?? sessionIn(journal)), SESSION_MS / 8);
-  while (child.exitCode === null && entriesIn(journal).filter((it) => "done" in it).length < answers) await pause(5);
+  const isEarly = () => entriesIn(journal).filter((it) => "done" in it).length < answers;
+  while (child.exitCode === null && target.ended() === undefined && isEarly()) await pause(5);
   await pause(lateMs);
   child.kill("SIGKILL");
   await gone;
