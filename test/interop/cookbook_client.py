@@ -3,7 +3,8 @@
 usage: cookbook_client.py BASE_URL MODEL_FOLDER LOG_FOLDER
 
 The recipes run as they are, but for what they would fetch: local rows instead of the hub's data sets, and a renderer
-named for a model that the cookbook's table does not know. The reward of the RL recipe asks for boxed answers, which a
+named for a model that the cookbook's table does not know. `rl_loop` runs with each loss but its default, stable_reinforce, whose formula
+is not published and which the server refuses. The reward of the RL recipe asks for boxed answers, which a
 model of stories never gives: here it is the share of a letter.
 """
 
@@ -66,27 +67,35 @@ kept = [row for row in lines(f"{LOGS}/sl/checkpoints.jsonl") if row["name"] != "
 with open(f"{LOGS}/sl/checkpoints.jsonl", "w") as file:
     file.writelines(json.dumps(row) + "\n" for row in kept)
 supervised(6)
-rl_loop.main(
-    rl_loop.Config(
-        base_url=URL,
-        model_name=MODEL,
-        log_path=f"{LOGS}/rl",
-        batch_size=4,
-        group_size=8,
-        learning_rate=4e-3,
-        max_tokens=24,
-        max_steps=5,
-    )
-)
 
+
+def reinforcement(loss_fn, max_steps):
+    rl_loop.main(
+        rl_loop.Config(
+            base_url=URL,
+            model_name=MODEL,
+            log_path=f"{LOGS}/rl-{loss_fn}",
+            loss_fn=loss_fn,
+            batch_size=4,
+            group_size=8,
+            learning_rate=4e-3,
+            max_tokens=24,
+            max_steps=max_steps,
+        )
+    )
+
+
+LOSSES = {"importance_sampling": 5, "cispo": 2, "gspo": 2}
+for loss_fn, max_steps in LOSSES.items():
+    reinforcement(loss_fn, max_steps)
 
 print(
     json.dumps(
         {
             "sl": lines(f"{LOGS}/sl/metrics.jsonl"),
             "sl_checkpoints": lines(f"{LOGS}/sl/checkpoints.jsonl"),
-            "rl": lines(f"{LOGS}/rl/metrics.jsonl"),
-            "rl_checkpoints": lines(f"{LOGS}/rl/checkpoints.jsonl"),
+            "rl": {loss: lines(f"{LOGS}/rl-{loss}/metrics.jsonl") for loss in LOSSES},
+            "rl_checkpoints": {loss: lines(f"{LOGS}/rl-{loss}/checkpoints.jsonl") for loss in LOSSES},
         }
     )
 )

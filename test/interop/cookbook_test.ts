@@ -22,8 +22,12 @@ test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", as
   const options = { env, maxBuffer: 2 ** 26, timeout: 500_000 };
   const { stdout } = await promisify(execFile)(sdk!.python!, [CLIENT, server.url, MODEL, logs], options);
   const output = JSON.parse(stdout.trim().split("\n").at(-1)!);
+  const answers = await (await fetch(`${server.url}/metrics`)).text();
   await rm(logs, { recursive: true });
   expect(await server.stop()).toBe(0);
+
+  // No request was refused; 408 says that a result is not ready yet.
+  expect(answers.match(/^grpu_http_answers_total\{.*status="(?!200|204|408).*$/gm)).toBeNull();
 
   const losses = output.sl.map((row: { train_mean_nll: number }) => row.train_mean_nll);
   expect(output.sl.map((row: { step: number }) => row.step)).toEqual([0, 1, 2, 3, 4, 4, 5]);
@@ -39,8 +43,14 @@ test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", as
     "final",
   ]);
 
-  const rewards = output.rl.map((row: Record<string, number>) => row["reward/total"]);
+  const rewardsOf = (loss: string): number[] =>
+    output.rl[loss].map((row: Record<string, number>) => row["reward/total"]);
+  const rewards = rewardsOf("importance_sampling");
   expect(rewards).toHaveLength(5);
-  expect(rewards[4]).toBeGreaterThan(1.5 * rewards[0]);
-  expect(output.rl_checkpoints.at(-1).sampler_path).toMatch(/^tinker:\/\/.+\/sampler_weights\/final$/);
+  expect(rewards[4]).toBeGreaterThan(1.5 * rewards[0]!);
+  for (const loss of ["cispo", "gspo"]) {
+    expect(rewardsOf(loss)).toHaveLength(2);
+    for (const reward of rewardsOf(loss)) expect(reward).toBeGreaterThan(0);
+    expect(output.rl_checkpoints[loss].at(-1).sampler_path).toMatch(/^tinker:\/\/.+\/sampler_weights\/final$/);
+  }
 });

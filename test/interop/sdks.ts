@@ -31,6 +31,17 @@ const WANTED = [
   { folder: "newest", packages: ["tinker"], upgrade: true, cookbook: true },
 ] as const;
 
+/**
+ * The newest cookbook, installed without its requirements: it asks for `tml-renderers>=0.4.1`, which is not published and which only
+ * its audio recipes and Thinking Machines' own models import. With requirements, pip would install an older cookbook without a word.
+ */
+const COOKBOOK = "tinker-cookbook==0.6.1";
+/** What its recipes import beyond what the SDK brings. */
+const COOKBOOK_NEEDS = [
+  ...["chz", "datasets", "termcolor", "blobfile", "aiohttp", "tiktoken", "pillow", "cloudpickle", "pyrage"],
+  ...["sympy", "pylatexenc", "math-verify"],
+];
+
 export default async function setup(project: TestProject): Promise<void> {
   const sdks: Sdk[] = [];
   for (const wanted of WANTED)
@@ -65,10 +76,12 @@ async function install(of: (typeof WANTED)[number]): Promise<Sdk> {
   const hasCookbook =
     of.cookbook &&
     hasTorch &&
-    (await pip(["tinker-cookbook[math-rl]"]).then(
-      () => imports(python, "tinker_cookbook"),
-      () => false,
-    ));
+    (await pip(["--no-deps", COOKBOOK])
+      .then(() => pip(COOKBOOK_NEEDS))
+      .then(
+        () => imports(python, "tinker_cookbook.recipes.rl_loop"),
+        () => false,
+      ));
   const { stdout } = await run(python, ["-c", "import tinker; print(tinker.__version__)"]);
   return { name: `tinker ${stdout.trim()}`, python, hasTorch, hasCookbook };
 }
