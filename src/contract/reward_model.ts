@@ -1,10 +1,24 @@
 /** What a reward model is: a score for a whole sequence, which pairs of preferred and other answers teach. */
 import type { Backend, Metrics, OptimParams, PackedTokens } from "./backend.ts";
+import type { Tokenizer } from "./text.ts";
 
 /** Scores sequences. */
 export interface Scorer {
   /** The scalar head's value at the last token of each sequence, [N]. */
   scores(rows: PackedTokens): Promise<Float32Array>;
+}
+
+/** A reward model that scores rollouts and does not change. */
+export interface RewardScorer extends Scorer {
+  /** For messages. */
+  readonly name: string;
+  readonly tokenizer?: Tokenizer | undefined;
+  readonly vocabSize: number;
+  /** Longest sequence that it scores, tokens. */
+  readonly contextLength: number;
+  /** Makes it again after the loss of its device, which is open again. */
+  recover?(): Promise<void>;
+  close(): void;
 }
 
 /** What a run needs of what it trains between the steps: to count them, to save it and to bring it back. */

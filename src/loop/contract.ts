@@ -3,6 +3,7 @@
  * alone, so that a stage knows this page and no other stage.
  */
 import type { Advantages, Backend, Metrics, TopTokens } from "../contract/backend.ts";
+import type { RewardScorer } from "../contract/reward_model.ts";
 import type { Teacher } from "../contract/teacher.ts";
 import type { DataMark } from "../data/dataset.ts";
 import type { BatchOrder } from "../data/order.ts";
@@ -10,7 +11,7 @@ import type { PackedRows } from "../data/pack.ts";
 import type { Episode, Task, Trajectory, TrajectoryGroup } from "../data/types.ts";
 import type { CheckpointStore } from "../log/checkpoint/store.ts";
 import type { Logger } from "../log/logger.ts";
-import type { Evaluate, Example, Rollout } from "../task/rollout.ts";
+import type { Evaluate, Example, Rollout, RolloutResult } from "../task/rollout.ts";
 import type { LoopSettings, Partly } from "./settings.ts";
 
 /** A group before its rewards are checked. */
@@ -137,7 +138,7 @@ type StageParts = Pick<
   Run,
   "backend" | "settings" | "rollout" | "evaluate" | "estimate" | "grouping" | "rejection" | "loggers" | "signal"
 > &
-  Partial<Pick<Run, "warn" | "failures" | "teacher">>;
+  Partial<Pick<Run, "warn" | "failures" | "teacher" | "rewardModel">>;
 
 /** Everything that a stage may use. */
 export interface StageContext extends StageParts {
@@ -237,6 +238,14 @@ export interface LoopState {
   readonly best?: { readonly step: number; readonly value: number };
 }
 
+/** The reward model of a run, as its rollouts ask it. */
+export interface RewardJudge {
+  /** Gives each trajectory without a reward its score. */
+  judge(result: RolloutResult): Promise<RolloutResult>;
+  /** Makes the model again after the loss of its device. */
+  recover(): Promise<void>;
+}
+
 /** Counts the failures of rollouts, and shows the first of each kind. */
 export interface FailureLog {
   /** @param where the attempt that failed, for display */
@@ -273,6 +282,8 @@ export interface Run {
   readonly warn: (message: string) => void;
   /** With `distillation.enabled`. Default for `distillation.teacher_kind=self`: the student itself. */
   readonly teacher?: Teacher | undefined;
+  /** Scores what a rollout or an environment leaves without a reward. */
+  readonly rewardModel?: RewardJudge | undefined;
   /** Default: shown with `warn`. */
   readonly failures: FailureLog;
   readonly loggers: readonly Logger[];
@@ -285,11 +296,13 @@ type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal
 
 /** What `train` needs; the rest has defaults. */
 export interface TrainOptions
-  extends Omit<Run, "settings" | "order" | "generation" | "tasks" | Choices>,
+  extends Omit<Run, "settings" | "order" | "generation" | "tasks" | "rewardModel" | Choices>,
     Partial<Pick<Run, Choices>> {
   /** Held-out tasks are validated on; absent: no validation. */
   readonly tasks: { readonly train: readonly Task[]; readonly val?: readonly Task[] | undefined };
   readonly settings?: Partly<LoopSettings>;
+  /** Scores what a rollout or an environment leaves without a reward. */
+  readonly rewardModel?: RewardScorer | undefined;
   /** Trains on recorded episodes, one batch after the other in the order of `tasks.train`. */
   readonly source?: EpisodeSource | undefined;
 }

@@ -71,12 +71,13 @@ export function countLoss(error: unknown, { backend, warn }: Trained & Pick<Run,
 
 /** Opens the device again and returns the run to the last whole state: the one in memory, else the last checkpoint. */
 export async function comeBack(
-  run: Trained & Pick<Run, "checkpoints" | "loggers" | "tasks" | "teacher" | "warn">,
+  run: Trained & Pick<Run, "checkpoints" | "loggers" | "tasks" | "teacher" | "rewardModel" | "warn">,
   at: Cursor,
 ): Promise<void> {
-  const { backend, checkpoints, loggers, teacher, warn } = run;
+  const { backend, checkpoints, loggers, teacher, rewardModel, warn } = run;
   const isKept = await backend.recover!();
   await teacher?.recover?.();
+  await rewardModel?.recover();
   if (isKept) {
     await rewind(loggers, at.kept);
     at.state = at.kept;

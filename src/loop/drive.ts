@@ -8,7 +8,16 @@ import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_lo
 import { usesReference } from "./distill/choices.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";
 
-type Parts = "settings" | "tasks" | "loggers" | "checkpoints" | "signal" | "warn" | "generation" | "teacher";
+type Parts =
+  | "settings"
+  | "tasks"
+  | "loggers"
+  | "checkpoints"
+  | "signal"
+  | "warn"
+  | "generation"
+  | "teacher"
+  | "rewardModel";
 
 /** A run as the driver sees it: what a step, a supervised step of the warm-up and a validation do, and how many there are. */
 export interface Course extends Pick<Run, Parts> {

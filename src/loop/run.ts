@@ -7,6 +7,7 @@ import { chooseTeacher } from "./distill/teacher.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
 import { AsyncGeneration } from "./rollout/async_generation.ts";
 import { Failures } from "./rollout/failures.ts";
+import { RewardQueue } from "./rollout/reward_queue.ts";
 import { loopSettings } from "./settings.ts";
 import { estimateAdvantages } from "./stages/estimate.ts";
 import { STAGES } from "./stages.ts";
@@ -17,7 +18,7 @@ import { trainStep } from "./step.ts";
 export function runFrom(options: TrainOptions): Run {
   checkParts(options);
   const settings = loopSettings(options.settings);
-  const { estimate = estimateAdvantages, stages = STAGES, loggers = [], source, ...parts } = options;
+  const { estimate = estimateAdvantages, stages = STAGES, loggers = [], source, rewardModel, ...parts } = options;
   checkSettings(settings, estimate);
   checkCritic(settings, options.backend);
   checkThinking(settings, options.backend.tokenizer);
@@ -35,6 +36,7 @@ export function runFrom(options: TrainOptions): Run {
     failures: new Failures(warn),
     ...parts,
     teacher,
+    ...(rewardModel && { rewardModel: new RewardQueue(rewardModel) }),
     tasks: { train: options.tasks.train, val: options.tasks.val ?? [] },
     settings,
     order: trainingOrder(options.tasks.train, settings, { isShuffled: source === undefined }),

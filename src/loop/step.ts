@@ -77,10 +77,10 @@ export function toTheEnd(context: StageContext): StageContext {
 /** The parts of a run that its stages may use, outside of a training step. */
 export function stageContext(run: Run, { step }: LoopState): StageContext {
   const { backend, settings, rollout, evaluate, estimate, grouping, rejection } = run;
-  const { warn, failures, loggers, signal, teacher } = run;
+  const { warn, failures, loggers, signal, teacher, rewardModel } = run;
   return {
     ...{ backend, settings, rollout, evaluate, estimate, grouping, rejection },
-    ...{ warn, failures, loggers, signal, teacher },
+    ...{ warn, failures, loggers, signal, teacher, rewardModel },
     step,
     epoch: 0,
     totalSteps: totalSteps(run.tasks.train, settings),

@@ -1,14 +1,15 @@
 /** A reward model on this machine: a value model that is read at the last token of each sequence. */
 import type { Device } from "../../compute/device.ts";
+import { openDevice } from "../../compute/open.ts";
 import type { Metrics, ModelDescription, OptimParams, PackedTokens } from "../../contract/backend.ts";
 import type { RewardModel } from "../../contract/reward_model.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { parameterCount } from "../../model/files/config.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
-import type { ModelMark } from "../../model/open_model.ts";
+import { type ModelMark, openModel } from "../../model/open_model.ts";
 import type { TargetChoice } from "../../model/train/targets.ts";
-import type { ValueModel } from "../../model/value_model.ts";
+import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";
 import { loadValueCheckpoint, saveValueCheckpoint } from "./checkpoint.ts";
 import { keepTrained, type TrainedState, writeTrained } from "./kept_state.ts";
 
@@ -39,6 +40,22 @@ export class LocalRewardModel implements RewardModel {
     this.current = options.model;
     this.device = options.model.device;
     this.tokenizer = options.tokenizer;
+  }
+
+  /**
+   * Opens a folder of a model to train a reward model from it: an adapter with a head, or without `lora` all weights. A head that the
+   * folder has is kept.
+   * @throws {ConfigError} for a folder that cannot be read, or one of an adapter
+   */
+  static async open(
+    folder: string,
+    { device: given, ...options }: ValueModelOptions & { readonly device?: Device | undefined } = {},
+  ): Promise<LocalRewardModel> {
+    const { files, adapters, mark, tokenizer } = await openModel(folder);
+    if (adapters.length > 0) throw refusedAdapter(mark.folder);
+    const device = given ?? (await openDevice());
+    const remake = () => ValueModel.load(device, files, { label: "weights", ...options });
+    return new LocalRewardModel({ model: await remake(), remake, tokenizer, name: mark.folder, base: mark });
   }
 
   /** Another one after {@link recover}. */
@@ -124,6 +141,14 @@ export class LocalRewardModel implements RewardModel {
     this.current.release();
     this.device.destroy();
   }
+}
+
+/** An adapter starts no reward model: its head would be added to changes that nobody merged. */
+export function refusedAdapter(folder: string): ConfigError {
+  return new ConfigError(
+    "Cannot start the reward model from an adapter. Merge it into its base with grpu export --merge, and give that folder.",
+    { path: "model.path", file: folder },
+  );
 }
 
 /** Rows whose targets are the last position of each sequence; which token would follow does not matter to a value. */

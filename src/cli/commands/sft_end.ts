@@ -32,7 +32,9 @@ export function sftFarewell(it: SftEnding): void {
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   if (model === undefined) return;
-  if (command === "reward-model") io.err(`model    ${model}\n`);
-  else if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);
+  if (command === "reward-model") {
+    const use = `reward_model.enable=true reward_model.model.path=${quoted(model)}`;
+    io.err(`use      ${commandName(io)} train run.yaml ${use}\n`);
+  } else if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);
   else io.err(`sample   ${commandName(io)} sample --model ${quoted(model)} --prompt "..."\n`);
 }

@@ -86,7 +86,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   const { dir, checkpoints, checkpoint } = place;
   const isTrained = !settings.trainer.val_only;
   const opened = await openBackend(given, { io, checkpoint, isTrained });
-  const { backend, device, description, session, teacher } = opened;
+  const { backend, device, description, session, teacher, rewardModel } = opened;
   const { config } = session;
   let recording: Recording | undefined;
   try {
@@ -102,6 +102,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       session,
       recorded,
       teacher: teacherName(session.config, teacher),
+      rewardModel: rewardModel?.name,
       gateway,
       device: description,
       memory,
@@ -121,6 +122,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       rollout: recording?.wrap(session.rollout) ?? session.rollout,
       backend,
       teacher,
+      rewardModel,
       settings,
       source: recorded?.source,
       ...(device && { estimate: estimateAdvantagesOn(device) }),
@@ -142,6 +144,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     await given.gateway?.close();
     await recording?.close();
     teacher?.close();
+    rewardModel?.close();
     backend.close();
   }
 }
@@ -153,6 +156,8 @@ interface Announcement {
   readonly gateway: string | undefined;
   /** Of a distillation. */
   readonly teacher: string | undefined;
+  /** Its folder. */
+  readonly rewardModel: string | undefined;
   readonly device: string;
   readonly memory: MemoryUse | undefined;
   readonly parameters: number;
@@ -160,7 +165,8 @@ interface Announcement {
   readonly io: Io;
 }
 
-function announce({ session, recorded, teacher, gateway, device, memory, parameters, dir, io }: Announcement): void {
+function announce(it: Announcement): void {
+  const { session, recorded, teacher, rewardModel, gateway, device, memory, parameters, dir, io } = it;
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
@@ -172,6 +178,7 @@ function announce({ session, recorded, teacher, gateway, device, memory, paramet
   const size = parameters > 0 ? `, ${shortNumber(parameters)} trainable parameters` : "";
   say("model", `${setting(config, "model.name") ?? "new"}${size}`);
   if (teacher !== undefined) say("teacher", teacher);
+  if (rewardModel !== undefined) say("rewards", rewardModel);
   say("device", device);
   if (gateway !== undefined)
     say("agents", `${[setting(config, "task.agent") ?? []].flat().join(", ")}; gateway ${gateway}`);

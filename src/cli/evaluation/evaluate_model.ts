@@ -70,7 +70,8 @@ async function attempt(
   { io, session: given, settings, recording }: Evaluation,
   store: KnownAttempts | undefined,
 ): Promise<ModelAttempts> {
-  const { backend, description, session } = await openBackend(given, { io, checkpoint, isTrained: false });
+  const opened = await openBackend(given, { io, checkpoint, isTrained: false });
+  const { backend, description, session, rewardModel } = opened;
   try {
     const total = session.tasks.val.length * settings.rollout.n_val;
     io.err(`${name}: ${session.tasks.val.length} tasks on ${description}\n`);
@@ -83,10 +84,11 @@ async function attempt(
     const known = store?.size ?? 0;
     if (known > 0) io.err(`${known} attempts are known from an earlier evaluation\n`);
     const logger = new AttemptLogger(io);
-    await train({ ...session, rollout, stages, backend, settings, loggers: [logger], signal: io.signal });
+    await train({ ...session, rollout, stages, backend, rewardModel, settings, loggers: [logger], signal: io.signal });
     if (logger.failed === total) throw new ConfigError(ALL_FAILED, { kind: "code" });
     return { name, episodes: logger.episodes, known };
   } finally {
+    rewardModel?.close();
     backend.close();
   }
 }

@@ -3,10 +3,12 @@ import { backends } from "../../backend/backends.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
+import type { RewardScorer } from "../../contract/reward_model.ts";
 import type { Teacher } from "../../contract/teacher.ts";
 import type { Io } from "../command.ts";
 import { adoptCheckpoint } from "./checkpoint_shape.ts";
 import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
+import { checkRewardTokens, openRewardScorer, refuseRewardModel } from "./reward_scorer.ts";
 import type { ModelSession } from "./session.ts";
 import { openTeacher } from "./teacher.ts";
 
@@ -18,6 +20,8 @@ export interface OpenedTrainer<S extends ModelSession, B = Backend> {
   readonly description: string;
   /** With `distillation.enabled`, but for a student that is its own. */
   readonly teacher?: Teacher | undefined;
+  /** With `reward_model.enable`. */
+  readonly rewardModel?: RewardScorer | undefined;
   /** The session, with what the checkpoint fixes in its configuration. */
   readonly session: S;
 }
@@ -33,6 +37,7 @@ export async function openBackend<S extends ModelSession>(
   const name = setting(session.config, "rllm.backend");
   const open = backends.get(name);
   if (open) {
+    refuseRewardModel(session.config, name);
     const teacher = await openTeacherOf(session, { io, ...options });
     const backend = await open({ config: session.config });
     return { backend, description: `backend ${name}`, session, teacher };
@@ -45,9 +50,12 @@ export async function openBackend<S extends ModelSession>(
   const { checkpoint } = options;
   const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
   const openFor = (on: Device) => openTeacherOf(own, { io, ...options, device: on });
-  const { backend, device, teacher } = await openLocalBackend(own, { ...options, teacher: openFor });
+  const rewardFor = (on: Device) => openRewardScorer(own.config, { io, device: on });
+  const opened = await openLocalBackend(own, { ...options, teacher: openFor, rewardModel: rewardFor });
+  const { backend, device, teacher, rewardModel } = opened;
+  checkRewardTokens(rewardModel, backend);
   const description = `${device.info.kind}: ${device.info.description}`;
-  return { backend, device, description, session: own, teacher };
+  return { backend, device, description, session: own, teacher, rewardModel };
 }
 
 async function openTeacherOf(

@@ -7,6 +7,7 @@ import type { Device } from "../../compute/device.ts";
 import { type DeviceName, openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
+import type { RewardScorer } from "../../contract/reward_model.ts";
 import type { Teacher } from "../../contract/teacher.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
@@ -30,6 +31,8 @@ export interface OpenedBackend {
   readonly device: Device;
   /** What {@link OpenOptions.teacher} opened. */
   readonly teacher?: Teacher | undefined;
+  /** What {@link OpenOptions.rewardModel} opened. */
+  readonly rewardModel?: RewardScorer | undefined;
 }
 
 export interface OpenOptions {
@@ -39,6 +42,8 @@ export interface OpenOptions {
   readonly isTrained?: boolean;
   /** Opens the teacher on the device, before the student, whose plan counts what the teacher holds. */
   readonly teacher?: ((device: Device) => Promise<Teacher | undefined>) | undefined;
+  /** The same for the reward model. */
+  readonly rewardModel?: ((device: Device) => Promise<RewardScorer | undefined>) | undefined;
 }
 
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
@@ -57,7 +62,8 @@ export async function openLocalBackend(session: ModelSession, options: OpenOptio
   const device = await openDevice(deviceOptions(config));
   return closingOnError(device, async () => {
     const teacher = await options.teacher?.(device);
-    return { backend: await openOn(device, session, options), teacher };
+    const rewardModel = await options.rewardModel?.(device);
+    return { backend: await openOn(device, session, options), teacher, rewardModel };
   });
 }
 

@@ -10,10 +10,12 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
+import { checkpointDir } from "./checkpoint_dir.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora } from "./model_settings.ts";
 import { describeNewModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
+import { rewardModelFolder } from "./reward_scorer.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
 import { FIXED_OF_NEW_MODELS } from "./trained_model.ts";
 
@@ -41,18 +43,28 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
   const fixedSettings = name === null ? FIXED_OF_NEW_MODELS : undefined;
   const critic = isTrained ? await plannedCritic(readCritic(config)) : undefined;
   const work = plannedWork(config, { model, lora, isTrained, fixedSettings, critic });
+  const folder = rewardModelFolder(config);
+  const rewardModel =
+    folder === undefined ? undefined : await shapeIn(await checkpointDir(folder, io), PATH_OF_REWARDS);
   const device = await describedDevice(config, input);
-  return { request: { ...work, ...device }, model: name ?? "a new model" };
+  return { request: { ...work, ...device, rewardModel }, model: name ?? "a new model" };
 }
 
 async function modelShape(composed: Composition): Promise<ModelShape> {
   const folder = setting(composed.config, "model.name");
   if (folder === null) return { config: await describeNewModel(await openTask(composed)), typeOf: () => undefined };
+  return shapeIn(folder, "model.name");
+}
+
+const PATH_OF_REWARDS = "reward_model.model.path";
+
+/** The shape of a model, or of an adapter's base. */
+async function shapeIn(folder: string, path: string): Promise<ModelShape> {
   if ((await folderKind(folder)) === "model") return openModelShape(folder);
   const { base } = await describeAdapter(folder);
   if (base !== undefined) return openModelShape(base);
   throw new ConfigError("Cannot plan for the adapter: it does not name its base model. Give that model's folder.", {
-    path: "model.name",
+    path,
   });
 }
 

@@ -1,6 +1,6 @@
 /** Opens the reward model that a configuration trains: a new one, one from a folder, or one from a checkpoint. */
 import { fittingOptions } from "../../backend/local/plan/fit.ts";
-import { LocalRewardModel } from "../../backend/local/reward_model.ts";
+import { LocalRewardModel, refusedAdapter } from "../../backend/local/reward_model.ts";
 import type { Device } from "../../compute/device.ts";
 import { openDevice } from "../../compute/open.ts";
 import { setting } from "../../config/schema.ts";
@@ -74,11 +74,7 @@ interface FromFiles {
 async function fromFiles(device: Device, of: FromFiles): Promise<RewardModel> {
   const { session, opened, lora, name = opened.mark.folder } = of;
   const { files, adapters, mark } = opened;
-  if (adapters.length > 0)
-    throw new ConfigError(
-      "Cannot start the reward model from an adapter. Merge it into its base with grpu export --merge, and give that folder.",
-      { path: "model.path", file: mark.folder },
-    );
+  if (adapters.length > 0) throw refusedAdapter(mark.folder);
   const options = await fitting(device, session, { model: shapeOf(files), lora });
   const remake = () => ValueModel.load(device, files, { ...options, lora });
   const tokenizer = of.tokenizer && withTemplate(of.tokenizer, templateOf(session.config));

@@ -11,9 +11,9 @@ import type { Judges } from "./judges.ts";
 export function rolloutSettings(config: Tree, { environment, judges, remote }: Judged): RolloutSettings {
   const reward = setting(config, "task.reward");
   const args = setting(config, "task.args");
-  const hasEvaluator = setting(config, "task.evaluator") !== null;
+  const isJudged = setting(config, "task.evaluator") !== null || setting(config, "reward_model.enable");
   // A reward or an evaluator of the user's own may read what the environment does not.
-  if (environment.args && reward === null && !hasEvaluator)
+  if (environment.args && reward === null && !isJudged)
     checkArgs(args, {
       known: environment.args,
       path: "task.args",
@@ -24,7 +24,7 @@ export function rolloutSettings(config: Tree, { environment, judges, remote }: J
     args,
     remote,
     // A reward that is named judges the reply; the evaluator then adds to it.
-    isJudgedLater: hasEvaluator && reward === null,
+    isJudgedLater: isJudged && reward === null,
     reward: rewardOf(reward, { environment, judges }),
     agent: {
       name: setting(config, "rllm.agent.name"),

@@ -121,6 +121,17 @@ export const LOCAL_FIELDS = {
 
   ...CRITIC_FIELDS,
 
+  "reward_model.enable": bool(false, "score rollouts that have no reward of their own with a reward model", {
+    note: "A reward that a rollout or a game gives counts; the task's own reward does not.",
+  }),
+  "reward_model.model.path": str(
+    null,
+    "its folder: one with a scalar head, an adapter with one, or a run of grpu reward-model",
+    {
+      note: "The tokens must be the policy's.",
+    },
+  ),
+
   ...PIPELINE_FIELDS,
 
   ...DISTILLATION_FIELDS,
@@ -136,5 +147,6 @@ export const LOCAL_SECTIONS: Readonly<Record<string, string>> = {
   validation: "Validation",
   warmup: "Supervised warm-up of a new model",
   ...CRITIC_SECTIONS,
+  reward_model: "The reward model",
   ...SHARED_SECTIONS,
 };

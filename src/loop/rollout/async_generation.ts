@@ -156,9 +156,9 @@ export class AsyncGeneration implements Generation {
   }
 
   private attemptContext(step: number): AttemptContext {
-    const { settings, rollout, evaluate, warn, failures } = this.run;
+    const { settings, rollout, evaluate, rewardModel, warn, failures } = this.run;
     const { signal, sampled: backend } = this;
-    return { backend, settings, rollout, evaluate, warn, failures, signal, isValidation: false, step };
+    return { backend, settings, rollout, evaluate, rewardModel, warn, failures, signal, isValidation: false, step };
   }
 
   /** The backend as attempts sample from it: training is ahead of it. */

@@ -15,7 +15,16 @@ import { episodeId, failedEpisode, judged, resultOf, toEpisode } from "./episode
 export interface AttemptContext
   extends Pick<
     StageContext,
-    "settings" | "rollout" | "evaluate" | "step" | "isValidation" | "signal" | "warn" | "failures" | "firstTask"
+    | "settings"
+    | "rollout"
+    | "evaluate"
+    | "rewardModel"
+    | "step"
+    | "isValidation"
+    | "signal"
+    | "warn"
+    | "failures"
+    | "firstTask"
   > {
   readonly backend: SampledModel;
 }
@@ -86,13 +95,14 @@ interface Scored {
 }
 
 async function scored(own: AttemptPolicy, deadline: Deadline, { attempt, context }: Trial): Promise<Scored> {
-  const { rollout, evaluate } = context;
+  const { rollout, evaluate, rewardModel } = context;
   const { policy, trajectories, refused } = own;
   const shaping = context.settings.workflow.workflow_args;
   const run = async (): Promise<Scored> => {
     const outcome = await rollout(attempt.task, policy);
-    if (outcome === undefined && !evaluate) throw new ConfigError(NO_REWARD, { kind: "code" });
-    const result = resultOf(outcome, trajectories);
+    if (outcome === undefined && !evaluate && !rewardModel) throw new ConfigError(NO_REWARD, { kind: "code" });
+    const given = resultOf(outcome, trajectories);
+    const result = (await rewardModel?.judge(given)) ?? given;
     const episode = toEpisode(attempt, result, shaping);
     if (!evaluate) return { episode, result };
     const evaluation = evaluationOf(await evaluate(attempt.task, episode));
@@ -111,7 +121,7 @@ async function scored(own: AttemptPolicy, deadline: Deadline, { attempt, context
 }
 
 const NO_REWARD =
-  "Cannot score the rollout: it returned nothing and no evaluator judges it. Return a reward, or set task.evaluator.";
+  "Cannot score the rollout: it returned nothing and no evaluator judges it. Return a reward, or set task.evaluator or reward_model.enable.";
 
 function policyOptions({ attempt, trial, context, draws, rank }: Trial, signal: AbortSignal): PolicyOptions {
   const { settings, backend, isValidation, warn } = context;

@@ -7,6 +7,7 @@ const PARTS: readonly (readonly [part: string, labels: RegExp])[] = [
   ["folded_weights", /^folded weights/],
   ["reference_weights", /^reference weights/],
   ["critic_weights", /^critic weights/],
+  ["reward_model_weights", /^reward model weights/],
   ["published_weights", /^(copied|frozen) weights/],
   ["adapter", /^adapter/],
   ["gradients", /^gradients/],

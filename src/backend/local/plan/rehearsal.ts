@@ -6,6 +6,7 @@ import type { ModelShape } from "../../../model/model_shape.ts";
 import { ValueModel } from "../../../model/value_model.ts";
 import { besidePolicy, type CriticOptions, ownCritic } from "../critic.ts";
 import { accumulateLoss } from "../policy_loss.ts";
+import { scorerOptions } from "../reward_scorer.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
 import { fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
 
@@ -16,6 +17,8 @@ export interface Setup {
   readonly shape: RunShape;
   /** A critic that trains too. */
   readonly critic?: CriticSetup | undefined;
+  /** A reward model that is opened with the run and scores its rollouts. */
+  readonly rewardModel?: ModelShape | undefined;
   /** The device to stand in for. */
   readonly info: DeviceInfo;
 }
@@ -65,8 +68,9 @@ export class Rehearsal {
   }
 
   /** Opens the model, and with it all that a run keeps from its first step to its last. */
-  static async open({ model: of, options, shape, info, critic: its }: Setup): Promise<Rehearsal> {
+  static async open({ model: of, options, shape, info, critic: its, rewardModel }: Setup): Promise<Rehearsal> {
     const device = new CountingDevice({ info });
+    if (rewardModel) ValueModel.unread(device, rewardModel, scorerOptions());
     const model = LanguageModel.unread(device, of, options);
     const critic = its && shape.isTrained ? unreadCritic(model, { options, ...its }) : undefined;
     const load = device.phasePeak;
