@@ -143,6 +143,9 @@ const pick = (of: Record<string, number>) => Object.fromEntries(RETURNING.map((n
 
 /** The server's figures by name, without `grpu_`. */
 async function gauges(): Promise<Record<string, number>> {
-  const text = await (await fetch(`${target.url}/metrics`)).text();
+  let answer = await fetch(`${target.url}/metrics`);
+  // 408: a busy machine took longer over the request's headers than the target allows.
+  while (answer.status === 408) answer = await fetch(`${target.url}/metrics`);
+  const text = await answer.text();
   return Object.fromEntries([...text.matchAll(/^grpu_(\w+) (\S+)$/gm)].map(([, name, value]) => [name, Number(value)]));
 }
