@@ -5,14 +5,25 @@
 
 /** Long tests of single parts, which judge mutants too. */
 export const LONG_TESTS: readonly string[] = [
+  "test/algorithm/advantage_fuzz_test.ts",
   "test/backend/golden_model_test.ts",
   "test/backend/on_policy_test.ts",
   "test/backend/plan_test.ts",
   "test/backend/tinker_test.ts",
+  "test/cli/checkpoint_shape_test.ts",
+  "test/cli/run_place_test.ts",
+  "test/config/differential_test.ts",
+  "test/config/fuzz_test.ts",
+  "test/config/support_test.ts",
+  "test/config/verl_trees_test.ts",
   "test/golden/long_runs_test.ts",
+  "test/log/checkpoints_model_test.ts",
   "test/loop/interruption_test.ts",
+  "test/model/files/chat_template_test.ts",
   "test/model/generate/mixed_batch_test.ts",
   "test/model/kernels/attention_test.ts",
+  "test/model/kernels/cache_test.ts",
+  "test/serve/server_model_test.ts",
 ];
 
 /** Training runs, crash loops, whole commands, attacks, fuzzing. */
