@@ -36,7 +36,7 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
       expect(scores[0]).toBeLessThan(0.45);
       expect(scores.at(-1)).toBeGreaterThanOrEqual(0.9);
     },
-    4 * MINUTES,
+    10 * MINUTES,
   );
 
   test.skipIf(!hasShared)(
@@ -57,6 +57,6 @@ describe.skipIf(!gpuDevice)("on the GPU", () => {
       const scores = linesOf("stories", "val").map((line) => line["val/reward/single_turn/mean"]);
       expect(scores.at(-1)).toBeGreaterThanOrEqual(2 * scores[0]!);
     },
-    4 * MINUTES,
+    10 * MINUTES,
   );
 });
