@@ -5,6 +5,7 @@ import { mkdir } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import type { TestProject } from "vitest/node";
+import { borrowTorch } from "./torch.ts";
 
 export interface Sdk {
   /** `tinker 0.25.0`. */
@@ -64,14 +65,14 @@ async function install(of: (typeof WANTED)[number]): Promise<Sdk> {
   if (!existsSync(python)) {
     await run("python3", ["-c", "import sys; assert sys.version_info >= (3, 11), 'the SDK needs Python 3.11'"]);
     await mkdir(CACHE, { recursive: true });
-    // The machine's PyTorch is used: another copy would be large.
-    await run("python3", ["-m", "venv", "--system-site-packages", folder]);
+    await run("python3", ["-m", "venv", folder]);
   }
   const pip = (packages: readonly string[]) =>
     run(python, ["-m", "pip", "install", "--quiet", ...(of.upgrade ? ["--upgrade"] : []), ...packages], {
       timeout: 600_000,
     });
   await pip(of.packages);
+  await borrowTorch(python).catch(() => undefined);
   const hasTorch = await imports(python, "torch");
   const hasCookbook =
     of.cookbook &&

@@ -5,12 +5,11 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { borrowTorch } from "./torch.ts";
 import { cpuEnv } from "./verl.ts";
 
 const at = (path: string) => fileURLToPath(new URL(`../../.cache/${path}`, import.meta.url));
 const FOLDER = at("trinity");
-/** Where `.ci/run` installs PyTorch and transformers. */
-const TORCH = process.env.TORCH_PYTHON ?? at("transformers/bin/python");
 const PYTHON = `${FOLDER}/python/bin/python`;
 const VERSION = "0.6.0";
 const INSTALL_MS = 10 * 60_000;
@@ -46,10 +45,9 @@ export async function installTrinity(): Promise<TrinityPython | string> {
   const wheel = `${FOLDER}/trinity_rft-${VERSION}-py3-none-any.whl`;
   const [source, stub] = [`${FOLDER}/src`, `${FOLDER}/stub`];
   try {
-    const { stdout } = await run(TORCH, ["-c", "import torch, transformers; print(torch.__path__[0])"]);
     await mkdir(FOLDER, { recursive: true });
     if (!existsSync(PYTHON)) await run("python3", ["-m", "venv", `${FOLDER}/python`]);
-    await borrowPackages(stdout.trim().replace(/\/torch$/, ""));
+    await borrowTorch(PYTHON);
     await run(PYTHON, ["-m", "pip", "install", "--quiet", ...PACKAGES], { timeout: INSTALL_MS });
     const download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", FOLDER, `trinity-rft==${VERSION}`];
     if (!existsSync(wheel)) await run(PYTHON, download);
@@ -62,12 +60,6 @@ export async function installTrinity(): Promise<TrinityPython | string> {
     return (error as Error).message.slice(0, 600);
   }
   return { python: PYTHON, paths: [source, stub] };
-}
-
-/** PyTorch takes gigabytes: the environment reads it where it is already installed. */
-async function borrowPackages(folder: string): Promise<void> {
-  const { stdout } = await run(PYTHON, ["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
-  await writeFile(`${stdout.trim()}/zz_torch.pth`, `${folder}\n`);
 }
 
 export function trinityEnv({ paths }: TrinityPython, folders: readonly string[] = []): Record<string, string> {

@@ -5,11 +5,10 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { type AddressInfo, createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { borrowTorch } from "./torch.ts";
 
 const at = (path: string) => fileURLToPath(new URL(`../../.cache/${path}`, import.meta.url));
 const FOLDER = at("verl");
-/** Where `.ci/run` installs PyTorch and transformers. */
-const TORCH = at("transformers/bin/python");
 const PYTHON = at("verl/run/bin/python");
 const INSTALL_MS = 10 * 60_000;
 const CHECKS_MS = 4 * 60_000;
@@ -37,10 +36,9 @@ export async function installVerl(versions: readonly string[]): Promise<VerlPyth
   const wheelOf = (version: string) => `${FOLDER}/verl-${version}-py3-none-any.whl`;
   const packageOf = (version: string) => `${FOLDER}/src/${version}`;
   try {
-    const { stdout } = await run(TORCH, ["-c", "import torch, transformers; print(torch.__path__[0])"]);
     await mkdir(FOLDER, { recursive: true });
     if (!existsSync(PYTHON)) await run("python3", ["-m", "venv", `${FOLDER}/run`]);
-    await borrowPackages(stdout.trim().replace(/\/torch$/, ""));
+    await borrowTorch(PYTHON);
     await run(PYTHON, ["-m", "pip", "install", "--quiet", ...PACKAGES], { timeout: INSTALL_MS });
     for (const version of versions) {
       const download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", FOLDER, `verl==${version}`];
@@ -52,12 +50,6 @@ export async function installVerl(versions: readonly string[]): Promise<VerlPyth
     return (error as Error).message.slice(0, 600);
   }
   return { python: PYTHON, packageOf, wheelOf };
-}
-
-/** PyTorch takes gigabytes: the environment reads it where it is already installed. */
-async function borrowPackages(folder: string): Promise<void> {
-  const { stdout } = await run(PYTHON, ["-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]);
-  await writeFile(`${stdout.trim()}/zz_torch.pth`, `${folder}\n`);
 }
 
 export interface ChecksRequest {
