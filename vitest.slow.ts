@@ -49,6 +49,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/cli/recipes_test.ts",
   "test/cli/remote_agent_test.ts",
   "test/cli/roles_learning_test.ts",
+  "test/cli/row_tinker_test.ts",
   "test/cli/serve_rewards_test.ts",
   "test/cli/signals_test.ts",
   "test/cli/tinker_agent_test.ts",

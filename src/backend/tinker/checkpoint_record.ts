@@ -3,7 +3,8 @@ import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
 import { readAs } from "../../shape.ts";
 
-const FILE = "tinker.json";
+/** The name of the file. */
+export const TINKER_RECORD = "tinker.json";
 
 const RECORD = z.object({
   model_id: z.string(),
@@ -19,19 +20,19 @@ export type TinkerCheckpoint = z.output<typeof RECORD>;
 
 export async function writeRecord(dir: string, record: TinkerCheckpoint): Promise<void> {
   const { writeFolder } = await import("../../model/files/disk.ts");
-  await writeFolder(dir, [{ name: FILE, content: `${JSON.stringify(record, undefined, 2)}\n` }]);
+  await writeFolder(dir, [{ name: TINKER_RECORD, content: `${JSON.stringify(record, undefined, 2)}\n` }]);
 }
 
 /** @throws {ConfigError} for a folder without a record, or with a damaged one. */
 export async function readRecord(dir: string): Promise<TinkerCheckpoint> {
   const { diskFolder } = await import("../../model/files/disk.ts");
   const { readJson } = await import("../../model/files/reader.ts");
-  const read = readAs(RECORD, await readJson(await diskFolder(dir), FILE));
+  const read = readAs(RECORD, await readJson(await diskFolder(dir), TINKER_RECORD));
   if ("data" in read) return read.data;
   const { path, rule, value } = read.misfit;
   const where = path === "" ? "" : ` at ${path}`;
   throw new ConfigError(
     `Cannot resume from the checkpoint: its record is damaged${where} (${rule}: ${value}). Resume from another checkpoint.`,
-    { file: `${dir}/${FILE}` },
+    { file: `${dir}/${TINKER_RECORD}` },
   );
 }

@@ -1,6 +1,7 @@
 /** How training on rows ends: the held-out loss and margin that they reached, and what to do next. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { TINKER_RECORD } from "../../backend/tinker/checkpoint_record.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";
 import { commandName, quoted } from "../run/command_line.ts";
@@ -32,7 +33,9 @@ export function sftFarewell(it: SftEnding): void {
   }
   if (report && existsSync(report)) io.err(`report   ${report}\n`);
   if (model === undefined) return;
-  if (command === "reward-model") {
+  const record = join(model, TINKER_RECORD);
+  if (existsSync(record)) io.err(`saved    on the service; ${record} has the paths\n`);
+  else if (command === "reward-model") {
     const use = `reward_model.enable=true reward_model.model.path=${quoted(model)}`;
     io.err(`use      ${commandName(io)} train run.yaml ${use}\n`);
   } else if (isChat) io.err(`chat     ${commandName(io)} chat --model ${quoted(model)}\n`);

@@ -1,9 +1,11 @@
 /** From the command line of a command that trains on rows to its configuration, that of the training run it is, and its rows. */
+import { isDeepStrictEqual } from "node:util";
 import { findPreferenceLoss } from "../../algorithm/preference/losses.ts";
 import { composeConfig } from "../../config/compose.ts";
 import { dpoSetting } from "../../config/fields/dpo.ts";
+import type { Fields } from "../../config/fields/field.ts";
 import { ROW_TABLES, type RowCommand } from "../../config/fields/reward_model.ts";
-import { runPathOf, SFT_AS_RUN, sftSetting } from "../../config/fields/sft.ts";
+import { actsOn, type RowBackendName, runPathOf, SFT_AS_RUN, sftSetting } from "../../config/fields/sft.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { getAt, leaves, setAt, type Tree } from "../../config/yaml/tree.ts";
@@ -63,22 +65,67 @@ export async function composeRows(
   });
   warn(composed.warnings, io);
   const sft = composed.config;
-  const usual = composeConfig({ readConfig: packagedText, env: io.env });
+  const isOwnGiven = (path: string) => (originOf(composed.origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
+  const backend = base === "reward-model" ? "local" : sftSetting(sft, "backend");
+  const run = { base, backend };
+  refuseIdle(sft, run, isOwnGiven);
+  if (backend === "tinker") prepareForTinker(sft, isOwnGiven);
+  const usual = usualRun(backend, io);
   const ownPath = new Map(Object.keys(ROW_TABLES[base]).map((path) => [runPathOf(path, ROW_TABLES[base]), path]));
   const isGiven = (path: string) => {
     const own = ownPath.get(path);
-    return own !== undefined && (originOf(composed.origins, own)?.level ?? LEVEL.native) >= LEVEL.file;
+    return own !== undefined && isOwnGiven(own);
   };
   const added = [...leaves(sft)].map(([path]) => path).filter((path) => !fieldAt(composed.schema, path));
-  return { sft, config: asRun(sft, usual.config, base), isGiven, added };
+  return { sft, config: asRun(sft, usual.config, run), isGiven, added };
+}
+
+/** The defaults of a training run. A Tinker run has none for the two that are named here. */
+function usualRun(backend: RowBackendName, io: Io) {
+  const overrides = [`rllm/backend=${backend}`, "rllm.rollout.n=1", "rllm.rollout.n_val=1"];
+  return composeConfig({ overrides, readConfig: packagedText, env: io.env });
+}
+
+interface RowRun {
+  readonly base: RowCommand;
+  readonly backend: RowBackendName;
+}
+
+/** LoRA's rank on a service where none is given, as in a training run. */
+const SERVICE_RANK = 32;
+
+/** @throws {ConfigError} without a base model, or for training of all weights */
+function prepareForTinker(sft: Tree, isGiven: (path: string) => boolean): void {
+  if (sftSetting(sft, "model.path") === null)
+    throw new ConfigError("Cannot train on Tinker: model.path is not set. Set it to a base model of the service.", {
+      path: "model.path",
+    });
+  if (!isGiven("model.lora_rank")) setAt(sft, "model.lora_rank", SERVICE_RANK);
+  if (sftSetting(sft, "model.lora_rank") > 0) return;
+  throw new ConfigError(
+    "Cannot train all weights on Tinker: the service trains adapters (model.lora_rank=0). Set it to 1 or more.",
+    { path: "model.lora_rank" },
+  );
+}
+
+/** @throws {ConfigError} for a setting that has no effect on the backend and is given another value than its default */
+function refuseIdle(sft: Tree, { base, backend }: RowRun, isGiven: (path: string) => boolean): void {
+  const fields: Fields = ROW_TABLES[base];
+  const isDefault = (path: string) => isDeepStrictEqual(getAt(sft, path), fields[path]!.default);
+  const idle = Object.keys(fields).find((path) => isGiven(path) && !actsOn(backend, path, fields) && !isDefault(path));
+  if (idle === undefined) return;
+  const advice = backend === "tinker" ? "Remove it, or set backend=local." : "Remove it, or set backend=tinker.";
+  throw new ConfigError(`Cannot set ${idle}: it has no effect with backend=${backend}. ${advice}`, { path: idle });
 }
 
 /** The defaults of a training run with the values of a supervised one. */
-function asRun(sft: Tree, config: Tree, base: RowCommand): Tree {
+function asRun(sft: Tree, config: Tree, { base, backend }: RowRun): Tree {
   for (const path of Object.keys(ROW_TABLES[base])) {
     const at = runPathOf(path, ROW_TABLES[base]);
-    if (at !== undefined) setAt(config, at, getAt(sft, path)!);
+    if (at !== undefined && actsOn(backend, path, ROW_TABLES[base])) setAt(config, at, getAt(sft, path)!);
   }
+  // The gradient and its step need no answer in between, which would cost a round trip.
+  if (backend === "tinker") setAt(config, "fuse_forward_backward_and_optim_step", true);
   for (const [path, value] of Object.entries(SFT_AS_RUN)) setAt(config, path, value);
   if (base === "dpo") setAt(config, "rllm.algorithm.kl_beta", referenceWeight(sft));
   const [beta1, beta2] = readBetas(sft);

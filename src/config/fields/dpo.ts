@@ -2,7 +2,17 @@
 
 import type { Tree } from "../yaml/tree.ts";
 import { float, oneOf, str, type ValueOf } from "./field.ts";
-import { DEVICE_FIELDS, MODEL_FIELDS, OPTIM_FIELDS, ROW_FIELDS, SFT_SECTIONS, TRAINER_FIELDS } from "./sft.ts";
+import {
+  BACKEND_FIELDS,
+  DEVICE_FIELDS,
+  MODEL_FIELDS,
+  OPTIM_FIELDS,
+  ROW_FIELDS,
+  SERVICE_MODEL_FIELDS,
+  SERVICE_TRAINER_FIELDS,
+  SFT_SECTIONS,
+  TRAINER_FIELDS,
+} from "./sft.ts";
 
 const {
   "data.messages_key": _messages,
@@ -43,8 +53,10 @@ const ANSWER_FIELDS = {
 } as const;
 
 export const DPO_FIELDS = {
+  ...BACKEND_FIELDS,
   ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
+  ...SERVICE_MODEL_FIELDS,
   ...LOSS_FIELDS,
   ...ROWS,
   "data.prompt_key": str("prompt", "field that holds the prompt; without one, two conversations begin with it"),
@@ -58,6 +70,7 @@ export const DPO_FIELDS = {
   "optim.lr": { ...OPTIM_FIELDS["optim.lr"], default: 1e-6 },
   ...TRAINER_FIELDS,
   "trainer.project_name": { ...TRAINER_FIELDS["trainer.project_name"], default: "dpo" },
+  ...SERVICE_TRAINER_FIELDS,
 } as const;
 
 export const DPO_SECTIONS: Readonly<Record<string, string>> = {

@@ -7,6 +7,8 @@ import type { Tree } from "../yaml/tree.ts";
 import { any, bool, dict, type Fields, float, int, list, oneOf, str, texts, type ValueOf } from "./field.ts";
 import { LOCAL_FIELDS } from "./local.ts";
 import { DATA_FIELDS } from "./local_and_tinker.ts";
+import { RLLM_FIELDS } from "./rllm.ts";
+import { TINKER_FIELDS } from "./tinker.ts";
 
 const { "training.gradient_checkpointing": CHECKPOINTING, "training.resume_mode": RESUME_MODE } = LOCAL_FIELDS;
 
@@ -22,6 +24,29 @@ export const DEVICE_FIELDS = local(
   "device_toggles",
   "memory_budget_bytes",
 );
+
+/** Where the commands train that need no head of their own. */
+export const BACKEND_FIELDS = {
+  backend: oneOf(["local", "tinker"], "local", "where the model is trained: on this machine, or on a Tinker service", {
+    same: "rllm.backend",
+    note: "A service trains adapters alone.",
+  }),
+  tinker_base_url: str(null, "address of the service; null = TINKER_BASE_URL, else the service's default"),
+  tinker_sdk_version: TINKER_FIELDS.tinker_sdk_version,
+  tinker_wire: TINKER_FIELDS.tinker_wire,
+} as const;
+
+export const SERVICE_MODEL_FIELDS = {
+  "model.tokenizer": str(null, "with backend=tinker: folder with the base model's tokenizer.json", {
+    note: "null = model.path if it is a folder, else the one that a local server reports.",
+  }),
+} as const;
+
+export const SERVICE_TRAINER_FIELDS = {
+  "trainer.resume_from_tinker_id": str(null, "checkpoint or model id of the service to start from", {
+    same: "training.resume_from_tinker_id",
+  }),
+} as const;
 
 export const MODEL_FIELDS = {
   "model.path": str(null, "folder in Hugging Face's layout; null = a new model as model.init says", {
@@ -143,11 +168,14 @@ export const TRAINER_FIELDS = {
 } as const;
 
 export const SFT_FIELDS = {
+  ...BACKEND_FIELDS,
   ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
+  ...SERVICE_MODEL_FIELDS,
   ...ROW_FIELDS,
   ...OPTIM_FIELDS,
   ...TRAINER_FIELDS,
+  ...SERVICE_TRAINER_FIELDS,
 } as const;
 
 export const SFT_SECTIONS: Readonly<Record<string, string>> = {
@@ -171,8 +199,18 @@ export const SFT_AS_RUN: Readonly<Record<string, number | string>> = {
 /** The path in a training run's configuration of a setting that acts there. */
 export function runPathOf(path: string, fields: Fields = SFT_FIELDS): string | undefined {
   const { same } = fields[path]!;
-  return same ?? (path in LOCAL_FIELDS && !path.startsWith("data.") ? path : undefined);
+  const isRunSetting = (path in LOCAL_FIELDS || path in TINKER_FIELDS) && !path.startsWith("data.");
+  return same ?? (isRunSetting ? path : undefined);
 }
+
+/** Whether a setting of these commands acts on a backend. */
+export function actsOn(backend: RowBackendName, path: string, fields: Fields = SFT_FIELDS): boolean {
+  const at = runPathOf(path, fields);
+  return at === undefined || at in RLLM_FIELDS || at in (backend === "tinker" ? TINKER_FIELDS : LOCAL_FIELDS);
+}
+
+/** Where rows can be trained on. */
+export type RowBackendName = ValueOf<typeof BACKEND_FIELDS, "backend">;
 
 /** Reads a resolved setting of `grpu sft` by its path. */
 export function sftSetting<K extends keyof typeof SFT_FIELDS & string>(

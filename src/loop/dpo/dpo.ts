@@ -7,6 +7,7 @@ import type { Run, TrainOutcome } from "../contract.ts";
 import { drive } from "../drive.ts";
 import { checkBestMetric, exampleCourse, totalExampleSteps } from "../examples.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
+import { gradientStep } from "../sft/update.ts";
 import type { EncodedPreference } from "./encode.ts";
 import { ReferenceScores, type Scoring, scorePreferences } from "./scores.ts";
 
@@ -143,8 +144,8 @@ async function preferenceStep(
     new AbortController().signal,
   );
   const weights = Float32Array.from(dlogprobs, (slope) => -slope);
-  await backend.forwardBackward({ ...batch, weights }, GIVEN_GRADIENT);
-  const { "actor/grad_norm": norm, "actor/lr": lr = params.learning_rate } = await backend.optimStep(params);
+  const [, optim] = await gradientStep(backend, { batch: { ...batch, weights }, loss: GIVEN_GRADIENT, params });
+  const { "actor/grad_norm": norm, "actor/lr": lr = params.learning_rate } = optim;
   return { "train/loss": loss, ...metrics, ...(norm !== undefined && { "train/grad_norm": norm }), "train/lr": lr };
 }
 

@@ -1,5 +1,5 @@
 /** One optimiser step on examples: the step of `grpu sft`, and of the warm-up of a training run. */
-import type { Backend, LossSpec, Metrics, OptimParams } from "../../contract/backend.ts";
+import type { Backend, LossSpec, Metrics, OptimParams, TrainBatch } from "../../contract/backend.ts";
 import { type SupervisedBatch, totalWeight } from "./batch.ts";
 
 const CROSS_ENTROPY: LossSpec = {
@@ -21,9 +21,19 @@ export async function supervisedStep(
   { params }: { readonly params: OptimParams },
 ): Promise<Metrics> {
   const spec = lossOf(batch);
-  const loss = await backend.forwardBackward(batch, spec);
-  const optim = await backend.optimStep(params);
+  const [loss, optim] = await gradientStep(backend, { batch, loss: spec, params });
   return plainNames({ ...withEntropy(loss, { batch, spec }), ...optim });
+}
+
+/** A batch's gradient and the optimiser step on it, together where the backend can. @returns the metrics of both */
+export async function gradientStep(
+  backend: Backend,
+  { batch, loss, params }: { readonly batch: TrainBatch; readonly loss: LossSpec; readonly params: OptimParams },
+): Promise<[Metrics, Metrics]> {
+  const fused = await backend.forwardBackwardAndOptimStep?.([{ batch, loss }], params);
+  if (fused) return [fused[0]!, fused[1]!];
+  const metrics = await backend.forwardBackward(batch, loss);
+  return [metrics, await backend.optimStep(params)];
 }
 
 /** The backend divides the sum of the entropies like that of the losses, but no weight acts on an entropy. */
