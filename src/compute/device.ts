@@ -31,6 +31,9 @@ export interface DeviceLimits {
   readonly maxWorkgroupStorageBytes: number;
 }
 
+/** Kernels of large matrix products on GPUs: 64 x 64 tiles with 4 x 4 sums a thread, or 128 x 64 with 8 x 8. Their bits are the same. */
+export type TileFamily = "tiled" | "tiled_large";
+
 /** What a device is, and what it allows. */
 export interface DeviceInfo {
   readonly kind: "webgpu" | "cpu";
@@ -45,6 +48,8 @@ export interface DeviceInfo {
    * drivers such as lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
    */
   readonly family: "scalar" | "tiled";
+  /** In the family `tiled`: the kernels of large matrix products, as measured or set. Default `tiled_large`. */
+  readonly tile?: TileFamily | undefined;
   /** Lanes of a subgroup if the adapter has subgroups of one fixed size; else 0. */
   readonly subgroupSize: number;
 }

@@ -21,6 +21,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [MATMUL_KERNELS.few, { m: 8, n: 65 }, [3, 1]],
   [MATMUL_KERNELS.rows, { m: 33, n: 65 }, [2, 5]],
   [MATMUL_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
+  [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 2]],
+  [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 3], { ROWS: 64 }],
   [MATMUL_KERNELS.tiled_few, { m: 8, n: 65 }, [5, 1]],
   [MATMUL_KERNELS.any, { m: 9, n: 65 }, [9, 3]],
   [MATMUL_KERNELS.any, { m: 262_144, n: 3 }, [1, 32_768, 2]],

@@ -11,6 +11,7 @@ import { changed } from "../fixtures/changed_device.ts";
 
 const INFOS: Readonly<Record<string, DeviceInfo>> = {
   "a GPU": TYPICAL_GPU,
+  "a GPU of small tiles": { ...TYPICAL_GPU, tile: "tiled" },
   "a software driver": { ...TYPICAL_GPU, family: "scalar", subgroupSize: 0 },
   "8 lanes": { ...TYPICAL_GPU, family: "scalar", subgroupSize: 8 },
   "the cpu device": { ...TYPICAL_GPU, kind: "cpu", family: "scalar", subgroupSize: 8 },
@@ -36,6 +37,7 @@ function dispatched(adapter: string, [m, n, k]: Shape, more: More = () => ({})) 
   return { name: kernel.name, params, constants };
 }
 const [GPU, SOFTWARE, LANES, CPU] = ["a GPU", "a software driver", "8 lanes", "the cpu device"] as const;
+const SMALL_TILES = "a GPU of small tiles";
 const turned = () => ({ transposeB: true });
 
 describe("the kernel of a product", () => {
@@ -71,10 +73,25 @@ describe("the kernel of a product", () => {
     [SOFTWARE, [33, 66, 64], "any", undefined],
     [SOFTWARE, [8, 64, 64], "any", undefined, turned],
     [GPU, [9, 66, 66], "tiled", undefined],
-    [GPU, [9, 64, 64], "tiled", undefined, turned],
     [GPU, [8, 66, 64], "tiled_few", undefined, turned],
     [GPU, [8, 64, 66], "tiled", undefined, turned],
-    [GPU, [8, 64, 64], "tiled", undefined],
+    // Whole vec4 along the axis that each matrix lies on; tiles are halved where they would be few.
+    [GPU, [9, 64, 64], "tiled_large", { ROWS: 64 }, turned],
+    [GPU, [8, 64, 64], "tiled_large", { ROWS: 64 }],
+    [GPU, [128, 64 * 255, 64], "tiled_large", { ROWS: 64 }],
+    [GPU, [128, 64 * 255 + 4, 64], "tiled_large", { ROWS: 128 }],
+    [GPU, [129, 64 * 127 + 4, 64], "tiled_large", { ROWS: 128 }],
+    [GPU, [9, 64, 66], "tiled", undefined],
+    [GPU, [12, 64, 66], "tiled_large", { ROWS: 64 }, () => ({ transposeA: true })],
+    [GPU, [10, 64, 64], "tiled", undefined, () => ({ transposeA: true })],
+    [GPU, [9, 66, 64], "tiled", undefined, turned],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ a }) => ({ a: { ...a, offset: 2 } })],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ a }) => ({ a: { ...a, stride: 66 } })],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ b }) => ({ b: { ...b, offset: 2 } })],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ b }) => ({ b: { ...b, stride: 66 } })],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ c }) => ({ c: { ...c, offset: 2 } })],
+    [GPU, [9, 64, 64], "tiled", undefined, ({ c }) => ({ c: { ...c, stride: 66 } })],
+    [SMALL_TILES, [9, 64, 64], "tiled", undefined],
     [CPU, [3, 5, 7], "subgroup", { ROWS: 8, INPUT: 0 }],
   ])("on %s of %j is %s %o", (adapter, shape, family, constants, more) => {
     expect(dispatched(adapter, shape, more)).toMatchObject({ name: `matmul/${family}`, constants });

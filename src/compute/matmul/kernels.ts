@@ -41,9 +41,12 @@ export const FEW_ROWS = 8;
 
 type MatmulKernel<B extends BindingKinds> = Kernel<B, typeof PARAMS>;
 
-export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | "tiled" | "tiled_few" | "any";
+export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | "tiled" | "tiled_few" | "tiled_large" | "any";
 /** The families that also read a packed B. */
-export type PackedFamily = Extract<MatmulFamily, "subgroup" | "columns" | "few" | "tiled" | "tiled_few">;
+export type PackedFamily = Extract<
+  MatmulFamily,
+  "subgroup" | "columns" | "few" | "tiled" | "tiled_few" | "tiled_large"
+>;
 
 /** The part of C that a workgroup computes. */
 export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
@@ -53,6 +56,7 @@ export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; re
   rows: { columns: 64, rows: 8 },
   tiled: { columns: 64, rows: 64 },
   tiled_few: { columns: 16, rows: FEW_ROWS },
+  tiled_large: { columns: 64, rows: 128 },
   any: { columns: 8, rows: 4 },
 };
 
@@ -61,6 +65,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   subgroup: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
   columns: { ROWS: TILES.columns.rows },
   few: { ROWS: TILES.few.rows },
+  tiled_large: { ROWS: TILES.tiled_large.rows },
 };
 
 /** What a family's kernels share, whatever B is. */
@@ -116,6 +121,7 @@ export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel<typeof B
   rows: plain("matmul/rows", "rows"),
   tiled: plain("matmul/tiled", "tiled"),
   tiled_few: plain("matmul/tiled_few", "tiled_few"),
+  tiled_large: plain("matmul/tiled_large", "tiled_large"),
   any: plain("matmul/any", "any"),
 };
 
@@ -126,6 +132,7 @@ export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof P
   few: packed("matmul/few_packed", "few"),
   tiled: packed("matmul/tiled_packed", "tiled"),
   tiled_few: packed("matmul/tiled_few_packed", "tiled_few"),
+  tiled_large: packed("matmul/tiled_large_packed", "tiled_large"),
 };
 
 interface Views {

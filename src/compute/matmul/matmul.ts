@@ -109,7 +109,16 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) 
   subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: INPUT[input?.kind ?? "plain"] }),
   columns: ({ m }) => ({ ROWS: rowsOfBlock(m) }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
+  tiled_large: ({ m, n }) => ({ ROWS: rowsOfTile(m, n) }),
 };
+
+/** Fewer tiles than these leave parts of a large GPU without work, so that they are halved. */
+const MIN_TILES = 256;
+
+function rowsOfTile(m: number, n: number): number {
+  const { rows, columns } = TILES.tiled_large;
+  return Math.ceil(m / rows) * Math.ceil(n / columns) < MIN_TILES ? rows / 2 : rows;
+}
 
 function rowsOfBlock(m: number): number {
   return m <= FEW_ROWS ? FEW_ROWS : TILES.subgroup.rows;
@@ -128,7 +137,7 @@ export function prefersColumns(device: Device, { m, n, k }: { m: number; n: numb
 
 /** The family for large well-shaped products on this device. */
 export function matmulFamily(device: Device): MatmulFamily {
-  if (device.info.family === "tiled") return "tiled";
+  if (device.info.family === "tiled") return device.info.tile ?? "tiled_large";
   return device.info.subgroupSize === 8 ? "subgroup" : "rows";
 }
 
@@ -142,8 +151,14 @@ function familyFor(device: Device, p: ProductParams): MatmulFamily {
   if (device.info.kind === "cpu") return family;
   const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);
   const isAlongK = p.a_k === 1 && p.b_k === 1 && inFours(p.k, p.a_offset, p.a_row, p.b_offset, p.b_column);
-  if (family === "tiled") return isAlongK && p.m <= FEW_ROWS ? "tiled_few" : "tiled";
   const isOfFours = inFours(p.n, p.c_offset, p.c_row);
+  if (device.info.family === "tiled") {
+    if (isAlongK && p.m <= FEW_ROWS) return "tiled_few";
+    // Whole vec4 along whichever axis an operand lies on.
+    const a = p.a_k === 1 ? inFours(p.k, p.a_row) : p.a_row === 1 && inFours(p.m, p.a_k);
+    const b = p.b_column === 1 ? inFours(p.n, p.b_k) : p.b_k === 1 && inFours(p.k, p.b_column);
+    return a && b && isOfFours && inFours(p.a_offset, p.b_offset) ? family : "tiled";
+  }
   if (p.b_column === 1 && isOfFours && inFours(p.b_offset, p.b_k)) return family;
   if (family !== "subgroup" || !isAlongK) return "any";
   if (p.m <= FEW_ROWS) return "few";

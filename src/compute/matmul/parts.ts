@@ -16,7 +16,7 @@ interface Operand {
 }
 
 /** Rows of a part are a multiple of this where that many fit: whole tiles of any kernel. */
-const TILE_ROWS = 64;
+const TILE_ROWS = 128;
 
 /**
  * The products that make up one, each with buffers of at most `limit` bytes. A part along k continues the sums of the

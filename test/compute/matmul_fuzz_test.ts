@@ -1,0 +1,121 @@
+/**
+ * Products of random shapes as a GPU takes them, against float64 and against the bits of other tiles and other companies.
+ * PRODUCT_CASES=10000 runs that many.
+ */
+import { describe, expect, test } from "vitest";
+import { type Device, readFloats, type TileFamily } from "../../src/compute/device.ts";
+import { MATMUL_KERNELS } from "../../src/compute/matmul/kernels.ts";
+import { matmul } from "../../src/compute/matmul/matmul.ts";
+import type { PackedFormat } from "../../src/compute/packed.ts";
+import { changed, narrowDevice } from "../fixtures/changed_device.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { expectClose, firstDifference, floats, uniform } from "../fixtures/numbers.ts";
+import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
+
+const CASES = Number(process.env.PRODUCT_CASES ?? 60);
+const MOST = 300;
+/** In which most of these matrices do not fit. */
+const NARROW_BYTES = 2 ** 15;
+
+interface Case {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly transposeA: boolean;
+  readonly transposeB: boolean;
+  readonly format: PackedFormat | undefined;
+  readonly joins: "nothing" | "C" | "addend" | "sums";
+  /** Elements before each matrix, and between its rows. */
+  readonly margin: number;
+  readonly isNarrow: boolean;
+}
+
+function randomCase(seed: number): Case {
+  const next = uniform(seed);
+  const below = (end: number) => Math.floor(next() * end);
+  // Three in four are whole vec4, which the large tiles take.
+  const isOfFours = below(4) > 0;
+  const size = () => (isOfFours ? Math.min(4 * (1 + below(MOST / 4)), MOST) : 1 + below(MOST));
+  return {
+    ...{ m: below(2) === 0 ? 1 + below(MOST) : size(), n: size(), k: size() },
+    ...{ transposeA: below(3) === 0, transposeB: below(2) === 0 },
+    format: [undefined, undefined, ...PACKED_FORMATS][below(5)],
+    joins: (["nothing", "C", "addend", "sums"] as const)[below(4)]!,
+    margin: below(2) === 0 ? 0 : isOfFours ? 4 : 1 + below(5),
+    isNarrow: below(4) === 0,
+  };
+}
+
+function asGpu(device: Device, tile: TileFamily): Device {
+  return changed(device, { info: { ...device.info, family: "tiled", tile, subgroupSize: 0 } });
+}
+
+describe.skipIf(!gpuDevice)("random products as a GPU takes them", () => {
+  test(`${CASES} of them`, { timeout: 7_200_000 }, async () => {
+    for (let seed = 1; seed <= CASES; seed++) await runCase(gpuDevice!, randomCase(seed), `seed ${seed}`);
+  });
+});
+
+async function runCase(device: Device, it: Case, where: string): Promise<void> {
+  const what = `${where} ${JSON.stringify(it)}`;
+  const { m, n, k, format, margin, joins } = it;
+  const a = laidOut({ rows: m, columns: k, isTurned: it.transposeA, margin });
+  const b = laidOut({ rows: k, columns: n, isTurned: it.transposeB, margin });
+  const c = laidOut({ rows: m, columns: n, isTurned: false, margin });
+  const packed = packedElements(format ?? "bfloat16", b.length, 2);
+  const values = { a: floats(a.length, 1), b: format ? packed.values : floats(b.length, 2) };
+  const [before, addend] = [floats(c.length, 3), floats(c.length, 4)];
+  const [A, B, S, D] = [
+    device.upload(values.a, "a"),
+    device.upload(format ? packed.words : values.b, "b"),
+    device.upload(packed.scales, "scales"),
+    device.upload(addend, "addend"),
+  ];
+  const run = async (on: Device, rows: number) => {
+    const C = device.upload(before, "c");
+    matmul(on, {
+      ...{ m: rows, n, k, transposeA: it.transposeA, transposeB: it.transposeB },
+      a: { buffer: A, offset: a.offset, stride: a.stride },
+      b: { buffer: B, offset: b.offset, stride: b.stride, format: format ?? "float32", scales: S },
+      c: { buffer: C, offset: c.offset, stride: c.stride },
+      ...(joins === "C" && { accumulate: true }),
+      ...(joins === "addend" && { addend: D }),
+      ...(joins === "sums" && { continues: true }),
+    });
+    const found = await readFloats(device, C, c.length);
+    device.release(C);
+    return found;
+  };
+  const large = asGpu(device, "tiled_large");
+  const found = await run(large, m);
+  const expected = Float64Array.from(before);
+  for (let i = 0; i < m; i++)
+    for (let j = 0; j < n; j++) {
+      let sum = 0;
+      for (let q = 0; q < k; q++) sum += values.a[a.at(i, q)]! * values.b[b.at(q, j)]!;
+      const at = c.at(i, j);
+      expected[at] = sum + (joins === "nothing" ? 0 : joins === "addend" ? addend[at]! : before[at]!);
+    }
+  expectClose(found, expected, MATMUL_KERNELS.any.tolerance, what);
+  const same = (other: Float32Array, name: string, end = c.length) =>
+    expect(firstDifference(found, other, end), `${what}, ${name}`).toBe(-1);
+  same(await run(asGpu(device, "tiled"), m), "small tiles");
+  // Parts along k that accumulate add to C one after another.
+  if (it.isNarrow && joins !== "C") same(await run(narrowDevice(large, NARROW_BYTES), m), "narrow bindings");
+  // A row has its bits in any company, few rows included.
+  const fewer = 1 + (m >> 4);
+  same(await run(large, fewer), `${fewer} rows`, c.offset + fewer * c.stride - margin);
+  device.release(A, B, S, D);
+}
+
+/** How a matrix lies in its buffer: with a margin before it and after each row. */
+function laidOut(it: { rows: number; columns: number; isTurned: boolean; margin: number }) {
+  const { rows, columns, isTurned, margin } = it;
+  const stride = (isTurned ? rows : columns) + margin;
+  return {
+    offset: margin,
+    stride,
+    length: margin + (isTurned ? columns : rows) * stride,
+    at: (row: number, column: number) => margin + (isTurned ? column * stride + row : row * stride + column),
+  };
+}
