@@ -50,6 +50,8 @@ export interface DeviceInfo {
   readonly family: "scalar" | "tiled";
   /** In the family `tiled`: the kernels of large matrix products, as measured or set. Default `tiled_large`. */
   readonly tile?: TileFamily | undefined;
+  /** Where `tile` comes from, for people: the setting, or the rates that were measured. */
+  readonly tileSource?: string | undefined;
   /** Lanes of a subgroup if the adapter has subgroups of one fixed size; else 0. */
   readonly subgroupSize: number;
 }

@@ -2,6 +2,7 @@
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
+import { chooseTiles, type TileChoice } from "./matmul/tiles.ts";
 import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 
 /** `auto` is WebGPU where an adapter answers, else `cpu`. */
@@ -11,14 +12,28 @@ export type DeviceName = "auto" | "webgpu" | "cpu";
 export interface OpenDeviceOptions extends WebGpuDeviceOptions {
   /** `auto` uses WebGPU if there is an adapter, else `cpu`. Default `auto`. */
   readonly device?: DeviceName;
+  /** Kernels of large products on a GPU. `auto` measures them once per adapter and driver. Default `auto`. */
+  readonly products?: TileChoice | undefined;
 }
 
 /**
  * Opens the compute device.
  * @throws UnsupportedError when `webgpu` or a certain GPU is requested and there is no adapter, ConfigError for a GPU's choice with
- *   `cpu`.
+ *   `cpu`, and for `products` on a device that is no GPU.
  */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
+  const device = await openNamed(options);
+  try {
+    const tiles = await chooseTiles(device, options.products);
+    if (device instanceof WebGpuDevice) device.info = { ...device.info, ...tiles };
+    return device;
+  } catch (error) {
+    device.destroy();
+    throw error;
+  }
+}
+
+async function openNamed(options: OpenDeviceOptions): Promise<Device> {
   const wanted = options.device ?? "auto";
   const { adapter, backend, toggles = [] } = options;
   const isChoice = adapter !== undefined || backend !== undefined || toggles.length > 0;

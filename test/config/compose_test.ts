@@ -232,24 +232,36 @@ describe("layers", () => {
 describe("what belongs to the device", () => {
   const chosen = (overrides: readonly string[], text?: string) => {
     const { config, warnings, origins } = compose(overrides, text === undefined ? {} : { texts: { "run.yaml": text } });
-    const paths = ["device", "device_adapter", "device_backend", "device_toggles"];
+    const paths = ["device", "device_adapter", "device_backend", "device_toggles", "device_products"];
     return { values: paths.map((path) => getAt(config, path)), warnings, origin: origins.get("device_adapter")?.text };
   };
 
   test("is spelled as a section of device, in overrides and in files, beside the plain device=cpu", () => {
-    const overrides = ["device=webgpu", "device.adapter=nvidia", "device.backend=vulkan", "device.toggles=[a,-b]"];
+    const overrides = [
+      "device=webgpu",
+      "device.adapter=nvidia",
+      "device.backend=vulkan",
+      "device.toggles=[a,-b]",
+      "device.products=tiled",
+    ];
     expect(chosen(overrides)).toEqual({
-      values: ["webgpu", "nvidia", "vulkan", ["a", "-b"]],
+      values: ["webgpu", "nvidia", "vulkan", ["a", "-b"], "tiled"],
       warnings: [],
       origin: "override device.adapter=nvidia",
     });
     const file = "device:\n  name: cpu\n  adapter: 1\n";
     expect(chosen(["device.backend=metal"], file)).toEqual({
-      values: ["cpu", "1", "metal", []],
+      values: ["cpu", "1", "metal", [], "auto"],
       warnings: [],
       origin: "run.yaml:3",
     });
-    expect(chosen(["device=auto"], "device: cpu\ndevice_adapter: amd\n").values).toEqual(["auto", "amd", null, []]);
+    expect(chosen(["device=auto"], "device: cpu\ndevice_adapter: amd\n").values).toEqual([
+      "auto",
+      "amd",
+      null,
+      [],
+      "auto",
+    ]);
   });
 
   test("is checked under either spelling", () => {

@@ -85,14 +85,17 @@ function describe({ info, memory }: Device): string {
 }
 
 const REASONS: Readonly<Record<string, string>> = {
-  tiled: "the adapter is a GPU, where tiles in workgroup memory pay",
+  tiled: "the adapter is a GPU; tiles of 64 x 64 in workgroup memory",
+  tiled_large: "the adapter is a GPU; tiles of 128 x 64 in registers",
   subgroup:
     "the adapter computes on the CPU in vectors of 8: values are shared by subgroup broadcast, without barriers",
   rows: "barriers are slow on this adapter: each invocation keeps a tile in registers",
 };
 
 function measurements(it: Ceilings, { family, device }: { family: string; device: Device }): string {
-  const reason = device.info.kind === "cpu" ? "the kernels' references, in plain TypeScript" : (REASONS[family] ?? "");
+  const { kind, tileSource } = device.info;
+  const why = [REASONS[family], tileSource].filter(Boolean).join("; ");
+  const reason = kind === "cpu" ? "the kernels' references, in plain TypeScript" : why;
   return [
     `copy        ${bytes(it.copyBytesPerSecond)}/s measured`,
     `arithmetic  ${flops(it.arithmeticFlops)} measured, f32`,

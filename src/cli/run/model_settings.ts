@@ -28,6 +28,7 @@ export function deviceOptions(config: Tree): OpenDeviceOptions {
     adapter: setting(config, "device_adapter") ?? undefined,
     backend: setting(config, "device_backend") ?? undefined,
     toggles: setting(config, "device_toggles"),
+    products: setting(config, "device_products"),
     memoryBudgetBytes: setting(config, "memory_budget_bytes") ?? undefined,
   };
 }

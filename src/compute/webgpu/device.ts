@@ -39,7 +39,8 @@ interface Submitted {
 
 /** The device on WebGPU, in Node, Deno and pages. {@link openDevice} opens it where an adapter answers. */
 export class WebGpuDevice extends PooledMemory<Storage> implements Device {
-  readonly info: DeviceInfo;
+  /** `openDevice` completes it by what it measures. */
+  info: DeviceInfo;
   readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
   private readonly options: WebGpuDeviceOptions;

@@ -30,6 +30,9 @@ export const LOCAL_FIELDS = {
   }),
   device_backend: oneOf(GPU_BACKENDS, null, "the GPU's interface; null = the platform's own"),
   device_toggles: list([], "Dawn's toggles, for example allow_unsafe_apis; a leading - disables one"),
+  device_products: oneOf(["auto", "tiled", "tiled_large"], "auto", "a GPU's kernels of large products; auto measures", {
+    note: "Their results have the same bits. auto measures once per adapter and driver; grpu device prints what it found.",
+  }),
   memory_budget_bytes: int(null, "maximum bytes of device memory; null = what the adapter allows", { min: 1 }),
 
   ...TASK_FIELDS,

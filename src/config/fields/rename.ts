@@ -14,6 +14,7 @@ export const ALIASES: Readonly<Record<string, string>> = {
   "device.adapter": "device_adapter",
   "device.backend": "device_backend",
   "device.toggles": "device_toggles",
+  "device.products": "device_products",
 };
 
 /** Where sections of verl went that versions before 0.8.0 had elsewhere. */

@@ -22,6 +22,7 @@ export const DEVICE_FIELDS = local(
   "device_adapter",
   "device_backend",
   "device_toggles",
+  "device_products",
   "memory_budget_bytes",
 );
 
