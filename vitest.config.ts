@@ -1,7 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
-import { SLOW_TESTS } from "./vitest.slow.ts";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+import { LONGEST_TESTS, SLOW_TESTS } from "./vitest.slow.ts";
 
 const isSlow = process.env.SLOW === "1";
 
@@ -58,5 +59,17 @@ const projects = [
   { ...rest, test: { ...test, name: "alone", exclude: [...exclude, ...shared] } },
 ];
 
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification) => {
+      const index = LONGEST_TESTS.findIndex((path) => moduleId.endsWith(`/${path}`));
+      return index < 0 ? LONGEST_TESTS.length : index;
+    };
+    return (await super.sort(files)).sort((one, other) => place(one) - place(other));
+  }
+}
+
 /** The slow suite has a process for each file. */
-export default isSlow ? isolated : defineConfig({ test: { ...test, projects } });
+const slow = { ...isolated, test: { ...isolated.test, sequence: { sequencer: LongestFirst } } };
+
+export default isSlow ? slow : defineConfig({ test: { ...test, projects } });

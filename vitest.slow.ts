@@ -76,4 +76,15 @@ const WHOLE_RUNS: readonly string[] = [
   "test/serve/load_test.ts",
 ];
 
+/** Those of a minute or more, which start first: one that starts last keeps a processor idle. */
+export const LONGEST_TESTS: readonly string[] = [
+  "test/cli/agents_learning_test.ts",
+  "test/cli/tool_learning_test.ts",
+  "test/cli/roles_learning_test.ts",
+  "test/model/batch_invariance_test.ts",
+  "test/loop/crash_test.ts",
+  "test/model/kernels/attention_test.ts",
+  "test/cli/learning_test.ts",
+];
+
 export const SLOW_TESTS: readonly string[] = [...LONG_TESTS, ...WHOLE_RUNS];
