@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import type { OptimParams } from "../../src/contract/backend.ts";
 import type { RejectionFunction } from "../../src/loop/contract.ts";
 import { pipelineStep, readPipeline } from "../../src/loop/pipeline/pipeline.ts";
@@ -112,6 +112,19 @@ test("two updates of a batch compare with the policy before the first", async ()
   expect(backend.weightVersion).toBe(6);
   expect(backend.batches[0]!.oldLogprobs).toBeDefined();
   expect(backend.batches[1]!.oldLogprobs).toEqual(backend.batches[0]!.oldLogprobs);
+});
+
+test.each<[bypass_mode: boolean | null, passes: number]>([
+  [null, 3],
+  [false, 3],
+  [true, 0],
+])("two updates with bypass_mode %j take %i scoring passes in three steps", async (bypass_mode, passes) => {
+  const algorithm = { rollout_correction: { bypass_mode } };
+  const stages = STAGE_ORDER.toSpliced(6, 0, "update");
+  const { run, backend } = letterRun({ settings: { ...SHORT, algorithm, pipeline: { stages } } });
+  const scored = vi.spyOn(backend, "logprobs");
+  await train(run);
+  expect(scored).toHaveBeenCalledTimes(passes);
 });
 
 test("a step whose groups are all rejected skips the stages that need rows", async () => {

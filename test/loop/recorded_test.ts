@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { openDevice } from "../../src/compute/mod.ts";
 import type { Backend } from "../../src/contract/backend.ts";
+import type { TraceStore } from "../../src/contract/trace.ts";
 import { FolderCheckpoints } from "../../src/log/checkpoint/folder_checkpoints.ts";
 import type { LoopState } from "../../src/loop/contract.ts";
 import { checkRecorded } from "../../src/loop/recorded/check.ts";
@@ -167,6 +168,23 @@ describe("a fixed set", () => {
     expect((await openFixedSet({ ...options, isJudged: true })).tasks).toHaveLength(5);
   });
 
+  test.each<[what: string, why: string, after: Partial<TraceStore>]>([
+    ["was removed", "it is no longer in the trace store", { getSession: async () => undefined }],
+    ["lost its calls", "it has changed (", { traces: async () => [] }],
+  ])("a session that %s since it was listed ends the run by its name", async (_, why, after) => {
+    const { options, settings } = await recorded(1);
+    const { tasks, source } = await openFixedSet(options);
+    Object.assign(options.store, after);
+    const offline = letterRun({ settings, tasks: { train: tasks }, source });
+    await expect(train(offline.run)).rejects.toThrow(
+      expect.objectContaining({
+        message: expect.stringMatching(/^Cannot train on the session \S+: /),
+        kind: "data",
+      }),
+    );
+    await expect(train(letterRun({ settings, tasks: { train: tasks }, source }).run)).rejects.toThrow(why);
+  });
+
   test("asynchronous training of it is refused", async () => {
     const { options, settings } = await recorded(1);
     const { tasks, source } = await openFixedSet(options);
@@ -234,6 +252,26 @@ describe("the newest groups", () => {
       ["a-2-0", "a-2-1", "old-1-0", "old-1-1"],
     ]);
     expect(state.state.generation?.trained).toHaveLength(8);
+  });
+
+  test("are ordered by their last session's end", async () => {
+    const store = await openTraceStore("memory");
+    // The group that began first ends last.
+    for (const [name, created_at, ends] of [
+      ["long", 0, [1, 9]],
+      ["short", 3, [4, 5]],
+    ] as const) {
+      await attempt(store, name, 1);
+      for (const [i, ended_at] of ends.entries()) {
+        const outcome = { reward: i, ended_at };
+        await store.putSession({ session_id: `${name}-1-${i}`, metadata: { task_id: name }, created_at, outcome });
+      }
+    }
+    const once = { ...settings, data: { train_batch_size: 1 }, trainer: { ...settings.trainer, total_batches: 1 } };
+    const { tasks, source } = openLatest({ store, keys: KEYS, ...latest, batchSize: 1 });
+    const { run } = letterRun({ settings: once, tasks: { train: tasks }, source });
+    const { state } = await train(run);
+    expect(state.generation?.trained).toEqual(["long-1-0", "long-1-1"]);
   });
 
   test("do not include sessions that cannot be trained on, which are read again once they change", async () => {

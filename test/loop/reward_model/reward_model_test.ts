@@ -162,6 +162,16 @@ describe("what cannot be trained on is refused before the first step", () => {
       { rows: { train: madePairs(8).map(({ rows, ...at }) => ({ rows: [rows[0]!], label: true, ...at })) } },
       /it takes pairs .*this row is none/,
     ],
+    [
+      "a pair with a label",
+      { rows: { train: madePairs(8).map((pair) => ({ ...pair, label: true })) } },
+      /it takes pairs .*this row is none/,
+    ],
+    [
+      "one answer alone, among the held-out rows too",
+      { rows: { train: madePairs(8), val: madePairs(2).map((pair) => ({ ...pair, rows: [pair.rows[0]!] })) } },
+      /it takes pairs .*this row is none \(made\.jsonl:1\)/,
+    ],
     ["a coefficient below 0", { loss: { center_rewards_coefficient: -1 } }, /a number from 0 \(-1\)/],
     [
       "a metric that no pair has",
