@@ -31,6 +31,14 @@ export async function time(run: () => Promise<unknown>, options: TimeOptions = {
   return { median: seconds[seconds.length >> 1]!, least: seconds[0]!, most: seconds[seconds.length - 1]! };
 }
 
+/** Seconds of all processors that this process takes for `run`: less noisy than the clock on a machine that others use. */
+export async function processorSeconds(run: () => Promise<unknown>): Promise<number> {
+  const before = process.cpuUsage();
+  await run();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1e6;
+}
+
 export interface Line {
   readonly what: string;
   /** At the median time; higher is better. */
@@ -85,6 +93,30 @@ export function report(line: Line): void {
   console.log(
     `  ${[what, detail].filter(Boolean).join(", ").padEnd(46)} ${formatRate(rate).padStart(10)} ${unit.padEnd(10)} ${spread}${ratio}`,
   );
+}
+
+/** A figure that is counted, or for which less is better. */
+export interface Count {
+  readonly what: string;
+  /** Lower is better. */
+  readonly value: number;
+  readonly unit: string;
+  /** Of figures that are measured: their range. */
+  readonly low?: number;
+  readonly high?: number;
+}
+
+/** Prints one count and notes it. */
+export function count({ what, value, unit, low = value, high = value }: Count): void {
+  const figure = { ...device, name: `${bench}: ${what}`, value, unit, low, high, lowerIsBetter: true };
+  figures.push(figure);
+  if (isForMachines()) console.log(JSON.stringify(figure));
+  else console.log(`  ${what.padEnd(78)} ${formatRate(value).padStart(18)} ${unit}`);
+}
+
+/** Notes the figures to come as counted for a device that is not here. */
+export function countedOn(description: string): void {
+  device = { device: description, driver: "" };
 }
 
 /** A heading, for people. */

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 export const HISTORY = fileURLToPath(new URL("./history/", import.meta.url));
 
-/** One measured figure. Higher is better. */
+/** One figure, measured or counted. */
 export interface Figure {
   /** ISO date and time, UTC. */
   readonly date: string;
@@ -18,6 +18,8 @@ export interface Figure {
   /** At the median time. */
   readonly value: number;
   readonly unit: string;
+  /** Of costs. Absent: higher is better. */
+  readonly lowerIsBetter?: boolean;
   /** At the slowest and the quickest time of the run: its noise. */
   readonly low: number;
   readonly high: number;
@@ -63,7 +65,7 @@ export interface Comparison {
   readonly after: number;
   /** after / before. */
   readonly change: number;
-  /** `slower` and `faster` only where the two runs' ranges do not overlap: a difference beyond the recorded noise. */
+  /** For costs `slower` is more. `slower` and `faster` only where the two runs' ranges do not overlap: a difference beyond the recorded noise. */
   readonly verdict: "slower" | "faster" | "same";
 }
 
@@ -74,9 +76,12 @@ export function compareFigures(before: readonly Figure[], after: readonly Figure
   return before.flatMap((old) => {
     const now = found.get(key(old));
     if (!now) return [];
-    const verdict = now.high < old.low ? "slower" : now.low > old.high ? "faster" : "same";
+    const [falls, rises] = old.lowerIsBetter ? (["faster", "slower"] as const) : (["slower", "faster"] as const);
+    const verdict = now.high < old.low ? falls : now.low > old.high ? rises : "same";
     const { name, unit, value } = old;
-    return [{ name, unit, before: value, after: now.value, change: now.value / value, verdict }];
+    return [
+      { name, unit, before: value, after: now.value, change: value === now.value ? 1 : now.value / value, verdict },
+    ];
   });
 }
 

@@ -1,6 +1,6 @@
 /**
  * Runs the benchmarks, or those named: `npm run bench -- matmul model`. `--json` prints each figure as a line of JSON,
- * `--save` also writes them to `bench/history/`. `algorithms` has options of its own: see algorithms_bench.ts.
+ * `--save` also writes them to `bench/history/`. `cost` counts what machines that are not here would do, `--kernels` kernel by kernel. `algorithms` has options of its own: see algorithms_bench.ts.
  */
 import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";

@@ -9,7 +9,12 @@ export interface Learning {
   readonly device: string | undefined;
 }
 
-const FLAGS = { json: { type: "boolean" }, save: { type: "boolean" }, large: { type: "boolean" } } as const;
+const FLAGS = {
+  json: { type: "boolean" },
+  save: { type: "boolean" },
+  large: { type: "boolean" },
+  kernels: { type: "boolean" },
+} as const;
 const VALUES = {
   seeds: { type: "string" },
   tasks: { type: "string" },
@@ -25,6 +30,11 @@ export function namedBenches(args: readonly string[]): readonly string[] {
   if (given !== undefined && positionals.join() !== ALGORITHMS)
     throw new Error(`Cannot run the benchmarks: --${given} is for algorithms alone. Name that one.`);
   return positionals;
+}
+
+/** Whether `cost` lists the dispatches of each phase by kernel. */
+export function listsKernels(args: readonly string[]): boolean {
+  return parse(args).values.kernels === true;
 }
 
 /** @throws {Error} for values that `algorithms` does not know. */
