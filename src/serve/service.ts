@@ -85,6 +85,7 @@ export class TinkerService {
   readonly runs: TrainingRuns;
   readonly training: TrainingRequests;
   private readonly sweeper: ReturnType<typeof setInterval>;
+  private sweeping: Promise<void> | undefined;
   private readonly stopping = new AbortController();
   private stopped: Promise<void> | undefined;
 
@@ -128,7 +129,7 @@ export class TinkerService {
       const { lost } = this.models;
       return lost.length > 0 ? this.reopen(lost) : undefined;
     };
-    this.sweeper = setInterval(() => void this.sweep(), Math.min(SWEEP_MS, this.limits.sessionMs));
+    this.sweeper = setInterval(() => void this.sweepAlone(), Math.min(SWEEP_MS, this.limits.sessionMs));
   }
 
   /** After the loss of these models' device: opens it again, and says what was lost. Never rejects. */
@@ -163,6 +164,14 @@ export class TinkerService {
     this.policies.dropSession(id);
     this.futures.dropSession(id);
     this.scheduler.forget(id);
+  }
+
+  /** A sweep takes as long as it saves training for: another one does not start beside it. */
+  private async sweepAlone(): Promise<void> {
+    this.sweeping ??= this.sweep().finally(() => {
+      this.sweeping = undefined;
+    });
+    await this.sweeping;
   }
 
   /**

@@ -408,7 +408,11 @@ test("a sweep that fails in parts is logged and ends neither the server nor the 
     throw new Error("the device is away");
   });
   vi.spyOn(server.service.checkpoints, "sweep").mockRejectedValueOnce(new Error("EACCES"));
-  vi.advanceTimersByTime(91_000);
+  // A sweep does not start before the last one has ended.
+  for (let i = 0; i < 3; i++) {
+    vi.advanceTimersByTime(30_500);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
   await eventually(() =>
     expect(lines).toEqual(
       expect.arrayContaining([
@@ -419,4 +423,24 @@ test("a sweep that fails in parts is logged and ends neither the server nor the 
     ),
   );
   expect(server.service.sessions.size).toBe(0);
+});
+
+test("a sweep that lasts longer than the time to the next has none beside it", async () => {
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const server = await openServer({ limits: { sessionMs: 1000 } });
+  let end: () => void = () => {};
+  const sweep = vi.spyOn(server.service.checkpoints, "sweep").mockReturnValueOnce(
+    new Promise((resolve) => {
+      end = resolve;
+    }),
+  );
+  vi.advanceTimersByTime(1000);
+  await eventually(() => expect(sweep).toHaveBeenCalledTimes(1));
+  vi.advanceTimersByTime(3000);
+  end();
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(sweep).toHaveBeenCalledTimes(1);
+  vi.advanceTimersByTime(1000);
+  await eventually(() => expect(sweep).toHaveBeenCalledTimes(2));
 });
