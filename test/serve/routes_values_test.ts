@@ -283,6 +283,32 @@ describe("the pages", () => {
     expect(text.endsWith("\n")).toBe(true);
   });
 
+  test("count what waits over all runs and samplers", async () => {
+    const { server, session, id, own } = await working();
+    const other = await server.model(session, 1);
+    await server.result("asample", draw(own, 2, { num_samples: 3 }));
+    const open = holdEngine(server);
+    await server.post("optim_step", step(id, 5));
+    await eventually(() => expect(server.service.scheduler.current).toBeDefined());
+    await server.post("asample", draw(own, 3));
+    // Each run has two that wait, and one more whose number is ahead.
+    for (const [run, next] of [
+      [id, 6],
+      [other, 1],
+    ] as const)
+      for (const seq of [next, next + 1, next + 5]) await server.post("optim_step", step(run, seq));
+    const text = new TextDecoder().decode((await server.get("/metrics")).bytes);
+    const figure = (name: string) => Number(new RegExp(`^grpu_${name} (\\d+)$`, "m").exec(text)![1]);
+    expect(figure("training_requests_queued")).toBe(4);
+    expect(figure("training_requests_parked")).toBe(2);
+    expect(figure("sampling_requests_queued")).toBe(1);
+    const page = new TextDecoder().decode((await server.get("/")).bytes);
+    expect(page).toMatch(/<b>5<\/b><span>requests queued, \d+ without a result</);
+    // One sequence in the first batch, three in the second.
+    expect(page).toContain("<b>2.0</b><span>sequences a batch</span>");
+    open();
+  });
+
   test("for people show who trains and samples, what is saved, and the memory", async () => {
     const { server, id, own } = await working();
     const page = new TextDecoder().decode((await server.get("/")).bytes);
