@@ -143,4 +143,21 @@ describe("sparse tensors that stand for far more than their bytes", () => {
     open();
     await eventually(async () => expect((await send(2, 1.5 * MEBI)).status).toBe(200));
   });
+
+  test("do not keep out the request that those with a later number wait for", async () => {
+    const server = await openServer({ bodiesBytes: 20 * MEBI });
+    const session = await server.session();
+    const [id, other] = [await server.model(session), await server.model(session, 1)];
+    const send = async (of: string, seq: number) =>
+      (
+        await server.post(
+          "forward_backward",
+          sparse(of, { seq, width: 1.1 * MEBI, names: ["target_tokens", "weights"] }),
+        )
+      ).status;
+    expect(await send(id, 2)).toBe(200);
+    // It would wait for its own earlier number, another run's for the device.
+    expect([await send(id, 3), await send(other, 1)]).toEqual([429, 429]);
+    expect(await send(id, 1)).toBe(200);
+  });
 });
