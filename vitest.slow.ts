@@ -47,6 +47,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/cli/examples_test.ts",
   "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
+  "test/cli/ppo_learning_test.ts",
   "test/cli/recipes_test.ts",
   "test/cli/remote_agent_test.ts",
   "test/cli/roles_learning_test.ts",
