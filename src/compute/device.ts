@@ -31,7 +31,10 @@ export interface DeviceLimits {
   readonly maxWorkgroupStorageBytes: number;
 }
 
-/** Kernels of large matrix products on GPUs: 64 x 64 tiles with 4 x 4 sums a thread, or 128 x 64 with 8 x 8. Their bits are the same. */
+/**
+ * Kernels of matrix products on GPUs: 64 x 64 tiles with 4 x 4 sums a thread, or 128 x 64 with 8 x 8 and smaller ones where these
+ * would be few. Their bits are the same.
+ */
 export type TileFamily = "tiled" | "tiled_large";
 
 /** What a device is, and what it allows. */

@@ -25,7 +25,7 @@ describe("a dispatch", () => {
     const { device, buffers } = deviceWith(2 ** 20, 2 ** 20, 2 ** 20);
     const [a, b, c] = buffers.map((buffer) => ({ buffer }));
     matmul(device, { m, n, k, a: a!, b: b!, c: c!, transposeB: true, ...more });
-    const expected = { kernel: "matmul/tiled_large", workgroups: 1, bytes, flop: 2 * m * n * k };
+    const expected = { kernel: "matmul/tiled_narrow", workgroups: 2, bytes, flop: 2 * m * n * k };
     expect(device.dispatches).toEqual([expected]);
   });
 

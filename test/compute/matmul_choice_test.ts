@@ -75,8 +75,11 @@ describe("the kernel of a product", () => {
     [GPU, [9, 66, 66], "tiled", undefined],
     [GPU, [8, 66, 64], "tiled_few", undefined, turned],
     [GPU, [8, 64, 66], "tiled", undefined, turned],
+    [GPU, [9, 66, 64], "tiled_narrow", undefined, turned],
+    [GPU, [64, 64 * 255, 64], "tiled_narrow", undefined, turned],
+    [GPU, [65, 64 * 127 + 64, 64], "tiled_large", { ROWS: 64 }, turned],
     // Whole vec4 along the axis that each matrix lies on; tiles are halved where they would be few.
-    [GPU, [9, 64, 64], "tiled_large", { ROWS: 64 }, turned],
+    [GPU, [64, 64 * 255 + 4, 64], "tiled_large", { ROWS: 128 }, turned],
     [GPU, [8, 64, 64], "tiled_large", { ROWS: 64 }],
     [GPU, [128, 64 * 255, 64], "tiled_large", { ROWS: 64 }],
     [GPU, [128, 64 * 255 + 4, 64], "tiled_large", { ROWS: 128 }],
@@ -84,7 +87,7 @@ describe("the kernel of a product", () => {
     [GPU, [9, 64, 66], "tiled", undefined],
     [GPU, [12, 64, 66], "tiled_large", { ROWS: 64 }, () => ({ transposeA: true })],
     [GPU, [10, 64, 64], "tiled", undefined, () => ({ transposeA: true })],
-    [GPU, [9, 66, 64], "tiled", undefined, turned],
+    [GPU, [64, 64 * 256 + 2, 64], "tiled", undefined, turned],
     [GPU, [9, 64, 64], "tiled", undefined, ({ a }) => ({ a: { ...a, offset: 2 } })],
     [GPU, [9, 64, 64], "tiled", undefined, ({ a }) => ({ a: { ...a, stride: 66 } })],
     [GPU, [9, 64, 64], "tiled", undefined, ({ b }) => ({ b: { ...b, offset: 2 } })],
@@ -92,6 +95,7 @@ describe("the kernel of a product", () => {
     [GPU, [9, 64, 64], "tiled", undefined, ({ c }) => ({ c: { ...c, offset: 2 } })],
     [GPU, [9, 64, 64], "tiled", undefined, ({ c }) => ({ c: { ...c, stride: 66 } })],
     [SMALL_TILES, [9, 64, 64], "tiled", undefined],
+    [SMALL_TILES, [9, 64, 64], "tiled", undefined, turned],
     [CPU, [3, 5, 7], "subgroup", { ROWS: 8, INPUT: 0 }],
   ])("on %s of %j is %s %o", (adapter, shape, family, constants, more) => {
     expect(dispatched(adapter, shape, more)).toMatchObject({ name: `matmul/${family}`, constants });

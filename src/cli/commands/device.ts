@@ -86,7 +86,7 @@ function describe({ info, memory }: Device): string {
 
 const REASONS: Readonly<Record<string, string>> = {
   tiled: "the adapter is a GPU; tiles of 64 x 64 in workgroup memory",
-  tiled_large: "the adapter is a GPU; tiles of 128 x 64 in registers",
+  tiled_large: "the adapter is a GPU; tiles of 128 x 64 in registers, smaller ones where these are few",
   subgroup:
     "the adapter computes on the CPU in vectors of 8: values are shared by subgroup broadcast, without barriers",
   rows: "barriers are slow on this adapter: each invocation keeps a tile in registers",

@@ -41,12 +41,11 @@ export const FEW_ROWS = 8;
 
 type MatmulKernel<B extends BindingKinds> = Kernel<B, typeof PARAMS>;
 
-export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | "tiled" | "tiled_few" | "tiled_large" | "any";
+export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | TiledFamily | "any";
+/** Those of GPUs. */
+export type TiledFamily = "tiled" | "tiled_few" | "tiled_narrow" | "tiled_large";
 /** The families that also read a packed B. */
-export type PackedFamily = Extract<
-  MatmulFamily,
-  "subgroup" | "columns" | "few" | "tiled" | "tiled_few" | "tiled_large"
->;
+export type PackedFamily = Extract<MatmulFamily, "subgroup" | "columns" | "few" | TiledFamily>;
 
 /** The part of C that a workgroup computes. */
 export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
@@ -56,6 +55,7 @@ export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; re
   rows: { columns: 64, rows: 8 },
   tiled: { columns: 64, rows: 64 },
   tiled_few: { columns: 16, rows: FEW_ROWS },
+  tiled_narrow: { columns: 32, rows: 16 },
   tiled_large: { columns: 64, rows: 128 },
   any: { columns: 8, rows: 4 },
 };
@@ -121,6 +121,7 @@ export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel<typeof B
   rows: plain("matmul/rows", "rows"),
   tiled: plain("matmul/tiled", "tiled"),
   tiled_few: plain("matmul/tiled_few", "tiled_few"),
+  tiled_narrow: plain("matmul/tiled_narrow", "tiled_narrow"),
   tiled_large: plain("matmul/tiled_large", "tiled_large"),
   any: plain("matmul/any", "any"),
 };
@@ -132,6 +133,7 @@ export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof P
   few: packed("matmul/few_packed", "few"),
   tiled: packed("matmul/tiled_packed", "tiled"),
   tiled_few: packed("matmul/tiled_few_packed", "tiled_few"),
+  tiled_narrow: packed("matmul/tiled_narrow_packed", "tiled_narrow"),
   tiled_large: packed("matmul/tiled_large_packed", "tiled_large"),
 };
 

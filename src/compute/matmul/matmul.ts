@@ -112,12 +112,16 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) 
   tiled_large: ({ m, n }) => ({ ROWS: rowsOfTile(m, n) }),
 };
 
-/** Fewer tiles than these leave parts of a large GPU without work, so that they are halved. */
+/** Fewer tiles than these leave parts of a large GPU without work. */
 const MIN_TILES = 256;
 
 function rowsOfTile(m: number, n: number): number {
-  const { rows, columns } = TILES.tiled_large;
-  return Math.ceil(m / rows) * Math.ceil(n / columns) < MIN_TILES ? rows / 2 : rows;
+  const { rows } = TILES.tiled_large;
+  return tilesOf(m, n, rows) < MIN_TILES ? rows / 2 : rows;
+}
+
+function tilesOf(m: number, n: number, rows: number): number {
+  return Math.ceil(m / rows) * Math.ceil(n / TILES.tiled_large.columns);
 }
 
 function rowsOfBlock(m: number): number {
@@ -154,6 +158,8 @@ function familyFor(device: Device, p: ProductParams): MatmulFamily {
   const isOfFours = inFours(p.n, p.c_offset, p.c_row);
   if (device.info.family === "tiled") {
     if (isAlongK && p.m <= FEW_ROWS) return "tiled_few";
+    const isNarrow = tilesOf(p.m, p.n, TILES.tiled_large.rows / 2) < MIN_TILES;
+    if (isAlongK && isNarrow && family === "tiled_large") return "tiled_narrow";
     // Whole vec4 along whichever axis an operand lies on.
     const a = p.a_k === 1 ? inFours(p.k, p.a_row) : p.a_row === 1 && inFours(p.m, p.a_k);
     const b = p.b_column === 1 ? inFours(p.n, p.b_k) : p.b_k === 1 && inFours(p.k, p.b_column);
