@@ -1,6 +1,6 @@
 /** The tasks that the page trains: recipes of examples/, with the same settings and data as `grpu train` has. */
 
-export type RecipeName = "sums" | "turns" | "stories";
+export type RecipeName = "digits" | "sums" | "turns" | "stories";
 
 export interface Recipe {
   readonly name: RecipeName;
@@ -16,6 +16,14 @@ export interface Recipe {
 }
 
 export const RECIPES: readonly Recipe[] = [
+  {
+    name: "digits",
+    title: "Digits",
+    goal: "Add two digits: 3+5= is answered with 8.",
+    how: "The quickest task: about a minute without a GPU. Of the three pupils that the warm-up imitates, two count one short; rewards tell the model which answers are right.",
+    file: "examples/digits/run.yaml",
+    needsModel: false,
+  },
   {
     name: "sums",
     title: "Sums",

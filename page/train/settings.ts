@@ -66,12 +66,12 @@ export interface Address {
   readonly runs: readonly [Given] | readonly [Given, Given];
 }
 
-export const START: Address = { recipe: "sums", device: "auto", runs: [{}] };
+export const START: Address = { recipe: "digits", device: "auto", runs: [{}] };
 
 /** Marks a setting of the second run. */
 const SECOND = "2:";
 
-/** `#task=sums&training.learning_rate=2e-3&2:rllm.rollout.n=4`; empty for what the page starts with. */
+/** `#task=turns&training.learning_rate=2e-3&2:rllm.rollout.n=4`; empty for what the page starts with. */
 export function writeAddress({ recipe, device, runs }: Address): string {
   const parts = new URLSearchParams();
   const [first, second] = runs;
@@ -93,8 +93,13 @@ export function readAddress(hash: string): { readonly address: Address; readonly
     parts.delete(name);
     return value;
   };
-  const recipe = oneOf(own("task"), { what: "task", names: RECIPES.map(({ name }) => name), usual: "sums", faults });
-  const device = oneOf(own("device"), { what: "device", names: DEVICES, usual: "auto", faults });
+  const recipe = oneOf(own("task"), {
+    what: "task",
+    names: RECIPES.map(({ name }) => name),
+    usual: START.recipe,
+    faults,
+  });
+  const device = oneOf(own("device"), { what: "device", names: DEVICES, usual: START.device, faults });
   const count = oneOf(own("runs"), { what: "runs", names: ["1", "2"], usual: "1", faults });
   const first: Record<string, string> = {};
   const second: Record<string, string> = {};

@@ -3,7 +3,7 @@ import type { News } from "./protocol.ts";
 import type { RecipeName } from "./recipes.ts";
 import { RunView } from "./run_view.ts";
 import { Runner } from "./runner.ts";
-import { type Address, type DeviceChoice, type Given, readAddress, writeAddress } from "./settings.ts";
+import { type Address, type DeviceChoice, type Given, readAddress, START, writeAddress } from "./settings.ts";
 
 /** A run on the page: its settings, its worker, and what that has told. */
 export interface Slot {
@@ -32,8 +32,8 @@ interface State {
 }
 
 export const state: State = {
-  recipe: "sums",
-  device: "auto",
+  recipe: START.recipe,
+  device: START.device,
   slots: [],
   current: 0,
   model: undefined,

@@ -121,6 +121,8 @@ function secondsOf({ metrics }: RunView, name: string): string {
   return seconds < 0.0995 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
 }
 
+const BEFORE = "Validation before the first update: the model answers held-out tasks, which it is never trained on.";
+
 /** A sentence or two about the moment. */
 function lesson(view: RunView): string {
   const { status, phase, stage, note } = view;
@@ -128,6 +130,8 @@ function lesson(view: RunView): string {
   if (status === "idle")
     return needsModel && !state.model ? "Give the model's folder, then start." : `${how} Press Start.`;
   if (status === "opening") return "The device is opened, the memory of the run is planned, and the weights are made.";
+  if (status === "failed") return "The run ended with an error, which is shown below. Reset it to start again.";
+  if (phase === undefined && view.values["warmup.steps"] === "0") return BEFORE;
   if (phase === undefined || phase === "warmup")
     return "Warm-up: supervised steps on worked examples, right and wrong ones alike, until there is behaviour to reinforce. No rewards yet.";
   if (note !== undefined) return note;
@@ -137,13 +141,13 @@ function lesson(view: RunView): string {
 
 /** What the last step did, in figures. */
 function lastStep({ groups, metrics, reward }: RunView): string {
-  if (!groups || !reward) return "Validation before the first update: held-out tasks, answered and never trained on.";
+  if (!groups || !reward) return BEFORE;
   const attempts = groups.groups.reduce((sum, { rewards }) => sum + rewards.length, 0);
   const teaching = groups.groups.filter(({ rewards }) => new Set(rewards).size > 1).length;
   const kl = metrics["actor/ppo_kl"];
   return (
     `Step ${groups.step}: ${counted(attempts)} answers to ${counted(groups.groups.length)} prompts, mean reward ${number(reward.last)}. ` +
-    `Answers that differ teach: those of ${counted(teaching)} ${teaching === 1 ? "group" : "groups"} did, the others were all alike.` +
+    `A group teaches where its rewards differ: ${counted(teaching)} of ${counted(groups.groups.length)} did.` +
     (kl === undefined ? "" : ` The update moved the policy by a KL of ${number(kl)}.`)
   );
 }

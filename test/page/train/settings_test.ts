@@ -5,7 +5,7 @@ import { type Address, readAddress, START, writeAddress } from "../../../page/tr
 describe("an address comes back as it was", () => {
   const cases: [text: string, address: Address][] = [
     ["", START],
-    ["#task=turns", { ...START, recipe: "turns" }],
+    ["#task=sums", { ...START, recipe: "sums" }],
     ["#device=cpu&training.seed=3", { ...START, device: "cpu", runs: [{ "training.seed": "3" }] }],
     ["#runs=2", { ...START, runs: [{}, {}] }],
     [
@@ -29,7 +29,10 @@ test("a setting of the second run makes two runs", () => {
 
 describe("what an address cannot hold is left out and named", () => {
   const cases: [text: string, fault: string][] = [
-    ["#task=poems", "Cannot use task=poems of the address: there is no such task. It takes sums, turns, stories."],
+    [
+      "#task=poems",
+      "Cannot use task=poems of the address: there is no such task. It takes digits, sums, turns, stories.",
+    ],
     ["#device=tpu", "Cannot use device=tpu of the address: there is no such device. It takes auto, webgpu, cpu."],
     ["#runs=9", "Cannot use runs=9 of the address: there is no such runs. It takes 1, 2."],
     [

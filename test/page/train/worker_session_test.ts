@@ -167,8 +167,10 @@ describe("what is refused says what to do", () => {
 
 test("describes the settings of each recipe, and the methods that it can take", async () => {
   const page = new Page();
-  for (const recipe of ["sums", "turns", "stories"] as const) await page.send({ type: "describe", recipe, given: {} });
-  const [sums, turns, stories] = page.of("described");
+  for (const recipe of ["digits", "sums", "turns", "stories"] as const)
+    await page.send({ type: "describe", recipe, given: {} });
+  const [digits, sums, turns, stories] = page.of("described");
+  expect(digits!.values).toMatchObject({ "warmup.steps": "60", "rllm.trainer.total_batches": "30" });
   expect(sums!.values).toMatchObject({ "training.learning_rate": "0.0015", "rllm.algorithm.loss_fn": "ppo" });
   expect(turns!.values).toMatchObject({ "rllm.rollout.n": "32" });
   expect(stories!.values).toMatchObject({ "rllm.data.train_batch_size": "8" });
