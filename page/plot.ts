@@ -101,8 +101,16 @@ function axes(): uPlot.Axis[] {
     incrs: STEPS,
     values: (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? number(tick) : String(tick))),
   };
-  const values = (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : number(tick)));
-  return [x, { ...axis, size: 50, space: 34, values }];
+  return [x, { ...axis, size: 50, space: 34, values: (_, ticks, _axis, _space, step) => labels(ticks, step) }];
+}
+
+/** Three significant digits, and more where they do not tell two ticks apart. */
+function labels(ticks: readonly (number | null)[], step: number): string[] {
+  const texts = ticks.map((tick) => (tick === null ? "" : number(tick)));
+  const shown = texts.filter((text) => text !== "");
+  if (new Set(shown).size === shown.length) return texts;
+  const decimals = Math.max(0, Math.ceil(-Math.log10(step)));
+  return ticks.map((tick) => (tick === null ? "" : tick.toFixed(decimals)));
 }
 
 /** A dot on each value at the cursor, none on trends. */

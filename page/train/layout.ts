@@ -4,7 +4,7 @@ import { h } from "../element.ts";
 import { sampleSection } from "../samples.ts";
 import { schedule } from "./schedule.ts";
 import { state } from "./state.ts";
-import { chartSection } from "./view/charts.ts";
+import { chartSection, collectRuns } from "./view/charts.ts";
 import { type ControlActions, controlSection } from "./view/controls.ts";
 import { intro, notes } from "./view/intro.ts";
 import { rolloutSection } from "./view/rollouts.ts";
@@ -17,7 +17,7 @@ type Part = (typeof PARTS)[number];
 /** What a part that changes with every step is drawn at most once in, ms. */
 const EVERY_MS: Partial<Record<Part, number>> = { status: 250, rollouts: 1000, samples: 1000 };
 
-const placeOf = (part: Part) => h("div", { id: `part-${part}` });
+const placeOf = (part: Part) => h("div", { id: `part-${part}`, tabindex: "-1" });
 const place: Record<Part, HTMLElement> = {
   intro: placeOf("intro"),
   tasks: placeOf("tasks"),
@@ -56,10 +56,14 @@ function contentOf(part: Part): (HTMLElement | undefined)[] {
   if (part === "controls") return [controlSection(actions)];
   if (part === "status") return [statusSection()];
   if (part === "rollouts") return [rolloutSection({ changed: () => drawNow("rollouts") })];
+  collectRuns();
   return [data.runs.length > 0 ? sampleSection() : undefined];
 }
 
-/** Remembers the control with the keyboard, what is typed there, and which details are open. */
+/** Where the focus goes from a button that is gone or disabled, by their ids. Never to Reset, which ends a run. */
+const NEXT_FOCUS: Readonly<Record<string, string>> = { start: "hold", hold: "export", reset: "start" };
+
+/** Remembers the control with the focus, what is typed there, and which details are open. */
 function keepPlace(host: HTMLElement): () => void {
   const active = document.activeElement;
   const id = active instanceof HTMLElement && host.contains(active) ? active.id : "";
@@ -68,7 +72,8 @@ function keepPlace(host: HTMLElement): () => void {
   const open = Array.from(host.querySelectorAll("details[open]"), (it) => it.id);
   return () => {
     for (const each of open) (document.getElementById(each) as HTMLDetailsElement | null)?.setAttribute("open", "");
-    const again = id === "" ? null : document.getElementById(id);
+    const same = id === "" ? null : document.getElementById(id);
+    const again = same && !same.matches(":disabled") ? same : document.getElementById(NEXT_FOCUS[id] ?? "");
     again?.focus({ preventScroll: true });
     if (typed !== undefined && again instanceof HTMLInputElement) again.value = typed;
   };

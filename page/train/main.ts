@@ -1,4 +1,4 @@
-/** The page that trains a model: draws what its workers tell, and passes on what a person does. */
+/** The page that trains a model: draws what its workers report, and sends them what a person does. */
 import { replaceData } from "../data.ts";
 import { followWidth } from "../follow_width.ts";
 import { number } from "../format.ts";
@@ -140,6 +140,11 @@ restore(location.hash, onNews);
 followSystemTheme(drawAll);
 layOut(actions);
 followWidth(document.getElementById("page")!, drawAll);
+// Not by the address, which holds the settings.
+document.querySelector(".skip")!.addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("part-controls")!.focus();
+});
 addEventListener("hashchange", () => {
   restore(location.hash, onNews);
   forgetCharts();

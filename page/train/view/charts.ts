@@ -39,9 +39,14 @@ export function drawCharts(): void {
   schedule("charts", drawSoon, EVERY_MS);
 }
 
-function drawSoon(): void {
+/** Gives what the workers have reported to the parts that the page of runs draws. */
+export function collectRuns(): void {
   const shown = state.slots.filter(({ view }) => view.phase !== undefined);
   replaceData({ runs: shown.map(({ view }) => view.data(state.recipe)), made: Date.now(), live: true });
+}
+
+function drawSoon(): void {
+  collectRuns();
   legendPlace.replaceChildren(...[legend(drawCharts)].filter((it) => it !== undefined));
   const charts = [...trainingCharts(), ...warmupCharts()].map(
     (chart) => [`${chart.phase} ${chart.metric}`, chart] as const,

@@ -26,7 +26,7 @@ export function controlSection(actions: ControlActions): HTMLElement {
     "section",
     { class: "card panel", "aria-labelledby": "settings-title" },
     h("div", { class: "panel-head" }, h("h2", { id: "settings-title" }, "Settings"), runTabs(actions)),
-    h("p", { class: "soft", id: "live-note" }, "These act at once, and during training at the next step:"),
+    h("p", { class: "soft" }, "These act at once, and during training at the next step:"),
     h(
       "div",
       { class: "fields" },
@@ -35,7 +35,7 @@ export function controlSection(actions: ControlActions): HTMLElement {
     h(
       "details",
       { id: "more-settings" },
-      h("summary", {}, "Settings that act when a run starts"),
+      h("summary", { id: "more-settings-summary" }, "Settings that act when a run starts"),
       h(
         "div",
         { class: "fields" },
@@ -118,7 +118,7 @@ function deviceField({ setDevice }: ControlActions): HTMLElement {
     { class: "field" },
     h("label", { for: "device" }, "Device"),
     h("select", { id: "device", disabled: hasBegun(), "aria-describedby": "device-hint", onchange }, options),
-    h("p", { class: "hint", id: "device-hint" }, "The CPU runs the references of the kernels: slow, the same figures."),
+    h("p", { class: "hint", id: "device-hint" }, "The CPU runs the kernels' references: the same figures, slowly."),
   );
 }
 
@@ -131,25 +131,38 @@ function changesOf({ view: { changes } }: Slot): HTMLElement | undefined {
   );
 }
 
+interface ButtonState {
+  readonly isPrimary?: boolean;
+  readonly disabled?: boolean;
+}
+
+function button(id: string, text: string, onclick: () => void, { isPrimary, disabled }: ButtonState = {}): HTMLElement {
+  return h("button", { type: "button", id, onclick, disabled, class: isPrimary ? "primary" : undefined }, text);
+}
+
 function buttons({ view }: Slot, actions: ControlActions): HTMLElement[] {
-  const { start, hold, reset, exportModel, copyLink } = actions;
-  const button = (id: string, text: string, onclick: () => void, more: { class?: string; disabled?: boolean } = {}) =>
-    h("button", { type: "button", id, onclick, ...more }, text);
-  const which = state.slots.length > 1 ? ` ${view.name.toLowerCase()}` : "";
-  const main =
-    view.status === "idle"
-      ? button("start", `Start${which}`, start, { class: "primary" })
-      : button("hold", view.status === "paused" || view.status === "pausing" ? "Continue" : "Pause", hold, {
-          class: "primary",
-          disabled: !takesChanges(view),
-        });
+  const { reset, exportModel, copyLink } = actions;
   const isTrained = view.device !== undefined && view.status !== "opening";
   return [
-    main,
+    ...drivingButton(view, actions),
     button("reset", "Reset", reset, { disabled: view.status === "idle" }),
     button("export", state.recipe === "stories" ? "Export adapter" : "Export model", exportModel, {
+      isPrimary: view.status === "ended",
       disabled: !isTrained,
     }),
     button("link", "Copy link", copyLink),
   ];
+}
+
+/** Start, Pause or Continue; none once the run has ended. */
+function drivingButton(view: RunView, { start, hold }: ControlActions): HTMLElement[] {
+  const which = state.slots.length > 1 ? ` ${view.name.toLowerCase()}` : "";
+  if (view.status === "idle") return [button("start", `Start${which}`, start, { isPrimary: true })];
+  if (!view.isActive) return [];
+  const text = view.status === "paused" || view.status === "pausing" ? "Continue" : "Pause";
+  if (takesChanges(view)) return [button("hold", text, hold, { isPrimary: true })];
+  // A disabled button would lose the focus that it has from Start.
+  const waiting = button("hold", text, () => {}, { isPrimary: true });
+  waiting.setAttribute("aria-disabled", "true");
+  return [waiting];
 }

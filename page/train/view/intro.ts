@@ -16,12 +16,12 @@ export function intro(): HTMLElement {
       h(
         "p",
         { class: "soft lead" },
-        "Reinforcement learning, step by step: the model answers, each answer gets a reward, and what was better than expected becomes more likely. Everything runs on your GPU through WebGPU; nothing leaves this page.",
+        "Reinforcement learning, step by step: the model answers, each answer gets a reward, and answers that were better than expected become more likely. Everything runs on your GPU through WebGPU; nothing leaves this page.",
       ),
     ),
     h("div", { class: "controls" }, [
       h("span", { class: adapterClass(), id: "adapter" }, adapterText()),
-      h("button", { type: "button", onclick: switchTheme }, "Light / dark"),
+      h("button", { type: "button", id: "theme", onclick: switchTheme }, "Light / dark"),
     ]),
   );
 }
@@ -49,14 +49,14 @@ export async function findAdapter(): Promise<void> {
   state.adapter = { isThere: !!adapter, name };
 }
 
-/** A note where a run computes, or would compute, on the CPU; and what the address or the device had to say. */
+/** A note where a run computes, or would compute, on the CPU; and the faults of the address. */
 export function notes(): HTMLElement | undefined {
   const used = state.slots.flatMap(({ view }) => view.device ?? []);
   const isCpu = used.some(({ kind }) => kind === "cpu") || state.adapter?.isThere === false || state.device === "cpu";
   const isAsked = state.device === "cpu";
   const cpu = isAsked
-    ? "The run computes on the CPU, as asked: the same figures, much slower than on a GPU."
-    : "This browser gives no WebGPU adapter, so runs compute on the CPU: the same figures, much slower. Chrome, Edge, Safari 26 and Firefox have WebGPU; a page needs https or localhost for it.";
+    ? "Runs compute on the CPU because this device is chosen: the same figures, much slower than on a GPU."
+    : "This browser gives no WebGPU adapter, so runs compute on the CPU: the same figures, much slower. Digits is the task for it. Chrome, Edge, Safari 26 and Firefox have WebGPU; a page needs https or localhost for it.";
   const all = [...(isCpu ? [cpu] : []), ...state.faults];
   if (all.length === 0) return undefined;
   return h(

@@ -53,8 +53,8 @@ function dropZone({ changed }: TaskActions): HTMLElement {
     { class: "card drop", id: "drop" },
     h("p", {}, h("strong", {}, "Drop the folder of a model here"), ", or choose it:"),
     h("p", { class: "row" }, [
-      picker("Choose a folder", { webkitdirectory: true }, use),
-      picker("Choose files", { accept: ".json,.safetensors,.jinja" }, use),
+      picker("Choose a folder", { id: "choose-folder", webkitdirectory: true }, use),
+      picker("Choose files", { id: "choose-files", accept: ".json,.safetensors,.jinja" }, use),
     ]),
     h(
       "p",
@@ -80,7 +80,11 @@ function dropZone({ changed }: TaskActions): HTMLElement {
 
 type Use = (get: () => GivenFolder | Promise<GivenFolder>) => Promise<void>;
 
-function picker(label: string, more: { webkitdirectory?: boolean; accept?: string }, use: Use): HTMLElement {
+function picker(
+  label: string,
+  more: { id: string; webkitdirectory?: boolean; accept?: string },
+  use: Use,
+): HTMLElement {
   const input = h("input", {
     ...{ type: "file", multiple: true, class: "hidden", disabled: hasBegun() },
     ...more,

@@ -85,6 +85,9 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
       expect(longest).toBeGreaterThan(0);
       expect(longest).toBeLessThan(LONGEST_TASK_MS);
       expect(Number((await tile(page, "mean reward")).split("→")[0])).toBeLessThan(0.6);
+      // The answers of this validation, before the next one.
+      await page.locator(".samples th", { hasText: "After (step 10)" }).waitFor();
+      expect(Number.parseInt(await page.locator(".tile b").first().innerText(), 10)).toBeLessThan(20);
       const { config } = await openModelFolder(await exported(page));
       expect(config.hiddenSize).toBe(64);
       expect(faults).toEqual([]);
@@ -161,13 +164,36 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     "without a GPU it trains on the CPU and says so; a wrong address is named; a phone needs no sideways scrolling",
     async () => {
       const { page, faults } = await open(`device=cpu&poem=1&${SHORT}`, { width: 390 });
-      await page.locator(".notes", { hasText: "computes on the CPU" }).waitFor();
+      await page.locator(".notes", { hasText: "compute on the CPU" }).waitFor();
       await page.locator(".notes", { hasText: "Cannot use poem of the address" }).waitFor();
       await page.focus("#start");
       await page.keyboard.press("Enter");
       await settled(page);
       expect(await page.evaluate("document.documentElement.scrollWidth")).toBeLessThanOrEqual(390);
       expect(await page.locator("#said").innerText()).toMatch(/Run 1 is done at step 2/);
+      expect(faults).toEqual([]);
+      await page.close();
+    },
+    2 * WAIT_MS,
+  );
+
+  test(
+    "the keyboard skips to the settings, and keeps its place when buttons follow each other",
+    async () => {
+      const { page, faults } = await open(SHORT);
+      const focused = () => page.evaluate("document.activeElement.id");
+      const address = page.url();
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      expect([await focused(), page.url()]).toEqual(["part-controls", address]);
+      await page.focus("#start");
+      await page.keyboard.press("Enter");
+      await expect.poll(focused).toBe("hold");
+      await settled(page);
+      await expect.poll(focused).toBe("export");
+      await page.focus("#reset");
+      await page.keyboard.press("Enter");
+      await expect.poll(focused).toBe("start");
       expect(faults).toEqual([]);
       await page.close();
     },
