@@ -12,6 +12,8 @@ export interface OpenAiTeacherOptions {
   readonly baseUrl: string;
   /** The server's name of the model. */
   readonly model: string;
+  /** The server does not report one. Absent: its tokens are taken to be the student's. */
+  readonly tokenizer?: Tokenizer | undefined;
   /** Sent as a bearer token and never shown. */
   readonly apiKey?: string | undefined;
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
@@ -40,12 +42,14 @@ const PAUSE_MS = 500;
 /** Scores at temperature 1. Prompts are sent as token ids, one request for each row. */
 export class OpenAiTeacher implements Teacher {
   readonly name: string;
+  readonly tokenizer: Tokenizer | undefined;
   readonly contextLength = Number.POSITIVE_INFINITY;
   private readonly options: OpenAiTeacherOptions;
 
   constructor(options: OpenAiTeacherOptions) {
     this.options = options;
     this.name = `${options.model} at ${options.baseUrl}`;
+    this.tokenizer = options.tokenizer;
   }
 
   /** @throws {UnsupportedError} for another temperature than 1; {RemoteError} for a server that fails or does not echo */

@@ -34,7 +34,9 @@ export async function openTeacher(
   if (kind === "tinker") return openTinkerTeacher(config, { io, model, baseUrl });
   if (kind === "openai") {
     const { OpenAiTeacher } = await import("../../backend/openai_teacher.ts");
-    return new OpenAiTeacher({ baseUrl: baseUrl!, model, apiKey: io.env.OPENAI_API_KEY, fetch: httpFetch });
+    const named = setting(config, "distillation.teacher_tokenizer");
+    const tokenizer = named === null ? undefined : await teacherTokenizer(config, model);
+    return new OpenAiTeacher({ baseUrl: baseUrl!, model, tokenizer, apiKey: io.env.OPENAI_API_KEY, fetch: httpFetch });
   }
   return kind === "local" ? openLocalTeacher(config, { io, model, device }) : undefined;
 }

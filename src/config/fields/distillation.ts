@@ -64,6 +64,11 @@ export const DISTILLATION_FIELDS = {
     "where the teacher runs: on this device (local), at a service (tinker, openai), or it is the student (self)",
     { loop: true, note: "This key and those below are grpu's own." },
   ),
+  "distillation.shared_tokenizer": bool(
+    true,
+    "false = the teacher reads the sampled texts in its own tokens, and spans of both that end alike are compared",
+    { loop: true, note: "rLLM's name, distill.shared_tokenizer, whose default is false. Only with k1 to k3." },
+  ),
   "distillation.teacher_url": str(null, "address of the teacher's service"),
   "distillation.teacher_tokenizer": str(
     null,

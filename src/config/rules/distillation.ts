@@ -64,6 +64,29 @@ const estimated = distilling((read) => {
   return undefined;
 });
 
+/** Texts are compared at the sampled tokens, by a teacher with a tokenizer of its own. */
+const byText = distilling((read) => {
+  const path = "distillation.shared_tokenizer";
+  const mode = read(`${LOSS}.loss_mode`);
+  if (read(path) !== false) return undefined;
+  if (isTopk(mode))
+    return error(
+      path,
+      `Cannot take ${LOSS}.loss_mode=${mode} with ${path}=false: the teacher's likeliest tokens are of another vocabulary. Set loss_mode=k1 with ${LOSS}.use_policy_gradient=true.`,
+    );
+  if (read("distillation.teacher_kind") === "self")
+    return error(
+      path,
+      `Cannot use ${path}=false with distillation.teacher_kind=self: the student has its own tokenizer. Set ${path}=true.`,
+    );
+  if (read("distillation.teacher_kind") !== "openai" || read("distillation.teacher_tokenizer") !== null)
+    return undefined;
+  return error(
+    "distillation.teacher_tokenizer",
+    `Cannot use ${path}=false with a server of OpenAI's API: it does not report its tokenizer. Set distillation.teacher_tokenizer to a folder with the teacher's tokenizer.json.`,
+  );
+});
+
 /** What acts on some of the losses alone. */
 const bounded = distilling((read) => {
   const isGradient = read(`${LOSS}.use_policy_gradient`) === true;
@@ -120,7 +143,7 @@ const onTinker = distilling((read) => {
 });
 
 export const DISTILLATION_RULES: readonly Rule[] = [
-  ...[named, scored, estimated, bounded, oneReference, precomputed].map(
+  ...[named, scored, estimated, byText, bounded, oneReference, precomputed].map(
     (check): Rule => ({ backends: ["local", "tinker"], check }),
   ),
   { backends: ["local"], check: criticless },

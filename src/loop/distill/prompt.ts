@@ -14,15 +14,21 @@ const SETTING = "distillation.teacher_prompt";
 /** Where a trajectory keeps the tokens of the teacher's prompt. */
 const KEY = "teacher_prompt_ids";
 
-/** Gives every trajectory the prompt that the teacher reads in place of its own, where `teacher_prompt` is set. */
+/**
+ * Gives every trajectory the prompt that the teacher reads in place of its own, where `teacher_prompt` is set, or where the
+ * task is a conversation and the teacher writes those in a form of its own.
+ */
 export function withTeacherPrompts(
   episodes: readonly Episode[],
-  { settings, backend }: Pick<StageContext, "settings"> & Partial<Pick<StageContext, "backend">>,
+  { settings, backend, teacher }: Pick<StageContext, "settings"> & Partial<Pick<StageContext, "backend" | "teacher">>,
 ): readonly Episode[] {
-  const { enabled, teacher_prompt } = settings.distillation;
-  if (!enabled || teacher_prompt === null) return episodes;
+  const { enabled, teacher_prompt, shared_tokenizer } = settings.distillation;
+  if (!enabled) return episodes;
+  const tokenizer = shared_tokenizer ? backend?.tokenizer : teacher?.tokenizer;
+  const isOwn = (task: Task) => !shared_tokenizer && task.messages && tokenizer?.chatTemplate !== undefined;
   return episodes.map((episode) => {
-    const ids = promptIds(episode.task, { template: teacher_prompt, settings, tokenizer: backend?.tokenizer });
+    if (teacher_prompt === null && !isOwn(episode.task)) return episode;
+    const ids = promptIds(episode.task, { template: teacher_prompt, settings, tokenizer });
     const trajectories = episode.trajectories.map((each) => ({ ...each, metadata: { ...each.metadata, [KEY]: ids } }));
     return { ...episode, trajectories };
   });
@@ -30,16 +36,21 @@ export function withTeacherPrompts(
 
 function promptIds(
   task: Task,
-  { template, settings, tokenizer }: { template: string; settings: LoopSettings; tokenizer: Tokenizer | undefined },
+  {
+    template,
+    settings,
+    tokenizer,
+  }: { template: string | null; settings: LoopSettings; tokenizer: Tokenizer | undefined },
 ): number[] {
   if (!tokenizer)
     throw new ConfigError(`Cannot use ${SETTING}: the backend has no tokenizer. Remove the setting.`, {
       path: SETTING,
     });
-  const text = fillPrompt(template, task);
-  if (!task.messages) return tokenizer.encode(text);
+  if (!task.messages) return tokenizer.encode(fillPrompt(template ?? "{prompt}", task));
   const last = task.messages.findLastIndex(({ role }) => role === "user");
-  const messages = task.messages.map((message, i) => (i === last ? { ...message, content: text } : message));
+  const messages = task.messages.map((message, i) =>
+    i === last && template !== null ? { ...message, content: fillPrompt(template, task) } : message,
+  );
   return [...new Transcript({ tokenizer }).prompt(messages, { variables: templateVariables(settings) }).ids];
 }
 
@@ -70,6 +81,8 @@ export interface TeacherRows extends PackedTokens {
   /** Values at the teacher's tokens, at the student's: [T]. */
   atRows(values: Float32Array): Float32Array;
   topAtRows(top: TopTokens): TopTokens;
+  /** Trained tokens of the student whose text the teacher scores, where it has a tokenizer of its own. */
+  readonly aligned?: number | undefined;
 }
 
 /** @throws {ConfigError} for a trajectory without the tokens of the teacher's prompt */
@@ -107,15 +120,25 @@ export function teacherRows(rows: PackedRows, settings: LoopSettings): TeacherRo
 }
 
 /** The teacher's prompt of a row, and the row's tokens [from, end) after its own prompt. */
-function replaced({ offsets, stepOfToken, trajectories, trajectoryOfRow }: PackedRows, row: number) {
+function replaced(rows: PackedRows, row: number) {
+  const { prompt, ...range } = teacherPrompt(rows, row);
+  if (prompt) return { prompt, ...range };
+  const { uid } = rows.trajectories[rows.trajectoryOfRow[row]!]!;
+  throw new ConfigError(
+    `Cannot distil the trajectory ${uid}: it has no prompt for the teacher. Group it with the stage group or transform, or remove ${SETTING}.`,
+    { path: SETTING },
+  );
+}
+
+/** As {@link withTeacherPrompts} left it; undefined where the teacher reads the row's own prompt, [start, from). */
+export function teacherPrompt(
+  { offsets, stepOfToken, trajectories, trajectoryOfRow }: PackedRows,
+  row: number,
+): { prompt: readonly number[] | undefined; start: number; from: number; end: number } {
   const trajectory = trajectories[trajectoryOfRow[row]!]!;
-  const prompt = trajectory.metadata?.[KEY];
-  if (!Array.isArray(prompt) || prompt.length === 0)
-    throw new ConfigError(
-      `Cannot distil the trajectory ${trajectory.uid}: it has no prompt for the teacher. Group it with the stage group or transform, or remove ${SETTING}.`,
-      { path: SETTING },
-    );
+  const given = trajectory.metadata?.[KEY];
   const start = offsets[row]!;
   const { prompt_ids } = trajectory.steps[stepOfToken[start]!]!;
-  return { prompt: prompt as number[], from: start + prompt_ids.length, end: offsets[row + 1]! };
+  const prompt = Array.isArray(given) && given.length > 0 ? (given as number[]) : undefined;
+  return { prompt, start, from: start + prompt_ids.length, end: offsets[row + 1]! };
 }

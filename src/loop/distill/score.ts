@@ -7,6 +7,8 @@ import { mean } from "../../statistics.ts";
 import type { ProcessedRows, StageContext, Staged } from "../contract.ts";
 import { wantedOf } from "./choices.ts";
 import { type TeacherRows, teacherRows } from "./prompt.ts";
+import { readersOf } from "./teacher.ts";
+import { textRows } from "./text_rows.ts";
 
 type Scores = Pick<ProcessedRows, "teacherLogprobs" | "teacherTop" | "refLogprobs">;
 
@@ -20,7 +22,9 @@ export async function teacherScores(rows: PackedRows, context: StageContext): Pr
   const wanted = wantedOf(settings.distillation);
   if (!wanted || !teacher) return { value: {}, metrics: {} };
   const temperature = settings.rollout.train.temperature || 1;
-  const asked = teacherRows(rows, settings);
+  const asked = settings.distillation.shared_tokenizer
+    ? teacherRows(rows, settings)
+    : textRows(rows, readersOf(teacher, context.backend));
   checkLengths(rows, asked, teacher);
   const options = { temperature, mask: asked.mask, signal: context.signal };
   if (wanted === "top") {
@@ -31,7 +35,13 @@ export async function teacherScores(rows: PackedRows, context: StageContext): Pr
   const logprobs = asked.atRows(await teacher.logprobs(asked, options));
   checkNumbers(rows, logprobs, teacher);
   const value = wanted === "kl" ? { refLogprobs: logprobs } : { teacherLogprobs: logprobs };
-  return { value, metrics: klMetrics(rows, logprobs) };
+  return { value, metrics: { ...klMetrics(rows, logprobs), ...alignedMetrics(rows, asked) } };
+}
+
+/** The share of the trained tokens whose text a teacher with another tokenizer scored. */
+function alignedMetrics({ mask }: PackedRows, { aligned }: TeacherRows): Metrics {
+  const trained = mask.reduce((sum, bit) => sum + bit, 0);
+  return aligned === undefined || trained === 0 ? {} : { "distillation/aligned": aligned / trained };
 }
 
 function klMetrics({ mask, rolloutLogprobs }: PackedRows, teacher: Float32Array): Metrics {

@@ -8,6 +8,7 @@ import type { Run, TrainOptions } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 import { wantedOf } from "./choices.ts";
 import { fillPrompt } from "./prompt.ts";
+import type { Readers } from "./text_rows.ts";
 
 /** A backend's own policy as a teacher, before training or as it is now. */
 export function selfTeacher(backend: Backend, policy: "current" | "reference"): Teacher {
@@ -31,6 +32,11 @@ export function chooseTeacher(
   const { teacher_kind, teacher_weights, distillation_loss } = settings.distillation;
   const wanted = wantedOf(settings.distillation);
   if (!wanted) return undefined;
+  if (wanted === "top" && !settings.distillation.shared_tokenizer)
+    throw new UnsupportedError(
+      `Cannot distil with loss_mode=${distillation_loss.loss_mode} by text: the teacher's likeliest tokens are of another vocabulary. Set loss_mode=k1 with use_policy_gradient=true, or distillation.shared_tokenizer=true.`,
+      { part: "distillation", capability: distillation_loss.loss_mode },
+    );
   const own = () => selfTeacher(backend, teacher_weights === "current" ? "current" : "reference");
   const teacher = given ?? (teacher_kind === "self" ? own() : undefined);
   if (!teacher)
@@ -56,15 +62,34 @@ const PROBE = 'The sum of 12 and 345 is 357.\n\tDoes it? Ça va, 你好!  {"a": 
  */
 export async function checkTeacher({ teacher, backend, tasks, settings }: TrainOptions): Promise<void> {
   if (!settings?.distillation?.enabled) return;
-  const { teacher_prompt } = settings.distillation;
+  const { teacher_prompt, shared_tokenizer = true } = settings.distillation;
   const [first] = tasks.train;
   if (teacher_prompt && first) fillPrompt(teacher_prompt, first);
+  if (teacher && !shared_tokenizer) return void readersOf(teacher, backend);
   const { tokenizer } = backend;
   if (!teacher || !tokenizer) return;
   const prompt = first && promptOf(first);
   const texts = [PROBE, ...(typeof prompt === "string" ? [prompt] : [])];
   if (teacher.tokenizer) compareTokenizers(tokenizer, teacher.tokenizer, { name: teacher.name, texts });
   await teacher.check?.(texts.at(-1)!, tokenizer);
+}
+
+/**
+ * The two tokenizers of a distillation by text.
+ * @throws {ConfigError} where one is missing, or its tokens have no bytes of their own
+ */
+export function readersOf(teacher: Teacher, { tokenizer: student }: Pick<Backend, "tokenizer">): Readers {
+  const { name, tokenizer } = teacher;
+  const refuse = (whose: string, why: string) =>
+    new ConfigError(
+      `Cannot distil from ${name} by text: ${whose} tokenizer ${why}. Take a teacher with the student's tokenizer and distillation.shared_tokenizer=true.`,
+      { path: "distillation.shared_tokenizer" },
+    );
+  if (!tokenizer) throw refuse("the teacher's", "is not known (distillation.teacher_tokenizer names its folder)");
+  if (!student) throw refuse("the student's", "is not known");
+  if (!tokenizer.tokenBytes) throw refuse("the teacher's", "has tokens whose text depends on their neighbours");
+  if (!student.tokenBytes) throw refuse("the student's", "has tokens whose text depends on their neighbours");
+  return { student, teacher: tokenizer, name };
 }
 
 /** @throws {ConfigError} for a text that becomes other tokens, or a token that stands for another text */
@@ -108,7 +133,7 @@ function tokensOf(tokenizer: Tokenizer, text: string): readonly number[] {
 function otherTokens(name: string, { what, sizes }: { what: string; sizes: readonly [number, number] }): ConfigError {
   const [student, teacher] = sizes;
   return new ConfigError(
-    `Cannot distil from ${name}: its tokenizer is not the student's: ${what} (vocabularies of ${teacher} and ${student} tokens). Take a teacher with the student's tokenizer, or train on its texts: grpu sample, then grpu sft.`,
+    `Cannot distil from ${name}: its tokenizer is not the student's: ${what} (vocabularies of ${teacher} and ${student} tokens). Set distillation.shared_tokenizer=false to compare texts, take a teacher with the student's tokenizer, or train on its texts: grpu sample, then grpu sft.`,
     { path: "distillation.teacher_models.teacher_model.model_path" },
   );
 }

@@ -87,7 +87,7 @@ function isSound({ steps }: Trajectory): boolean {
 /** Groups by the run's hook, by the one named in `traj_grouping_hook`, or by task and name. */
 export function group(
   episodes: readonly Episode[],
-  context: Pick<StageContext, "settings" | "grouping"> & Partial<Pick<StageContext, "backend">>,
+  context: Pick<StageContext, "settings" | "grouping"> & Partial<Pick<StageContext, "backend" | "teacher">>,
 ): Staged<readonly Grouping[]> {
   const { settings, grouping } = context;
   const named = settings.algorithm.traj_grouping_hook;

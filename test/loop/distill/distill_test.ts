@@ -71,6 +71,19 @@ describe("on-policy distillation", () => {
     expect(held.at(-1)).toBeGreaterThan(0.7);
   });
 
+  test("brings a student to a teacher with another tokenizer, which reads its texts", async () => {
+    const { teacher, asked } = letterTeacher({ tokenizer: letterTokenizer("dcba") });
+    const { run, log } = distilled({}, { teacher }, { distillation: { shared_tokenizer: false } });
+    await train(run);
+    const [prompt] = teacher.tokenizer!.encode(run.tasks.train[0]!.instruction);
+    expect(asked[0]!.tokens).toContain(prompt);
+    const metrics = log.of("train").map((record) => record.metrics);
+    expect(metrics[0]!.teacher_kl).toBeGreaterThan(1);
+    expect(metrics.at(-1)!.teacher_kl).toBeLessThan(0.2);
+    expect(metrics.at(-1)!["distillation/aligned"]).toBe(1);
+    expect(log.of("val").at(-1)!.metrics["val/copy/pass@1"]).toBeGreaterThan(0.7);
+  });
+
   test("advantages are coef (log p_teacher - log p_student), in place of the task's or added to them", async () => {
     const trained = async (loss: Loss) => {
       const { run, backend } = distilled(loss, {}, { trainer: { total_batches: 1, test_freq: 0 } });
@@ -200,6 +213,20 @@ describe("what cannot distil is refused", () => {
       {},
       {},
       /Cannot distil from the copier: its tokenizer is not the student's: token 3 is "d" there and "c".*vocabularies of 5 and 5/,
+    ],
+    [
+      "a comparison of texts with a teacher whose tokenizer is not known",
+      {},
+      {},
+      { distillation: { shared_tokenizer: false } },
+      /Cannot distil from the copier by text: the teacher's tokenizer is not known/,
+    ],
+    [
+      "a comparison of texts over the likeliest tokens",
+      { teacher: letterTeacher({ tokenizer }).teacher },
+      { loss_mode: "forward_kl_topk", use_policy_gradient: false },
+      { distillation: { shared_tokenizer: false } },
+      /by text: the teacher's likeliest tokens are of another vocabulary/,
     ],
     [
       "a teacher without top tokens",
