@@ -2,8 +2,9 @@
 //
 // A [m, k] row-major, in vec4. B [k, n] held by columns, each of them k values on end (weights as a model file has them), in
 // vec4. Such a product is bound by reading B: long runs of few columns are staged in workgroup memory, so that many
-// workgroups read at once, with few barriers. Each thread owns one sum, by the expressions of matmul/tiled and so with its bits.
-// Grid: x = blocks of 16 columns, y = blocks of 8 rows.
+// workgroups read at once, with few barriers. Each thread owns at most one sum, by the expressions of matmul/tiled and so with its bits.
+// Blocks that would be few have 8 columns, and of one row longer runs.
+// Grid: x = blocks of COLUMNS columns, y = blocks of ROWS rows.
 
 //#include "matmul/parts/tiled_few.wgsl"
 

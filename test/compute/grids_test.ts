@@ -25,6 +25,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 3], { ROWS: 64 }],
   [MATMUL_KERNELS.tiled_narrow, { m: 17, n: 65 }, [3, 2]],
   [MATMUL_KERNELS.tiled_few, { m: 8, n: 65 }, [5, 1]],
+  [MATMUL_KERNELS.tiled_few, { m: 2, n: 65 }, [9, 2], { COLUMNS: 8, ROWS: 1 }],
   [MATMUL_KERNELS.any, { m: 9, n: 65 }, [9, 3]],
   [MATMUL_KERNELS.any, { m: 262_144, n: 3 }, [1, 32_768, 2]],
   [PACKED_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],

@@ -1,8 +1,8 @@
-/** The kernels of products for many rows and for few tiles: the bits of `matmul/tiled`, in every orientation, format and mode. */
+/** The kernels of products for many rows, for few tiles and for few rows: the bits of `matmul/tiled`, in every orientation, format and mode. */
 import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, readFloats } from "../../src/compute/device.ts";
-import { MATMUL_KERNELS, MODE, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
+import { MATMUL_KERNELS, MODE, PACKED_KERNELS, type TiledFamily } from "../../src/compute/matmul/kernels.ts";
 import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { expectClose, firstDifference, floats } from "../fixtures/numbers.ts";
@@ -24,7 +24,7 @@ interface Case {
 const MARGIN = 4;
 
 /** C, margins included, by one kernel. */
-async function product(device: Device, it: Case, { family = "tiled_large", rows = 128 }: By) {
+async function product(device: Device, it: Case, { family = "tiled_large", constants = {} }: By) {
   const { m, n, k, transposeA, transposeB, format, mode = MODE.write } = it;
   const [aRow, bRow, cRow] = [(transposeA ? m : k) + MARGIN, (transposeB ? k : n) + MARGIN, n + MARGIN];
   const [aLength, bLength] = [transposeA ? k : m, transposeB ? n : k].map(
@@ -47,7 +47,6 @@ async function product(device: Device, it: Case, { family = "tiled_large", rows 
     ...(transposeB ? { b_k: 1, b_column: bRow } : { b_k: bRow, b_column: 1 }),
   };
   const buffers = { a: A, b: B, addend: D, c: C };
-  const constants: Record<string, number> = family === "tiled_large" ? { ROWS: rows } : {};
   if (format)
     device.dispatch(PACKED_KERNELS[family], {
       buffers: { ...buffers, scales: S },
@@ -81,13 +80,21 @@ async function expectProduct(it: Case): Promise<void> {
 }
 
 interface By {
-  readonly family?: "tiled" | "tiled_narrow" | "tiled_large";
-  readonly rows?: number;
+  readonly family?: TiledFamily;
+  readonly constants?: Readonly<Record<string, number>>;
 }
+
+const ALONG_K: readonly By[] = [
+  { family: "tiled_narrow" },
+  { family: "tiled_few" },
+  { family: "tiled_few", constants: { COLUMNS: 8 } },
+  { family: "tiled_few", constants: { COLUMNS: 8, ROWS: 1, STEP: 64 } },
+  { family: "tiled_few", constants: { ROWS: 1 } },
+];
 
 function kernelsFor({ k, transposeA, transposeB }: Case): By[] {
   const isAlongK = !transposeA && transposeB && k % 4 === 0;
-  return [{ rows: 128 }, { rows: 64 }, ...(isAlongK ? [{ family: "tiled_narrow" } as const] : [])];
+  return [{ constants: { ROWS: 128 } }, { constants: { ROWS: 64 } }, ...(isAlongK ? ALONG_K : [])];
 }
 
 const ORIENTATIONS: readonly Pick<Case, "transposeA" | "transposeB">[] = [
@@ -143,7 +150,7 @@ describe.skipIf(!gpuDevice)("a product by tiles", () => {
     ];
     const strides = { a_offset: 0, a_row: k, a_k: 1, b_offset: 0, b_k: 1, b_column: k, c_offset: 0, c_row: n };
     const found: Float32Array[] = [];
-    for (const family of ["tiled", "tiled_large", "tiled_narrow"] as const) {
+    for (const family of ["tiled", "tiled_large", "tiled_narrow", "tiled_few"] as const) {
       const C = device.upload(new Float32Array(m * n).fill(-0), "c");
       device.dispatch(MATMUL_KERNELS[family], {
         buffers: { a: A, b: B, addend: B, c: C },
@@ -152,7 +159,7 @@ describe.skipIf(!gpuDevice)("a product by tiles", () => {
       found.push(await readFloats(device, C, m * n));
       device.release(C);
     }
-    expect(found.slice(1)).toEqual([found[0], found[0]]);
+    expect(found.slice(1)).toEqual([found[0], found[0], found[0]]);
     device.release(A, B);
   });
 });

@@ -2,24 +2,24 @@
 
 //#include "matmul/parts/product.wgsl"
 
-const COLUMNS = 16u;
-const ROWS = 8u;
-// Quads of k that are staged at once.
-const STEP = 32u;
-const THREADS = COLUMNS * ROWS;
-// Padded by one against bank conflicts.
-const STRIDE = STEP + 1u;
+override COLUMNS: u32 = 16u;
+override ROWS: u32 = 8u;
+// Quads of k that are staged at once. Staged runs are padded by one against bank conflicts.
+override STEP: u32 = 32u;
+const THREADS = 128u;
 
-var<workgroup> a_tile: array<vec4f, ROWS * STRIDE>;
-var<workgroup> b_tile: array<vec4f, COLUMNS * STRIDE>;
+// As large as any rows, columns and steps that are chosen together.
+var<workgroup> a_tile: array<vec4f, 8u * 33u>;
+var<workgroup> b_tile: array<vec4f, 16u * 33u>;
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
   let row0 = block.y * ROWS;
   let column0 = block.x * COLUMNS;
   let row = thread / COLUMNS;
   let column = thread % COLUMNS;
-  let isInside = row0 + row < params.m && column0 + column < params.n;
+  let stride = STEP + 1u;
+  let isInside = row < ROWS && row0 + row < params.m && column0 + column < params.n;
   let at = params.c_offset + (row0 + row) * params.c_row + column0 + column;
   var sum = 0.0;
   if (continues() && isInside) { sum = c[at]; }
@@ -30,21 +30,21 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
       let k = k0 + i % STEP;
       let isStaged = row0 + r < params.m && k < quads;
       let source = (params.a_offset + (row0 + r) * params.a_row) / 4u + k;
-      a_tile[r * STRIDE + i % STEP] = select(vec4f(), a[select(0u, source, isStaged)], isStaged);
+      a_tile[r * stride + i % STEP] = select(vec4f(), a[select(0u, source, isStaged)], isStaged);
     }
     for (var i = thread; i < COLUMNS * STEP; i += THREADS) {
       let j = i / STEP;
       let k = k0 + i % STEP;
       let isStaged = column0 + j < params.n && k < quads;
       let source = (params.b_offset + (column0 + j) * params.b_column) / 4u + k;
-      b_tile[j * STRIDE + i % STEP] = select(vec4f(), read_b(select(0u, source, isStaged)), isStaged);
+      b_tile[j * stride + i % STEP] = select(vec4f(), read_b(select(0u, source, isStaged)), isStaged);
     }
     workgroupBarrier();
     // Whole steps of matmul/tiled: zeros are added where it adds them.
     let count = (min(STEP, quads - k0) + 3u) / 4u * 4u;
-    for (var k = 0u; k < count; k++) {
-      let x = a_tile[row * STRIDE + k];
-      let y = b_tile[column * STRIDE + k];
+    for (var k = 0u; isInside && k < count; k++) {
+      let x = a_tile[row * stride + k];
+      let y = b_tile[column * stride + k];
       sum = fma(x[0], y[0], sum);
       sum = fma(x[1], y[1], sum);
       sum = fma(x[2], y[2], sum);

@@ -65,6 +65,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   subgroup: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
   columns: { ROWS: TILES.columns.rows },
   few: { ROWS: TILES.few.rows },
+  tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32 },
   tiled_large: { ROWS: TILES.tiled_large.rows },
 };
 
@@ -74,8 +75,8 @@ function shared(family: MatmulFamily) {
   return {
     params: PARAMS,
     constants: CONSTANTS[family],
-    grid({ m, n }: ProductParams, { ROWS = tile.rows }: Constants): Grid {
-      const [columns, rows] = [Math.ceil(n / tile.columns), Math.ceil(m / ROWS)];
+    grid({ m, n }: ProductParams, { ROWS = tile.rows, COLUMNS = tile.columns }: Constants): Grid {
+      const [columns, rows] = [Math.ceil(n / COLUMNS), Math.ceil(m / ROWS)];
       // Blocks of 4 rows exceed the limit within a large vocabulary; those of the other families are larger.
       if (family !== "any") return [columns, rows];
       const [y, z] = folded(rows);

@@ -109,6 +109,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) 
   subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: INPUT[input?.kind ?? "plain"] }),
   columns: ({ m }) => ({ ROWS: rowsOfBlock(m) }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
+  tiled_few: ({ m, n }) => blockOfFew(m, n),
   tiled_large: ({ m, n }) => ({ ROWS: rowsOfTile(m, n) }),
 };
 
@@ -118,6 +119,17 @@ const MIN_TILES = 256;
 function rowsOfTile(m: number, n: number): number {
   const { rows } = TILES.tiled_large;
   return tilesOf(m, n, rows) < MIN_TILES ? rows / 2 : rows;
+}
+
+/** Runs along k are longer where few rows leave room for them. */
+function blockOfFew(m: number, n: number): Constants {
+  const { columns, rows } = TILES.tiled_few;
+  const isNarrow = Math.ceil(n / columns) < MIN_TILES;
+  return {
+    COLUMNS: isNarrow ? columns / 2 : columns,
+    ROWS: m === 1 ? 1 : rows,
+    STEP: isNarrow && m === 1 ? 64 : 32,
+  };
 }
 
 function tilesOf(m: number, n: number, rows: number): number {
