@@ -16,11 +16,11 @@ import { listsKernels } from "./options.ts";
 const PUBLISHED = ["Qwen2.5-0.5B", "Qwen3-0.6B", "Llama-3.2-1B"];
 
 export async function run(): Promise<void> {
-  const driver = await timeDispatch();
-  countedOn(`counted, ${TYPICAL_GPU.family}`);
+  const dispatch = await timeDispatch();
+  const here = { dispatch, on: countedOn(`counted, ${TYPICAL_GPU.family}`) };
   for (const model of await countedModels()) {
     heading(`${model.name}: counted on a typical GPU`);
-    for (const phase of await countPhases(model, TYPICAL_GPU)) show(model.name, phase, driver);
+    for (const phase of await countPhases(model, TYPICAL_GPU)) show(model.name, phase, here);
   }
 }
 
@@ -35,6 +35,13 @@ export async function countedModels(): Promise<CountedModel[]> {
     ...(await Promise.all(published)),
     { name: "stories 260K", shape: stories, promptTokens: 128, passTokens: 8192 },
   ];
+}
+
+/** What is measured on this machine. */
+interface Here {
+  /** Processor seconds of a dispatch: least, median, most. */
+  readonly dispatch: readonly number[];
+  readonly on: ReturnType<typeof countedOn>;
 }
 
 const DISPATCHES = 1000;
@@ -60,7 +67,7 @@ async function timeDispatch(): Promise<readonly number[]> {
   return [seconds[0]!, seconds[2]!, seconds[4]!];
 }
 
-function show(model: string, { name, cost, recording, dispatches }: CountedPhase, driver: readonly number[]): void {
+function show(model: string, { name, cost, recording, dispatches }: CountedPhase, here: Here): void {
   const what = (figure: string) => `${model}, ${name}: ${figure}`;
   const { smallest } = cost;
   count({ what: what("dispatches"), value: cost.dispatches, unit: "dispatches" });
@@ -71,9 +78,20 @@ function show(model: string, { name, cost, recording, dispatches }: CountedPhase
   for (const { name: machine } of MACHINES)
     count({ what: what(`least time, ${machine}`), value: 1000 * cost.seconds[machine]!, unit: "ms" });
   const [least = 0, median = 0, most = 0] = recording;
-  count({ what: what("recording"), value: 1000 * median, unit: "CPU ms", low: 1000 * least, high: 1000 * most });
-  const [low, value, high] = driver.map((seconds) => 1000 * cost.dispatches * seconds) as [number, number, number];
-  count({ what: what("encoding by this driver"), value, unit: "CPU ms", low, high });
+  count({
+    what: what("recording"),
+    value: 1000 * median,
+    unit: "CPU ms",
+    low: 1000 * least,
+    high: 1000 * most,
+    on: here.on,
+  });
+  const [low, value, high] = here.dispatch.map((seconds) => 1000 * cost.dispatches * seconds) as [
+    number,
+    number,
+    number,
+  ];
+  count({ what: what("encoding by this driver"), value, unit: "CPU ms", low, high, on: here.on });
   remark(`smallest dispatch: ${smallest.kernel}, ${smallest.workgroups} workgroups`);
   if (listsKernels(process.argv.slice(2)))
     for (const { kernel, count: times, seconds } of byKernel(dispatches))

@@ -104,19 +104,23 @@ export interface Count {
   /** Of figures that are measured: their range. */
   readonly low?: number;
   readonly high?: number;
+  /** The device that it was measured on. Default: the one of the figures to come. */
+  readonly on?: Pick<Figure, "device" | "driver">;
 }
 
 /** Prints one count and notes it. */
-export function count({ what, value, unit, low = value, high = value }: Count): void {
-  const figure = { ...device, name: `${bench}: ${what}`, value, unit, low, high, lowerIsBetter: true };
+export function count({ what, value, unit, low = value, high = value, on = device }: Count): void {
+  const figure = { ...on, name: `${bench}: ${what}`, value, unit, low, high, lowerIsBetter: true };
   figures.push(figure);
   if (isForMachines()) console.log(JSON.stringify(figure));
   else console.log(`  ${what.padEnd(78)} ${formatRate(value).padStart(18)} ${unit}`);
 }
 
-/** Notes the figures to come as counted for a device that is not here. */
-export function countedOn(description: string): void {
+/** Notes the figures to come as counted for a device that is not here. Returns the one before. */
+export function countedOn(description: string): Pick<Figure, "device" | "driver"> {
+  const before = device;
   device = { device: description, driver: "" };
+  return before;
 }
 
 /** A heading, for people. */
