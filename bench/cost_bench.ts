@@ -75,6 +75,7 @@ function show(model: string, { name, cost, recording, dispatches }: CountedPhase
   count({ what: what("operations"), value: cost.flop, unit: "FLOP" });
   count({ what: what("read-backs"), value: cost.readBacks, unit: "read-backs" });
   count({ what: what("time in dispatches under 64 workgroups"), value: 100 * cost.narrowShare, unit: "%" });
+  count({ what: what("smallest dispatch"), value: smallest.workgroups, unit: "workgroups", isGain: true });
   for (const { name: machine } of MACHINES)
     count({ what: what(`least time, ${machine}`), value: 1000 * cost.seconds[machine]!, unit: "ms" });
   const [least = 0, median = 0, most = 0] = recording;
@@ -92,7 +93,7 @@ function show(model: string, { name, cost, recording, dispatches }: CountedPhase
     number,
   ];
   count({ what: what("encoding by this driver"), value, unit: "CPU ms", low, high, on: here.on });
-  remark(`smallest dispatch: ${smallest.kernel}, ${smallest.workgroups} workgroups`);
+  remark(`the smallest dispatch is ${smallest.kernel}`);
   if (listsKernels(process.argv.slice(2)))
     for (const { kernel, count: times, seconds } of byKernel(dispatches))
       remark(`${String(times).padStart(6)} ${kernel.padEnd(32)} ${(1e6 * seconds).toFixed(1)} us`);

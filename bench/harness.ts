@@ -95,12 +95,13 @@ export function report(line: Line): void {
   );
 }
 
-/** A figure that is counted, or for which less is better. */
+/** A figure that is counted, or a cost. */
 export interface Count {
   readonly what: string;
-  /** Lower is better. */
+  /** Lower is better, unless `isGain`. */
   readonly value: number;
   readonly unit: string;
+  readonly isGain?: boolean;
   /** Of figures that are measured: their range. */
   readonly low?: number;
   readonly high?: number;
@@ -109,8 +110,8 @@ export interface Count {
 }
 
 /** Prints one count and notes it. */
-export function count({ what, value, unit, low = value, high = value, on = device }: Count): void {
-  const figure = { ...on, name: `${bench}: ${what}`, value, unit, low, high, lowerIsBetter: true };
+export function count({ what, value, unit, low = value, high = value, on = device, isGain }: Count): void {
+  const figure = { ...on, name: `${bench}: ${what}`, value, unit, low, high, ...(!isGain && { lowerIsBetter: true }) };
   figures.push(figure);
   if (isForMachines()) console.log(JSON.stringify(figure));
   else console.log(`  ${what.padEnd(78)} ${formatRate(value).padStart(18)} ${unit}`);
