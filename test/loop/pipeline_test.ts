@@ -107,6 +107,11 @@ test("a stage can be added, skipped, moved and wrapped by name", async () => {
   expect(seen.slice(0, 3)).toEqual(["look", "before update", "before update"]);
 });
 
+test("names may have spaces around them", () => {
+  const names = STAGE_ORDER.map((name) => (name === "update" ? " noted( noted( update ) ) " : ` ${name} `));
+  expect(readPipeline(names, STAGES).map(({ name }) => name)).toEqual(STAGE_ORDER);
+});
+
 test("two updates of a batch compare with the policy before the first", async () => {
   const { backend } = await runWith(STAGE_ORDER.toSpliced(6, 0, "update"));
   expect(backend.weightVersion).toBe(6);
@@ -266,6 +271,8 @@ test.each([
   ],
   [["generate", "nonesuch"], /the stage "nonesuch": nothing registers that name.*Known: generate.*first_half/],
   [["timed(generate)"], /the wrapper "timed": nothing registers that name.*Known: noted/],
+  [["noted(generate) twice"], /the stage "noted\(generate\) twice": nothing registers that name/],
+  [["twice noted(generate)"], /the stage "twice noted\(generate\)": nothing registers that name/],
 ])("%j cannot work", (names, message) => {
   expect(() => readPipeline(names, STAGES)).toThrow(message);
   expect(() => letterRun({ settings: { pipeline: { stages: names } } })).not.toThrow();

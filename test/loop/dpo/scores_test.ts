@@ -1,0 +1,85 @@
+/** The log-probs and entropies that a preference loss reads, of a backend that answers by a formula. */
+import { describe, expect, test } from "vitest";
+import type { Backend } from "../../../src/contract/backend.ts";
+import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
+import { ReferenceScores, scorePreferences } from "../../../src/loop/dpo/scores.ts";
+
+const AT = { file: "made.jsonl", line: 1 };
+const row = (prompt: readonly number[], answer: readonly number[]) => ({
+  ids: [...prompt, ...answer],
+  mask: [...prompt.map(() => 0), ...answer.map(() => 1)],
+  ...AT,
+});
+const pair = (i: number): EncodedPreference => ({ rows: [row([1, 2], [3 + i, 4]), row([1, 2], [5])], ...AT });
+
+type Call = Parameters<Backend["logprobs"]>;
+
+/** log p = -id / 10 under the policy and -id / 5 under the reference; the entropy of a token is its id. */
+function formulaBackend({ measures = true }: { measures?: boolean } = {}) {
+  const calls: { rows: number; policy: string; asked: number }[] = [];
+  const logprobs = async ({ tokens, offsets }: Call[0], { policy, mask }: Call[1]) => {
+    calls.push({ rows: offsets.length - 1, policy, asked: mask!.reduce((sum, each) => sum + each, 0) });
+    const scale = policy === "current" ? 10 : 5;
+    const of = (value: (id: number) => number) => Float32Array.from(tokens, (id, t) => (mask![t] ? value(id) : 0));
+    return { logprobs: of((id) => -id / scale), ...(measures && { entropy: of((id) => id) }) };
+  };
+  return { backend: { logprobs } as unknown as Backend, calls };
+}
+
+const score = (preferences: readonly EncodedPreference[], { backend }: { backend: Backend }, loss_type = "sigmoid") =>
+  scorePreferences(
+    preferences,
+    { backend, spec: { loss_type }, maxLength: 16, reference: new ReferenceScores() },
+    new AbortController().signal,
+  );
+
+describe("the entropy of a step", () => {
+  test("is the mean over the tokens of the answers, not of the prompts", async () => {
+    const { metrics } = await score([pair(0), pair(2)], formulaBackend());
+    expect(metrics.entropy).toBeCloseTo((3 + 4 + 5 + (5 + 4 + 5)) / 6, 6);
+  });
+
+  test("leaves out the prompts where the loss reads them too", async () => {
+    const { backend, calls } = formulaBackend();
+    const { metrics } = await score([pair(0)], { backend }, "orpo");
+    // All but the first tokens of both rows.
+    expect(calls).toEqual([{ rows: 2, policy: "current", asked: 3 + 2 }]);
+    expect(metrics.entropy).toBeCloseTo((3 + 4 + 5) / 3, 6);
+  });
+
+  test("is missing where the backend measures none", async () => {
+    expect((await score([pair(0)], formulaBackend({ measures: false }))).metrics).not.toHaveProperty("entropy");
+  });
+
+  test("is that of all calls where the rows take several", async () => {
+    const many = Array.from({ length: 70 }, (_, i) => pair(i % 3));
+    const { backend, calls } = formulaBackend();
+    const { metrics } = await score(many, { backend });
+    expect(calls.filter(({ policy }) => policy === "current").map(({ rows }) => rows)).toEqual([128, 12]);
+    const ids = many.flatMap(({ rows }) => rows.flatMap(({ ids, mask }) => ids.filter((_, t) => mask[t] === 1)));
+    expect(metrics.entropy).toBeCloseTo(ids.reduce((sum, id) => sum + id, 0) / ids.length, 4);
+  });
+});
+
+test("the loss is DPO's, of the log-ratios of both answers", async () => {
+  const { loss, dlogprobs } = await score([pair(0)], formulaBackend());
+  // Policy minus reference: id / 10 per token.
+  const margin = 0.1 * ((3 + 4) / 10 - 5 / 10);
+  expect(loss).toBeCloseTo(Math.log1p(Math.exp(-margin)), 6);
+  const slope = 0.1 / (1 + Math.exp(margin));
+  for (const [t, expected] of [0, 0, -slope, -slope, 0, 0, slope].entries())
+    expect(dlogprobs[t]).toBeCloseTo(expected, 6);
+});
+
+test("the reference is asked once for each row", async () => {
+  const { backend, calls } = formulaBackend();
+  const reference = new ReferenceScores();
+  const [one, other] = [pair(0), pair(1)];
+  for (const preferences of [[one], [one, other], [other]])
+    await scorePreferences(
+      preferences,
+      { backend, spec: { loss_type: "sigmoid" }, maxLength: 16, reference },
+      new AbortController().signal,
+    );
+  expect(calls.filter(({ policy }) => policy === "reference").map(({ rows }) => rows)).toEqual([2, 2]);
+});
