@@ -99,10 +99,17 @@ export class LanguageModel {
     return LanguageModel.over({ weights: await loadWeights(device, folder, options), adapters: [] }, options);
   }
 
-  /** A model whose weights have a shape and no values, for a device that counts. */
-  static unread(device: Device, { config, typeOf }: ModelShape, options: LanguageModelOptions = {}): LanguageModel {
+  /**
+   * A model whose weights have a shape and no values, for a device that counts.
+   * @param options.label of its weights, where they are not the policy's
+   */
+  static unread(
+    device: Device,
+    { config, typeOf }: ModelShape,
+    { label, ...options }: LanguageModelOptions & { readonly label?: string } = {},
+  ): LanguageModel {
     const formats = packedFormats(fusedParts(config), { ...options, typeOf });
-    const weights = new StoredWeights(device, config, { formats });
+    const weights = new StoredWeights(device, config, { formats, ...(label !== undefined && { label }) });
     return LanguageModel.over({ weights, adapters: [] }, { ...options, isUnread: true });
   }
 

@@ -8,10 +8,8 @@ import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, openModel } from "../../model/open_model.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE } from "./plan/run_shape.ts";
+import { TEACHER_OPTIONS } from "./teacher_options.ts";
 import { topTokens } from "./topk_loss.ts";
-
-/** Tokens of a scoring pass: enough to keep a device busy, and small next to the student's training pass. */
-const TOKENS_PER_PASS = 2048;
 
 /** Scores with the weights of a folder. Open it before the student, whose plan then counts the teacher's memory. */
 export class LocalTeacher implements Teacher {
@@ -38,7 +36,7 @@ export class LocalTeacher implements Teacher {
     const opened = await openModel(folder);
     const work = {
       model: shapeOf(opened.files),
-      options: { frozen: true, maxTokensPerPass: TOKENS_PER_PASS },
+      options: TEACHER_OPTIONS,
       shape: { ...DEFAULT_SHAPE, isTrained: false },
       fixedSettings: "all",
     } as const;

@@ -17,6 +17,7 @@ import { describeNewModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { rewardModelFolder } from "./reward_scorer.ts";
 import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
+import { localTeacherFolder } from "./teacher.ts";
 import { FIXED_OF_NEW_MODELS } from "./trained_model.ts";
 
 export interface PlanInput extends SessionOptions {
@@ -46,8 +47,10 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
   const folder = rewardModelFolder(config);
   const rewardModel =
     folder === undefined ? undefined : await shapeIn(await checkpointDir(folder, io), PATH_OF_REWARDS);
+  const taught = localTeacherFolder(config);
+  const teacher = taught === undefined ? undefined : await shapeIn(await checkpointDir(taught, io), PATH_OF_TEACHER);
   const device = await describedDevice(config, input);
-  return { request: { ...work, ...device, rewardModel }, model: name ?? "a new model" };
+  return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model" };
 }
 
 async function modelShape(composed: Composition): Promise<ModelShape> {
@@ -56,6 +59,7 @@ async function modelShape(composed: Composition): Promise<ModelShape> {
   return shapeIn(folder, "model.name");
 }
 
+const PATH_OF_TEACHER = "distillation.teacher_models.teacher_model.model_path";
 const PATH_OF_REWARDS = "reward_model.model.path";
 
 /** The shape of a model, or of an adapter's base. */

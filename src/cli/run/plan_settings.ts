@@ -4,7 +4,7 @@ import type { RunShape } from "../../backend/local/plan/run_shape.ts";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { LossSpec } from "../../contract/backend.ts";
-import { usesReference } from "../../loop/distill/choices.ts";
+import { isTeacherOnly, topkSpec, usesReference, wantedOf } from "../../loop/distill/choices.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
@@ -51,11 +51,17 @@ function runShape(config: Tree, { isTrained }: { isTrained: boolean }): RunShape
     usesReference: isTrained && usesReference(settings),
     overlaps: isTrained && async_training.enable,
     loss: mainLoss(settings),
+    topk: wantedOf(settings.distillation) === "top" ? topkWork(settings) : undefined,
   };
 }
 
 function longestReply({ rollout }: ReturnType<typeof settingsFromConfig>, isTrained: boolean): number {
   return isTrained ? Math.max(rollout.train.max_tokens, rollout.val.max_tokens) : rollout.val.max_tokens;
+}
+
+function topkWork(settings: ReturnType<typeof settingsFromConfig>): RunShape["topk"] {
+  const { topk: k } = settings.distillation.distillation_loss;
+  return { loss: topkSpec(mainLoss(settings), settings), k, isAlone: isTeacherOnly(settings) };
 }
 
 /** The loss of roles without one of their own. */

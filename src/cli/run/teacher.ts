@@ -41,6 +41,12 @@ export async function openTeacher(
   return kind === "local" ? openLocalTeacher(config, { io, model, device }) : undefined;
 }
 
+/** The folder of a teacher on the student's device; undefined without one. */
+export function localTeacherFolder(config: Tree): string | undefined {
+  const isLocal = setting(config, "distillation.enabled") && setting(config, "distillation.teacher_kind") === "local";
+  return isLocal ? (setting(config, MODEL_PATH) ?? undefined) : undefined;
+}
+
 async function openLocalTeacher(
   config: Tree,
   { io, model, device: given }: { io: Io; model: string; device: Device | undefined },

@@ -8,6 +8,7 @@ const PARTS: readonly (readonly [part: string, labels: RegExp])[] = [
   ["reference_weights", /^reference weights/],
   ["critic_weights", /^critic weights/],
   ["reward_model_weights", /^reward model weights/],
+  ["teacher_weights", /^teacher weights/],
   ["published_weights", /^(copied|frozen) weights/],
   ["adapter", /^adapter/],
   ["gradients", /^gradients/],

@@ -1,14 +1,17 @@
 /** A model on a counting device, and the phases of a run on it: the real code, which says what it holds. */
 import { CountingDevice, type Peak } from "../../../compute/counting.ts";
 import type { DeviceInfo } from "../../../compute/device.ts";
+import type { TrainBatch } from "../../../contract/backend.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../model/language_model.ts";
 import type { ModelShape } from "../../../model/model_shape.ts";
 import { ValueModel } from "../../../model/value_model.ts";
 import { besidePolicy, type CriticOptions, ownCritic } from "../critic.ts";
 import { accumulateLoss } from "../policy_loss.ts";
 import { scorerOptions } from "../reward_scorer.ts";
+import { TEACHER_OPTIONS } from "../teacher_options.ts";
+import { accumulateTopk } from "../topk_loss.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
-import { fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
+import { batchTokens, fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
 
 /** What is rehearsed: a model's shape, how it is held, and the work. */
 export interface Setup {
@@ -19,6 +22,8 @@ export interface Setup {
   readonly critic?: CriticSetup | undefined;
   /** A reward model that is opened with the run and scores its rollouts. */
   readonly rewardModel?: ModelShape | undefined;
+  /** A teacher that is opened with the run and scores its tokens. It samples nothing, and so has no cache. */
+  readonly teacher?: ModelShape | undefined;
   /** The device to stand in for. */
   readonly info: DeviceInfo;
 }
@@ -42,6 +47,14 @@ export interface PlanRequest extends Setup {
 const VALUE_LOSS = { loss_agg_mode: "token-mean", cliprange_value: 1 };
 const NO_STEP = { learning_rate: 0, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
 
+interface Counted {
+  readonly device: CountingDevice;
+  readonly shape: RunShape;
+  readonly load: Peak;
+  readonly critic: ValueModel | undefined;
+  readonly teacher: LanguageModel | undefined;
+}
+
 export class Rehearsal {
   /** Longest sequence of the run, tokens. */
   readonly longest: number;
@@ -51,14 +64,13 @@ export class Rehearsal {
   private readonly device: CountingDevice;
   private readonly model: LanguageModel;
   private readonly critic: ValueModel | undefined;
+  private readonly teacher: LanguageModel | undefined;
   private readonly shape: RunShape;
 
-  private constructor(
-    model: LanguageModel,
-    { device, shape, load, critic }: { device: CountingDevice; shape: RunShape; load: Peak; critic?: ValueModel },
-  ) {
+  private constructor(model: LanguageModel, { device, shape, load, critic, teacher }: Counted) {
     this.model = model;
     this.critic = critic;
+    this.teacher = teacher;
     this.device = device;
     this.shape = shape;
     this.load = load;
@@ -68,8 +80,10 @@ export class Rehearsal {
   }
 
   /** Opens the model, and with it all that a run keeps from its first step to its last. */
-  static async open({ model: of, options, shape, info, critic: its, rewardModel }: Setup): Promise<Rehearsal> {
+  static async open(setup: Setup): Promise<Rehearsal> {
+    const { model: of, options, shape, info, critic: its, rewardModel } = setup;
     const device = new CountingDevice({ info });
+    const teacher = setup.teacher && (await unreadTeacher(device, setup.teacher));
     if (rewardModel) ValueModel.unread(device, rewardModel, scorerOptions());
     const model = LanguageModel.unread(device, of, options);
     const critic = its && shape.isTrained ? unreadCritic(model, { options, ...its }) : undefined;
@@ -87,7 +101,7 @@ export class Rehearsal {
     }
     const pair = fullBatch(2, { longest: 2, loss: shape.loss });
     await critic?.values(pair);
-    return new Rehearsal(model, { device, shape, load, ...(critic && { critic }) });
+    return new Rehearsal(model, { device, shape, load, critic, teacher });
   }
 
   /**
@@ -98,7 +112,8 @@ export class Rehearsal {
     const { longest, shape } = this;
     const batch = fullBatch(tokens, { longest, loss: shape.loss, context });
     return this.during(async () => {
-      await accumulateLoss(this.model, batch, shape.loss);
+      if (!shape.topk?.isAlone) await accumulateLoss(this.model, batch, shape.loss);
+      if (shape.topk) await accumulateTopk(this.model, withTop(batch, shape.topk.k, this.model), shape.topk.loss);
       await this.model.optimStep(NO_STEP);
       if (!this.critic) return;
       const zeros = new Float32Array(tokens);
@@ -115,7 +130,18 @@ export class Rehearsal {
     return this.during(async () => {
       await this.model.logprobs(batch, options);
       await this.critic?.values(batch);
+      await this.teach(context);
     });
+  }
+
+  /** A pass of the teacher. The likeliest tokens are read from the logits that log-probs take too. */
+  private async teach(context: number): Promise<void> {
+    const { teacher, shape } = this;
+    if (!teacher) return;
+    const longest = Math.min(this.longest, teacher.contextLength);
+    const tokens = Math.max(Math.min(TEACHER_OPTIONS.maxTokensPerPass, batchTokens(shape, longest)), longest);
+    const { mask, ...rows } = fullBatch(tokens, { longest, loss: shape.loss, context });
+    await teacher.logprobs(rows, { policy: "current", temperature: 1, mask });
   }
 
   /** `count` sequences together. */
@@ -130,6 +156,21 @@ export class Rehearsal {
     await work();
     return this.device.phasePeak;
   }
+}
+
+/** A teacher, with what its first use makes. */
+async function unreadTeacher(device: CountingDevice, shape: ModelShape): Promise<LanguageModel> {
+  const teacher = LanguageModel.unread(device, shape, { ...TEACHER_OPTIONS, label: "teacher weights" });
+  const pair = { tokens: new Uint32Array(2), offsets: Uint32Array.of(0, 2) };
+  await teacher.logprobs(pair, { policy: "current", temperature: 1 });
+  return teacher;
+}
+
+/** A batch with k tokens of a teacher in each place. */
+function withTop(batch: TrainBatch, most: number, { config }: LanguageModel): TrainBatch {
+  const k = Math.min(most, config.vocabSize);
+  const length = batch.tokens.length * k;
+  return { ...batch, teacherTop: { k, tokens: new Uint32Array(length), logprobs: new Float32Array(length) } };
 }
 
 function unreadCritic(

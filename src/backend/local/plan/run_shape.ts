@@ -18,6 +18,8 @@ export interface RunShape {
   /** Whether sampling goes on during training, from a published copy of the policy. */
   readonly overlaps: boolean;
   readonly loss: LossSpec;
+  /** A loss over the k likeliest tokens of a teacher, beside `loss` or in its place. */
+  readonly topk?: { readonly loss: LossSpec; readonly k: number; readonly isAlone: boolean } | undefined;
 }
 
 const PLAIN_LOSS: LossSpec = {
