@@ -41,6 +41,8 @@ test("passAtK() of many attempts does not overflow; of too few it is whether any
   expect(passAtK(100, { attempts: 10_000, correct: 1 })).toBeCloseTo(0.01, 12);
   expect(passAtK(8, { attempts: 3, correct: 1 })).toBe(1);
   expect(passAtK(8, { attempts: 3, correct: 0 })).toBe(0);
+  // Of three attempts two are correct, and four were asked for.
+  expect(passAtK(4, { attempts: 3, correct: 2 })).toBe(1);
 });
 
 function episode(source: string, at: { task: number; rollout: number; is_correct: boolean }): Episode {

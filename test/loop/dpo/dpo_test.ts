@@ -10,7 +10,7 @@ import type { Device } from "../../../src/compute/device.ts";
 import { FolderCheckpoints } from "../../../src/log/checkpoint/folder_checkpoints.ts";
 import { MetricsFile } from "../../../src/log/loggers/jsonl.ts";
 import type { LoopState } from "../../../src/loop/contract.ts";
-import { type DpoOptions, dpo } from "../../../src/loop/dpo/dpo.ts";
+import { type DpoOptions, dpo, totalDpoSteps } from "../../../src/loop/dpo/dpo.ts";
 import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
@@ -149,6 +149,49 @@ describe("a run", () => {
     expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
     expect(await resumed.outcome()).toEqual(await whole.outcome());
   });
+});
+
+describe("a resumed run", () => {
+  let dir: string;
+  beforeEach(async () => {
+    dir = await mkdtemp(join(tmpdir(), "grpu-dpo-"));
+  });
+  afterEach(() => rm(dir, { recursive: true, force: true }));
+
+  const swapped = (rows: EncodedPreference["rows"]) => [rows[1]!, rows[0]!];
+  test.each<[what: string, change: (pair: EncodedPreference) => EncodedPreference]>([
+    ["another answer is preferred", ({ rows, ...at }) => ({ rows: swapped(rows), ...at })],
+    ["the rows have other lines", (pair) => ({ ...pair, line: pair.line + 1 })],
+    [
+      "a token no longer trains",
+      ({ rows: [chosen, ...others], ...at }) => ({
+        rows: [{ ...chosen!, mask: chosen!.mask.map((each, t) => (t === 3 ? 0 : each)) }, ...others],
+        ...at,
+      }),
+    ],
+  ])("warns where %s", async (_, change) => {
+    const run = async (pairs: readonly EncodedPreference[], steps: number) => {
+      const said: string[] = [];
+      await dpo({
+        backend: smallBackend(new CpuDevice()),
+        rows: { train: pairs },
+        settings: { ...SETTINGS, trainer: { total_batches: steps, save_freq: 1 } },
+        checkpoints: new FolderCheckpoints<LoopState>(dir),
+        warn: (message) => void said.push(message),
+      });
+      return said.join();
+    };
+    expect(await run(madePairs(8), 1)).toBe("");
+    expect(await run(madePairs(8), 2)).toBe("");
+    expect(await run(madePairs(8).map(change), 3)).toMatch(/rows with other content/);
+  });
+});
+
+test("a limit of tokens counts both answers of a pair", () => {
+  // Two rows of 6 and 7 tokens a pair.
+  const stepsOf = (batchTokens: number) =>
+    totalDpoSteps({ rows: { train: madePairs(8) }, batchTokens, settings: { trainer: { total_epochs: 1 } } });
+  expect([stepsOf(13), stepsOf(26), stepsOf(38), stepsOf(39)]).toEqual([8, 4, 4, 3]);
 });
 
 describe("what cannot be trained on is refused before the first step", () => {

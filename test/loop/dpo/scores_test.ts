@@ -71,6 +71,23 @@ test("the loss is DPO's, of the log-ratios of both answers", async () => {
     expect(dlogprobs[t]).toBeCloseTo(expected, 6);
 });
 
+test.each<[maxLength: number, kl: number]>([
+  // Log-ratios of the other row's answer behind each prompt: 0.5 for [5], 0.7 for [3, 4].
+  [16, (0.5 + 0.7) / 2],
+  [3, (0.5 + 0.7) / 2],
+  // The second answer is cut to [3] where the prompt is one token, the first one is cut off.
+  [2, (0 + 0.3) / 2],
+])("kto's baseline over rows of at most %i tokens is %d", async (maxLength, kl) => {
+  const labelled = (label: boolean, of: EncodedPreference["rows"][number]) => ({ rows: [of], label, ...AT });
+  const rows = [labelled(true, row([1, 2], [3, 4])), labelled(false, row([1], [5]))];
+  const { metrics } = await scorePreferences(
+    rows,
+    { ...formulaBackend(), spec: { loss_type: "kto" }, maxLength, reference: new ReferenceScores() },
+    new AbortController().signal,
+  );
+  expect(metrics.kl).toBeCloseTo(kl, 6);
+});
+
 test("the reference is asked once for each row", async () => {
   const { backend, calls } = formulaBackend();
   const reference = new ReferenceScores();
