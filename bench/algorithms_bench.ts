@@ -1,13 +1,14 @@
 /**
  * How fast each preset learns: every one on the arithmetic task and the game of turns with the same models, learning rates and batches, over
  * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks, and draws its curves where all presets ran.
- * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu`: without options it runs all eleven presets on
- * both tasks with five seeds each, which is 110 runs of half a minute and more.
+ * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu --runs DIR`: without options it runs all eleven
+ * presets on both tasks with five seeds each, which is 110 runs of half a minute and more. `--runs` keeps their metrics: what was interrupted
+ * continues, and further seeds or presets join those that ran.
  */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { PRESETS } from "../src/config/hydra/groups.ts";
 import { type Curve, curvesSvg } from "./curves_svg.ts";
@@ -23,13 +24,16 @@ const IMAGES = fileURLToPath(new URL("../docs/images/", import.meta.url));
 
 export async function run(): Promise<void> {
   const known = { tasks: Object.keys(TASKS), presets: PRESETS };
-  const { seeds, tasks, presets, device } = learningOptions(process.argv.slice(2), known);
+  const { seeds, tasks, presets, device, runs: kept } = learningOptions(process.argv.slice(2), known);
   for (const task of tasks) {
     const { file, title } = TASKS[task]!;
     heading(`algorithms: ${title}, seeds 0 to ${seeds - 1}, share of held-out attempts that are right`);
     const curves: Curve[] = [];
     for (const preset of presets) {
-      const runs = Array.from({ length: seeds }, (_, seed) => accuracies({ file, preset, seed, device }));
+      const runs = Array.from({ length: seeds }, (_, seed) => {
+        const place = kept === undefined ? undefined : join(kept, `${task}_${preset}_${seed}.jsonl`);
+        return accuracies({ file, preset, seed, device, place });
+      });
       const curve = { name: preset, points: meanCurve(runs) };
       curves.push(curve);
       remark(rowOf(curve));
@@ -45,10 +49,20 @@ interface Run {
   readonly preset: string;
   readonly seed: number;
   readonly device: string | undefined;
+  /** Where its metrics are kept. */
+  readonly place: string | undefined;
 }
 
 /** Accuracy on held-out tasks by training step. */
-function accuracies({ file, preset, seed, device }: Run): Map<number, number> {
+function accuracies(run: Run): Map<number, number> {
+  const { place } = run;
+  const text = place !== undefined && existsSync(place) ? readFileSync(place, "utf8") : trained(run);
+  const lines = text.trim().split("\n");
+  return new Map(lines.flatMap((line) => accuracyOf(JSON.parse(line))));
+}
+
+/** Runs a training. @returns its metrics.jsonl */
+function trained({ file, preset, seed, device, place }: Run): string {
   const folder = mkdtempSync(join(tmpdir(), "grpu-algorithms-"));
   try {
     const overrides = [`+preset=${preset}`, `training.seed=${seed}`, "rllm.trainer.logger=[jsonl]"];
@@ -57,11 +71,19 @@ function accuracies({ file, preset, seed, device }: Run): Map<number, number> {
     const args = [CLI, "train", file, ...overrides, ...quiet, ...onDevice];
     const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", maxBuffer: 2 ** 26 });
     check(status === 0, `${preset} with seed ${seed}: ${stderr?.slice(-500)}`);
-    const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
-    return new Map(lines.flatMap((line) => accuracyOf(JSON.parse(line))));
+    const text = readFileSync(join(folder, "metrics.jsonl"), "utf8");
+    if (place !== undefined) keep(place, text);
+    return text;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Whole or not at all. */
+function keep(place: string, text: string): void {
+  mkdirSync(dirname(place), { recursive: true });
+  writeFileSync(`${place}.part`, text);
+  renameSync(`${place}.part`, place);
 }
 
 type MetricsLine = Readonly<Record<string, number>> & { readonly step: number };

@@ -7,6 +7,8 @@ export interface Learning {
   readonly tasks: readonly string[];
   readonly presets: readonly string[];
   readonly device: string | undefined;
+  /** Folder where the runs' metrics are kept; a run whose metrics are there is not repeated. */
+  readonly runs: string | undefined;
 }
 
 const FLAGS = {
@@ -20,6 +22,7 @@ const VALUES = {
   tasks: { type: "string" },
   presets: { type: "string" },
   device: { type: "string" },
+  runs: { type: "string" },
 } as const;
 const ALGORITHMS = "algorithms";
 
@@ -49,7 +52,7 @@ export function learningOptions(args: readonly string[], known: Pick<Learning, "
     if (unknown === undefined) return names;
     throw new Error(`Cannot run algorithms: --${name} has ${known[name].join(", ")} (${unknown}). Choose from these.`);
   };
-  return { seeds, tasks: chosen("tasks"), presets: chosen("presets"), device: values.device };
+  return { seeds, tasks: chosen("tasks"), presets: chosen("presets"), device: values.device, runs: values.runs };
 }
 
 const parse = (args: readonly string[]) =>

@@ -17,9 +17,25 @@ test.each([
 });
 
 test("algorithms runs every preset on every task over five seeds, or what is chosen", () => {
-  expect(learningOptions(["algorithms"], KNOWN)).toEqual({ seeds: 5, ...KNOWN, device: undefined });
-  const args = ["algorithms", "--seeds=2", "--tasks=game", "--presets", "dapo,grpo", "--device", "cpu"];
-  expect(learningOptions(args, KNOWN)).toEqual({ seeds: 2, tasks: ["game"], presets: ["dapo", "grpo"], device: "cpu" });
+  expect(learningOptions(["algorithms"], KNOWN)).toEqual({ seeds: 5, ...KNOWN, device: undefined, runs: undefined });
+  const args = [
+    "algorithms",
+    "--seeds=2",
+    "--tasks=game",
+    "--presets",
+    "dapo,grpo",
+    "--device",
+    "cpu",
+    "--runs",
+    "kept",
+  ];
+  expect(learningOptions(args, KNOWN)).toEqual({
+    seeds: 2,
+    tasks: ["game"],
+    presets: ["dapo", "grpo"],
+    device: "cpu",
+    runs: "kept",
+  });
 });
 
 test.each([
