@@ -48,14 +48,25 @@ export async function push(hub: Hub, dir: string, options: PushOptions): Promise
 
 const CARD = "README.md";
 
-/** Paths within a folder, without hidden files, which may hold secrets. Links to files count as files. */
+/**
+ * Paths within a folder, without hidden files, which may hold secrets. Links to files count as files.
+ * @throws {ConfigError} for a link to nothing
+ */
 function filesIn(dir: string): string[] {
   return readdirSync(dir, { recursive: true, withFileTypes: true })
-    .map((entry) => join(entry.parentPath ?? entry.path, entry.name))
-    .filter((path) => statSync(path).isFile())
-    .map((path) => relative(dir, path).replaceAll("\\", "/"))
+    .map((entry) => relative(dir, join(entry.parentPath ?? entry.path, entry.name)).replaceAll("\\", "/"))
     .filter((path) => !path.split("/").some((name) => name.startsWith(".") && name !== ".gitattributes"))
+    .filter((path) => isFile(join(dir, path)))
     .sort();
+}
+
+function isFile(file: string): boolean {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found) return found.isFile();
+  throw new ConfigError("Cannot push: the link points to no file. Restore it, or remove the link.", {
+    file,
+    kind: "data",
+  });
 }
 
 /** A repository and a branch that exist stay what they are. */

@@ -70,6 +70,18 @@ describe.skipIf(findHubPackage() === undefined)("grpu push", () => {
     expect(hub.requests.map(({ path }) => path)).not.toContain("/api/repos/create");
   });
 
+  test("refuses a link to nothing by its name, and looks at no hidden one", async () => {
+    const dir = newFolder();
+    symlinkSync(join(root, "gone"), join(dir, ".hidden"));
+    expect((await push(dir)).code).toBe(0);
+    hub.requests.length = 0;
+    symlinkSync(join(root, "gone"), join(dir, "sub", "tokenizer.json"));
+    const { code, err } = await push(dir);
+    expect(code).not.toBe(0);
+    expect(err).toMatch(/Cannot push: the link points to no file.*sub\/tokenizer\.json/s);
+    expect(hub.requests).toEqual([]);
+  });
+
   test("refuses an adapter whose adapter_config.json cannot be read", async () => {
     const dir = newFolder();
     writeFileSync(join(dir, "adapter_config.json"), "{");
