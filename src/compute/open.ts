@@ -2,7 +2,7 @@
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
-import { chooseTiles, type TileChoice } from "./matmul/tiles.ts";
+import type { TileChoice } from "./matmul/tiles.ts";
 import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 
 /** `auto` is WebGPU where an adapter answers, else `cpu`. */
@@ -22,9 +22,13 @@ export interface OpenDeviceOptions extends WebGpuDeviceOptions {
  *   `cpu`, and for `products` on a device that is no GPU.
  */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
+  const { products = "auto" } = options;
   const device = await openNamed(options);
+  if (device.info.family !== "tiled" && products === "auto") return device;
   try {
-    const tiles = await chooseTiles(device, options.products);
+    // A page loads it where there is a GPU to measure.
+    const { chooseTiles } = await import("./matmul/tiles.ts");
+    const tiles = await chooseTiles(device, products);
     if (device instanceof WebGpuDevice) device.info = { ...device.info, ...tiles };
     return device;
   } catch (error) {
