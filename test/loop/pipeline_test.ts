@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test, vi } from "vitest";
 import type { OptimParams } from "../../src/contract/backend.ts";
 import type { RejectionFunction } from "../../src/loop/contract.ts";
-import { pipelineStep, readPipeline } from "../../src/loop/pipeline/pipeline.ts";
+import { isPublishedOrder, pipelineStep, readPipeline } from "../../src/loop/pipeline/pipeline.ts";
 import { registerStage, registerWrapper } from "../../src/loop/pipeline/registered.ts";
 import { STAGE_ORDER } from "../../src/loop/settings.ts";
 import { STAGES } from "../../src/loop/stages.ts";
@@ -105,6 +105,18 @@ test("a stage can be added, skipped, moved and wrapped by name", async () => {
   const wrapped = STAGE_ORDER.with(6, "noted(noted(update))").toSpliced(6, 0, "look");
   expect((await runWith(wrapped)).weights).toBe(whole.weights);
   expect(seen.slice(0, 3)).toEqual(["look", "before update", "before update"]);
+});
+
+test("the published order is that of all stages, each in its place", () => {
+  expect(isPublishedOrder(STAGE_ORDER)).toBe(true);
+  for (const other of [
+    [],
+    STAGE_ORDER.slice(1),
+    [...STAGE_ORDER, "log"],
+    STAGE_ORDER.with(0, "log"),
+    STAGE_ORDER.with(-1, "look"),
+  ])
+    expect(isPublishedOrder(other)).toBe(false);
 });
 
 test("names may have spaces around them", () => {

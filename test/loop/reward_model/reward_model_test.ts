@@ -13,6 +13,7 @@ import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
 import {
   packedAnswers,
   type RewardModelRunOptions,
+  totalRewardModelSteps,
   trainRewardModel,
 } from "../../../src/loop/reward_model/reward_model.ts";
 import { ValueModel, type ValueModelOptions } from "../../../src/model/value_model.ts";
@@ -153,6 +154,14 @@ describe("a run", () => {
     expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
     expect(await resumed.outcome()).toEqual(await whole.outcome());
   });
+});
+
+test("a limit of tokens counts both answers of a pair", () => {
+  // Two rows of 6 and 7 tokens a pair.
+  const settings = { trainer: { total_epochs: 1 }, training: { metric_for_best_model: null } };
+  const stepsOf = (batchTokens: number) =>
+    totalRewardModelSteps({ rows: { train: madePairs(8) }, batchTokens, settings });
+  expect([stepsOf(13), stepsOf(26), stepsOf(38), stepsOf(39)]).toEqual([8, 4, 4, 3]);
 });
 
 describe("what cannot be trained on is refused before the first step", () => {
