@@ -252,6 +252,17 @@ describe("what cannot distil is refused", () => {
       {},
       /log-prob of token 1 of the trajectory .* is not a finite number \(NaN\)/,
     ],
+    [
+      "one that is not a number, in the last row",
+      {
+        teacher: letterTeacher({
+          logprobs: async ({ tokens }) => new Float32Array(tokens.length).fill(-1).fill(Number.NaN, tokens.length - 1),
+        }).teacher,
+      },
+      {},
+      {},
+      /log-prob of token 1 of the trajectory copy-\d+\W7\W\S* is not a finite number/,
+    ],
   ])("%s", async (_, options, loss, more, message) => {
     const { run, backend } = distilled(loss, options, more);
     await expect(train(run)).rejects.toThrow(message);
