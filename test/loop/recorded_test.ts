@@ -254,6 +254,21 @@ describe("the newest groups", () => {
     expect(state.state.generation?.trained).toHaveLength(8);
   });
 
+  test("do not include those that the run trained on before it was stopped", async () => {
+    const store = await openTraceStore("memory");
+    for (const [at, name] of ["a", "b", "c", "d"].entries()) await attempt(store, name, at + 1);
+    const trainTo = async (total_batches: number) => {
+      const { tasks, source } = openLatest({ store, keys: KEYS, ...latest });
+      const trainer = { ...settings.trainer, total_batches, save_freq: 1 };
+      const checkpoints = new FolderCheckpoints<LoopState>(join(dir, "latest"));
+      const { run } = letterRun({ settings: { ...settings, trainer }, tasks: { train: tasks }, source, checkpoints });
+      return (await train(run)).state.generation?.trained;
+    };
+    const newest = ["d-4-0", "d-4-1", "c-3-0", "c-3-1"];
+    expect(await trainTo(1)).toEqual(newest);
+    expect(await trainTo(2)).toEqual([...newest, "b-2-0", "b-2-1", "a-1-0", "a-1-1"]);
+  });
+
   test("are ordered by their last session's end", async () => {
     const store = await openTraceStore("memory");
     // The group that began first ends last.
