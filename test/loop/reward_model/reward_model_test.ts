@@ -164,6 +164,29 @@ test("a limit of tokens counts both answers of a pair", () => {
   expect([stepsOf(13), stepsOf(26), stepsOf(38), stepsOf(39)]).toEqual([8, 4, 4, 3]);
 });
 
+test.each<[what: string, change: (pair: EncodedPreference) => EncodedPreference]>([
+  ["another answer is preferred", ({ rows, ...at }) => ({ rows: [rows[1]!, rows[0]!], ...at })],
+  ["the margins differ", (pair) => ({ ...pair, margin: 2 })],
+  ["the rows have other lines", (pair) => ({ ...pair, line: pair.line + 1 })],
+])("a resumed run warns where %s", async (_, change) => {
+  const dir = await mkdtemp(join(tmpdir(), "grpu-reward-model-"));
+  const run = async (pairs: readonly EncodedPreference[], steps: number) => {
+    const said: string[] = [];
+    await trainRewardModel({
+      backend: smallModel(new CpuDevice()),
+      rows: { train: pairs },
+      settings: { ...SETTINGS, trainer: { total_batches: steps, save_freq: 1 } },
+      checkpoints: new FolderCheckpoints<LoopState>(dir),
+      warn: (message) => void said.push(message),
+    });
+    return said.join();
+  };
+  expect(await run(madePairs(8), 1)).toBe("");
+  expect(await run(madePairs(8), 2)).toBe("");
+  expect(await run(madePairs(8).map(change), 3)).toMatch(/rows with other content/);
+  await rm(dir, { recursive: true });
+});
+
 describe("what cannot be trained on is refused before the first step", () => {
   test.each<[string, Partial<RewardModelRunOptions>, RegExp]>([
     [
