@@ -10,8 +10,9 @@ export interface Curve {
 }
 
 const [WIDTH, HEIGHT, LEFT, TOP, PLOT_WIDTH, PLOT_HEIGHT] = [760, 400, 50, 36, 520, 320];
-/** Distinct in the common forms of colour blindness, on white and on dark; dashes tell the second five from the first. */
+/** Distinct in the common forms of colour blindness, on white and on dark; dashes tell the second and the third five from the first. */
 const COLORS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7"];
+const DASHES = ["", "6 4", "2 3"];
 
 /** @param about.y what the values are, in [0, 1] */
 export function curvesSvg(curves: readonly Curve[], about: { title: string; y: string }): string {
@@ -22,7 +23,8 @@ export function curvesSvg(curves: readonly Curve[], about: { title: string; y: s
     points.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   const lines = curves.map(({ name, points }, i) => {
     const color = COLORS[i % COLORS.length]!;
-    const dash = i < COLORS.length ? "" : ' stroke-dasharray="6 4"';
+    const dashes = DASHES[Math.floor(i / COLORS.length) % DASHES.length];
+    const dash = dashes ? ` stroke-dasharray="${dashes}"` : "";
     const area = [
       ...points.map(({ step, most }) => [step, most] as const),
       ...points.toReversed().map(({ step, least }) => [step, least] as const),
