@@ -3,11 +3,12 @@
 import { fullBatch } from "../../src/backend/local/plan/run_shape.ts";
 import { accumulateLoss } from "../../src/backend/local/policy_loss.ts";
 import type { DeviceInfo } from "../../src/compute/device.ts";
-import type { LossSpec, SampleRequest } from "../../src/contract/backend.ts";
+import type { SampleRequest } from "../../src/contract/backend.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/model/lora.ts";
 import type { ModelShape } from "../../src/model/model_shape.ts";
 import { processorSeconds } from "../harness.ts";
+import { CLIPPED_LOSS } from "../model_bench.ts";
 import { CostDevice, type Dispatch } from "./counted.ts";
 import { type Cost, costOf } from "./machines.ts";
 
@@ -33,13 +34,6 @@ export interface CountedPhase {
 /** A step of decoding is a sixteenth of a chunk. */
 const STEPS = 16;
 const ROUNDS = 3;
-const LOSS: LossSpec = {
-  name: "vanilla",
-  loss_agg_mode: "token-mean",
-  settings: { clip_ratio_low: 0.2, clip_ratio_high: 0.2, clip_ratio_c: 3 },
-  entropy_coeff: 0,
-  temperature: 1,
-};
 
 /** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, and a training pass. */
 export async function countPhases(model: CountedModel, info: DeviceInfo): Promise<CountedPhase[]> {
@@ -87,8 +81,8 @@ async function train(model: CountedModel, info: DeviceInfo): Promise<CountedPhas
   const lora = rank && { rank, alpha: 2 * rank, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
   const opened = open(model, info, { ...(lora && { lora }), maxTokensPerPass: passTokens });
   opened.device.context = promptTokens;
-  const batch = fullBatch(passTokens, { longest: promptTokens, loss: LOSS });
-  const counted = await repeat(opened, () => accumulateLoss(opened.language, batch, LOSS));
+  const batch = fullBatch(passTokens, { longest: promptTokens, loss: CLIPPED_LOSS });
+  const counted = await repeat(opened, () => accumulateLoss(opened.language, batch, CLIPPED_LOSS));
   return phase(`training pass of ${passTokens} tokens${rank ? `, LoRA ${rank}` : ""}`, counted);
 }
 

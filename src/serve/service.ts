@@ -129,7 +129,7 @@ export class TinkerService {
       const { lost } = this.models;
       return lost.length > 0 ? this.reopen(lost) : undefined;
     };
-    this.sweeper = setInterval(() => void this.sweepAlone(), Math.min(SWEEP_MS, this.limits.sessionMs));
+    this.sweeper = setInterval(() => void this.sweepOnce(), Math.min(SWEEP_MS, this.limits.sessionMs));
   }
 
   /** After the loss of these models' device: opens it again, and says what was lost. Never rejects. */
@@ -166,8 +166,8 @@ export class TinkerService {
     this.scheduler.forget(id);
   }
 
-  /** A sweep takes as long as it saves training for: another one does not start beside it. */
-  private async sweepAlone(): Promise<void> {
+  /** Sweeps unless a sweep is running, which may take long because it saves training. */
+  private async sweepOnce(): Promise<void> {
     this.sweeping ??= this.sweep().finally(() => {
       this.sweeping = undefined;
     });

@@ -10,7 +10,7 @@ const TORCH =
 const run = promisify(execFile);
 
 /**
- * Lets an environment import what lies beside PyTorch. Its own packages come first.
+ * Lets an environment import PyTorch and the packages installed with it. Its own packages come first.
  *
  * @throws Error if there is no PyTorch
  */

@@ -425,7 +425,7 @@ test("a sweep that fails in parts is logged and ends neither the server nor the 
   expect(server.service.sessions.size).toBe(0);
 });
 
-test("a sweep that lasts longer than the time to the next has none beside it", async () => {
+test("no sweep starts while another one runs", async () => {
   vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
   onTestFinished(() => void vi.useRealTimers());
   const server = await openServer({ limits: { sessionMs: 1000 } });

@@ -229,7 +229,7 @@ test("a folder with other content keeps its mode", async () => {
   const root = await folder();
   await chmod(root, 0o755);
   await writeFile(join(root, "notes.txt"), "");
-  // The second time, the server's own folder lies beside it.
+  // The second time, the folder also holds the server's own.
   for (const name of ["a", "b"]) {
     const { store } = await saved(root, [name]);
     store.close();

@@ -1,4 +1,4 @@
-/** The teacher's advantages beside those of the rewards. */
+/** The teacher's advantages, added to those of the rewards. */
 import { expect, test } from "vitest";
 import type { ProcessedRows, StageContext } from "../../../src/loop/contract.ts";
 import { withTeacher } from "../../../src/loop/distill/advantages.ts";

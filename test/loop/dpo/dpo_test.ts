@@ -15,6 +15,7 @@ import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { MemoryLogger } from "../../fixtures/loop.ts";
+import { warningsOnResume } from "../../fixtures/resumed_rows.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
 
 /** Prompts of three tokens; the chosen answer repeats the last of them, the rejected one holds other tokens. */
@@ -152,12 +153,6 @@ describe("a run", () => {
 });
 
 describe("a resumed run", () => {
-  let dir: string;
-  beforeEach(async () => {
-    dir = await mkdtemp(join(tmpdir(), "grpu-dpo-"));
-  });
-  afterEach(() => rm(dir, { recursive: true, force: true }));
-
   const swapped = (rows: EncodedPreference["rows"]) => [rows[1]!, rows[0]!];
   test.each<[what: string, change: (pair: EncodedPreference) => EncodedPreference]>([
     ["another answer is preferred", ({ rows, ...at }) => ({ rows: swapped(rows), ...at })],
@@ -170,20 +165,11 @@ describe("a resumed run", () => {
       }),
     ],
   ])("warns where %s", async (_, change) => {
-    const run = async (pairs: readonly EncodedPreference[], steps: number) => {
-      const said: string[] = [];
-      await dpo({
-        backend: smallBackend(new CpuDevice()),
-        rows: { train: pairs },
-        settings: { ...SETTINGS, trainer: { total_batches: steps, save_freq: 1 } },
-        checkpoints: new FolderCheckpoints<LoopState>(dir),
-        warn: (message) => void said.push(message),
-      });
-      return said.join();
-    };
-    expect(await run(madePairs(8), 1)).toBe("");
-    expect(await run(madePairs(8), 2)).toBe("");
-    expect(await run(madePairs(8).map(change), 3)).toMatch(/rows with other content/);
+    const of = { rows: madePairs(8), changed: madePairs(8).map(change) };
+    const said = await warningsOnResume(of, ({ trainer, ...part }) =>
+      dpo({ backend: smallBackend(new CpuDevice()), settings: { ...SETTINGS, trainer }, ...part }),
+    );
+    expect(said).toEqual(["", "", expect.stringMatching(/rows with other content/)]);
   });
 });
 

@@ -19,6 +19,7 @@ import {
 import { ValueModel, type ValueModelOptions } from "../../../src/model/value_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { MemoryLogger } from "../../fixtures/loop.ts";
+import { warningsOnResume } from "../../fixtures/resumed_rows.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
 
 /** Prompts of three tokens; the chosen answer repeats the last of them, the rejected one holds other tokens. */
@@ -169,22 +170,11 @@ test.each<[what: string, change: (pair: EncodedPreference) => EncodedPreference]
   ["the margins differ", (pair) => ({ ...pair, margin: 2 })],
   ["the rows have other lines", (pair) => ({ ...pair, line: pair.line + 1 })],
 ])("a resumed run warns where %s", async (_, change) => {
-  const dir = await mkdtemp(join(tmpdir(), "grpu-reward-model-"));
-  const run = async (pairs: readonly EncodedPreference[], steps: number) => {
-    const said: string[] = [];
-    await trainRewardModel({
-      backend: smallModel(new CpuDevice()),
-      rows: { train: pairs },
-      settings: { ...SETTINGS, trainer: { total_batches: steps, save_freq: 1 } },
-      checkpoints: new FolderCheckpoints<LoopState>(dir),
-      warn: (message) => void said.push(message),
-    });
-    return said.join();
-  };
-  expect(await run(madePairs(8), 1)).toBe("");
-  expect(await run(madePairs(8), 2)).toBe("");
-  expect(await run(madePairs(8).map(change), 3)).toMatch(/rows with other content/);
-  await rm(dir, { recursive: true });
+  const of = { rows: madePairs(8), changed: madePairs(8).map(change) };
+  const said = await warningsOnResume(of, ({ trainer, ...part }) =>
+    trainRewardModel({ backend: smallModel(new CpuDevice()), settings: { ...SETTINGS, trainer }, ...part }),
+  );
+  expect(said).toEqual(["", "", expect.stringMatching(/rows with other content/)]);
 });
 
 describe("what cannot be trained on is refused before the first step", () => {
