@@ -115,6 +115,8 @@ export interface BatchOptions {
    * @throws from `start`: ConfigError for a request that cannot be sampled
    */
   readonly more?: ((start: StartRequests) => void | Promise<void>) | undefined;
+  /** With `more`: sequences that may run together once others have joined. An engine makes room for as many where memory allows. */
+  readonly expected?: number | undefined;
   /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
   readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
   /**

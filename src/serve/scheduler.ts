@@ -7,6 +7,8 @@ export interface WorkQueue {
   owners(): Iterable<string>;
   /** Whether others should run first for now, whoever has used less: its turn would unload what they use. Absent: never. */
   isDeferred?(): boolean;
+  /** Whether its next turn may run while another queue's turn pauses, because it takes nothing that such a turn holds. Absent: never. */
+  fitsBetween?(): boolean;
   /**
    * Runs a bounded piece of work, this owner's first. Handles its own failures.
    * @returns each session's share of the work, in any unit; undefined when all of it is the owner's.
@@ -74,13 +76,21 @@ export class Scheduler {
   }
 
   /**
-   * Charges the time of the running turn so far.
+   * Pauses the running turn: charges its time so far, and runs turns that fit between its parts, for sessions that have used no more
+   * time than any that the turn works for.
    * @param shares as {@link WorkQueue.turn} returns them, of this time.
    * @returns whether the turn's queue would be chosen again: then the turn may take on more of its work.
    */
-  goesOn(shares: ReadonlyMap<string, number>): boolean {
+  async pause(shares: ReadonlyMap<string, number>): Promise<boolean> {
     this.charge(shares);
-    return this.urgent.length === 0 && !this.stopped && this.nextQueue()?.queue === this.current;
+    const { current } = this;
+    for (;;) {
+      if (this.urgent.length > 0 || this.stopped) return false;
+      const next = this.nextQueue(Math.min(...[...shares.keys()].map((who) => this.used.get(who) ?? 0)));
+      if (next === undefined || next.queue === current || !next.queue.fitsBetween?.()) return next?.queue === current;
+      await this.runTurn(next);
+      this.current = current;
+    }
   }
 
   /** Forgets a session that has ended. */
@@ -138,8 +148,11 @@ export class Scheduler {
       if (this.used.has(who)) this.used.set(who, (this.used.get(who) ?? 0) + (spent * share) / whole);
   }
 
-  /** The session with the least time, and the one of its queues that has waited longest; deferred queues last. */
-  private nextQueue(): Candidate | undefined {
+  /**
+   * The session with the least time, and the one of its queues that has waited longest; deferred queues last.
+   * @param mostUsed during a pause: sessions that have used more wait for the end of the turn, where theirs would fit into it.
+   */
+  private nextQueue(mostUsed = Number.POSITIVE_INFINITY): Candidate | undefined {
     const active = new Set<string>();
     let best: Candidate | undefined;
     for (const queue of this.waiting) {
@@ -149,8 +162,10 @@ export class Scheduler {
       const isDeferred = queue.isDeferred?.() === true;
       for (const owner of owners) {
         active.add(owner);
-        const candidate = { queue, owner, isDeferred, used: this.used.get(owner) ?? 0, latest };
-        if (!best || isBefore(candidate, best)) best = candidate;
+        const used = this.used.get(owner) ?? 0;
+        const waits = used > mostUsed && queue.fitsBetween?.() === true;
+        const candidate = { queue, owner, isDeferred, used, latest };
+        if (!waits && (!best || isBefore(candidate, best))) best = candidate;
       }
     }
     this.active = active;

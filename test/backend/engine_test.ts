@@ -386,6 +386,35 @@ overDevices("the engine behind the servers", (device: Device) => {
     },
   );
 
+  test.each(ranks)(
+    "rank $rank: training between the chunks of a batch changes no sample and no loss",
+    async ({ rank }) => {
+      const params = { max_tokens: 24, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
+      const requests = Array.from({ length: 3 }, (_, seed) => ({ prompt_ids: [1, 5], params, seed }));
+      const run = async (isBetween: boolean) => {
+        const { engine, trainer, clear } = await open();
+        const it = await trainer(rank);
+        await train(it, 1);
+        const policy = await it.freeze();
+        const losses: number[] = [];
+        const more = async () => {
+          if (isBetween) losses.push(...(await train(it, 1)));
+        };
+        const sampled = await policy.sample(requests, { more });
+        const chunks = losses.length;
+        losses.push(...(await train(it, 4 - chunks)));
+        for (const each of [policy, it]) each.release();
+        engine.unload();
+        clear();
+        return { sampled, losses, chunks };
+      };
+      const [between, after] = [await run(true), await run(false)];
+      expect([between.chunks > 1, after.chunks]).toEqual([true, 0]);
+      expect(between.sampled).toEqual(after.sampled);
+      expect(between.losses).toEqual(after.losses);
+    },
+  );
+
   test("optimiser settings that would make weights NaN are refused, and change nothing", async () => {
     const { trainer, clear } = await open();
     const it = await trainer(4);

@@ -2,9 +2,9 @@
 import { describe, expect, test, vi } from "vitest";
 import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
 
-async function sampler(server: TestServer, number = 0): Promise<string> {
-  const session_id = await server.session();
-  const body = { session_id, sampling_session_seq_id: number, base_model: "toy" };
+async function sampler(server: TestServer, session?: string): Promise<string> {
+  const session_id = session ?? (await server.session());
+  const body = { session_id, sampling_session_seq_id: 0, base_model: "toy" };
   return (await server.post("create_sampling_session", body)).json.sampling_session_id;
 }
 
@@ -69,6 +69,49 @@ describe("behind 600 requests of another client", () => {
     expect(await answers(greedy, 600)).toBe(500);
     expect(await answers(second, 600)).toBe(100);
     expect(await answers(modest, 20)).toBe(16);
+  });
+});
+
+describe("while a batch is sampled", () => {
+  /** The engine's calls from the first of three pauses of a batch on, in which a training client of the same session sends requests. */
+  async function during(server: TestServer, submit: (model: string) => Promise<unknown>) {
+    const session = await server.session();
+    const model = await server.model(session);
+    const id = await sampler(server, session);
+    server.engine.between = async () => {
+      server.engine.calls.push("pause");
+      if (server.engine.calls.filter((call) => call === "pause").length === 1) await submit(model);
+    };
+    server.engine.calls.length = 0;
+    await server.result("asample", draw(id, 0));
+    await server.service.scheduler.idle();
+    const { calls } = server.engine;
+    return calls.slice(calls.indexOf("pause"));
+  }
+
+  test("a training client's requests run between its steps", async () => {
+    const server = await openServer();
+    const calls = await during(server, async (id) => {
+      await server.post("forward_backward", backward(id, { seq: 1 }));
+      await server.post("optim_step", step(id, 2));
+      await server.post("save_weights_for_sampler", { model_id: id, seq_id: 3, sampling_session_seq_id: 5 });
+    });
+    expect(calls.slice(0, calls.indexOf("sampled"))).toEqual(
+      expect.arrayContaining(["backward 1,2,3", "step", "freeze 1"]),
+    );
+  });
+
+  test("weights of an inflight sampler are replaced after it", async () => {
+    const server = await openServer();
+    const calls = await during(server, (id) =>
+      server.post("save_weights_for_sampler", {
+        model_id: id,
+        seq_id: 1,
+        sampling_session_seq_id: 5,
+        kind: "inflight",
+      }),
+    );
+    expect(calls.indexOf("freeze 0")).toBeGreaterThan(calls.indexOf("sampled"));
   });
 });
 

@@ -1,5 +1,5 @@
 /** Jobs that join a running batch of the sampling queue, and jobs that are done before it ends. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
 import type { BatchOptions, EnginePolicy } from "../../src/contract/engine.ts";
 import { ConfigError, DeviceLostError } from "../../src/errors.ts";
@@ -21,7 +21,7 @@ function openQueue(
     isOpen = true,
     scorePrompts = async () => [],
     ...options
-  }: { isOpen?: boolean; scorePrompts?: EnginePolicy["scorePrompts"] } & Pick<SamplingQueueOptions, "joined"> = {},
+  }: { isOpen?: boolean; scorePrompts?: EnginePolicy["scorePrompts"] } & Partial<SamplingQueueOptions> = {},
 ) {
   const policy: EnginePolicy = {
     bytes: 0,
@@ -145,6 +145,26 @@ describe("a batch that may be joined", () => {
   });
 });
 
+describe("the room that a batch asks for", () => {
+  test("is for what ran and waited together, and is forgotten within some batches", async () => {
+    const asked: (number | undefined)[] = [];
+    let arrives = true;
+    const { queue, push } = openQueue(async (requests, { more, expected }) => {
+      asked.push(expected);
+      if (arrives) for (let i = 0; i < 9; i++) push("b", [i]);
+      arrives = false;
+      await more?.(() => false);
+      return requests.map(({ seed }) => sequence(seed));
+    });
+    for (let batch = 0; batch < 4; batch++) {
+      queue.clear();
+      push("a", [10]);
+      await queue.turn("a");
+    }
+    expect(asked).toEqual([1, 8, 7, 6]);
+  });
+});
+
 describe("a batch ends under load", () => {
   test.each([
     ["sequences", { sequences: 3, ms: 1e6 }, 3],
@@ -220,6 +240,21 @@ test("what the caller's code throws fails its job, and no other", async () => {
   push("b", [20]);
   await queue.turn("a");
   expect(log).toEqual(["b failed: it threw", "a 11"]);
+});
+
+test("the time in which others have the device is not the batch's", async () => {
+  const batchCost = new BatchCost();
+  const observe = vi.spyOn(batchCost, "observe");
+  const { queue, push } = openQueue(
+    async (requests, { more }) => {
+      await more?.(() => false);
+      return requests.map(({ seed }) => sequence(seed));
+    },
+    { batchCost, mayJoin: () => new Promise((resolve) => setTimeout(() => resolve(true), 100)) },
+  );
+  push("a", [10]);
+  await queue.turn("a");
+  expect(observe.mock.calls[0]![1]).toBeLessThan(90);
 });
 
 test("a closed batch is not asked", async () => {

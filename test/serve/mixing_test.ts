@@ -9,8 +9,11 @@ import { Scheduler } from "../../src/serve/scheduler.ts";
 
 const params = { max_tokens: 8, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
 
-/** A queue over policies of the test's making; `log` has batches, results, openings and closings. */
-function setUp({ joinLater = () => {} }: { joinLater?: () => void } = {}) {
+/**
+ * A queue over policies of the test's making; `log` has batches, results, openings and closings.
+ * @param play.ends places of the sequences that are complete before others join.
+ */
+function setUp({ joinLater = () => {}, ends = [] }: { joinLater?: () => void; ends?: readonly number[] } = {}) {
   const log: string[] = [];
   const names = new Map<EnginePolicy, string>();
   const drawn = ({ seed }: PolicyRequest) => ({
@@ -28,6 +31,7 @@ function setUp({ joinLater = () => {} }: { joinLater?: () => void } = {}) {
       async sample(requests, options) {
         const all = [...requests];
         joinLater();
+        for (const place of ends) options?.onEnd?.(drawn(all[place]!), place);
         await options?.more?.((some) => all.push(...some) > 0);
         log.push(`batch ${all.map(({ seed, policy = own }) => `${names.get(policy)}${seed}`).join(" ")}`);
         return all.map(drawn);
@@ -135,6 +139,21 @@ test("jobs of further policies join a running batch", async () => {
   expect(log.slice(-2)).toEqual(["close a", "close b"]);
 });
 
+test.each([
+  ["of a policy that none runs with", [1], "batch a1 b2 c3"],
+  ["not of one that runs", [], "batch a1 b2"],
+  ["not of the first, which samples the batch", [0], "batch a1 b2"],
+])("a further policy takes the place %s", async (_, ends, first) => {
+  const { log, queue, push, source } = setUp({ joinLater: () => queue.length === 0 && push(c, 3), ends });
+  const [a, b, c] = ["a", "b", "c"].map((name) => source(name, { most: 2 })) as [JobPolicy, JobPolicy, JobPolicy];
+  push(a, 1);
+  push(b, 2);
+  await queue.turn("1");
+  expect(batches(log)[0]).toBe(first);
+  expect(log.filter((line) => line === "close b")).toHaveLength(1);
+  expect(log.indexOf("close b") < log.indexOf("open c")).toBe(first.includes("c3"));
+});
+
 test("prompts are scored by their own policy", async () => {
   const { log, queue, push, source } = setUp();
   const [a, b] = [source("a"), source("b")];
@@ -154,7 +173,7 @@ test("a batch takes on work while its sessions have used no more time than those
     async turn() {
       for (const ms of [10, 10]) {
         now += ms;
-        goes.push(scheduler.goesOn(new Map([["s", 1]])));
+        goes.push(await scheduler.pause(new Map([["s", 1]])));
       }
       // The time since then is charged at the end.
       now += 5;

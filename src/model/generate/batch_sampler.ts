@@ -24,8 +24,8 @@ import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
 import { joined, keepHidden, packPrompts, promptEndCopies, promptOffsets } from "./packing.ts";
 import { checkRequest, type DrawRequest, type Prompt, type Sequence, settle } from "./sequence.ts";
 
-/** Room that a batch which others may join has at least, in sequences as large as its largest. */
-const SPARE_SEQUENCES = 16;
+/** A batch that others may join has room for so many of them at least, as large as its largest. */
+const SPARE_SEQUENCES = 15;
 
 export interface SamplerOptions extends PassOptions {
   readonly cache?: CacheOptions | undefined;
@@ -84,7 +84,8 @@ export class BatchSampler {
     const { signal, more } = options;
     try {
       const policies = new PolicyNumbers();
-      const { cache, admission } = this.open(requests, { scratch, policies, spare: more ? SPARE_SEQUENCES : 1 });
+      const spare = more ? Math.max(SPARE_SEQUENCES, (options.expected ?? 0) - requests.length) : 0;
+      const { cache, admission } = this.open(requests, { scratch, policies, spare });
       const run = { policy, cache };
       let running: Sequence[] = [];
       while (admission.waits || running.length > 0) {
@@ -108,7 +109,7 @@ export class BatchSampler {
     }
   }
 
-  /** @param at.spare sequences as large as the largest request that shall have room, at least. */
+  /** @param at.spare further sequences to have room for, as large as the largest. */
   private open(
     requests: readonly DrawRequest[],
     { scratch, spare, policies }: { scratch: Scratch; spare: number; policies: PolicyNumbers },
@@ -116,7 +117,7 @@ export class BatchSampler {
     const { config, passLength } = this.model;
     const waiting = this.prepare(requests, policies);
     const largest = waiting.reduce((one, other) => (one.shared + one.own < other.shared + other.own ? other : one));
-    const joining = Array.from({ length: spare - 1 }, (_, i) => ({ ...largest, key: `spare ${i}` }));
+    const joining = Array.from({ length: spare }, (_, i) => ({ ...largest, key: `spare ${i}` }));
     const needs = [...waiting, ...joining];
     const cache = allocateCache({ config, options: this.cache }, { needs, mostRows: passLength, scratch });
     return { cache, admission: new Admission(waiting, cache) };

@@ -40,6 +40,8 @@ export function mostTokens({ prompt, requests }: SampleJob): number {
 export class Batch {
   /** The log-probs of prompts, where jobs ask for them. */
   scores: ReadonlyMap<SampleJob, PromptScores> = new Map();
+  /** Milliseconds in which others had the device. */
+  pausedMs = 0;
   /** Sequences so far, of all jobs. */
   sequences = 0;
   /** Jobs that are not done, with their complete sequences. */

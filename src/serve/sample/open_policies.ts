@@ -58,6 +58,15 @@ export class OpenPolicies {
     }
   }
 
+  /** Closes those that no job needs, except the one that samples the batch, so that others have their room. */
+  keep(needed: ReadonlySet<JobPolicy>): void {
+    const [, ...others] = this.opened.keys();
+    for (const source of others.filter((it) => !needed.has(it))) {
+      source.close();
+      this.opened.delete(source);
+    }
+  }
+
   close(): void {
     for (const source of this.opened.keys()) source.close();
     this.opened.clear();

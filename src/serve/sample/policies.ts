@@ -160,7 +160,7 @@ export class Policies {
       onBatch,
       batchCost: this.batchCost,
       signal,
-      mayJoin: (running) => model.engine.isLost !== true && scheduler.goesOn(running),
+      mayJoin: async (running) => (await scheduler.pause(running)) && model.engine.isLost !== true,
       isDeferred: () => models.isDeferred(model),
       joined: { sequences: JOINED_SEQUENCES, ms: JOINED_MS },
     });

@@ -13,6 +13,8 @@ import { scoredTokens, scorePrompts } from "./score_prompts.ts";
 
 /** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
+/** Of the demand, from one batch to the next: what was wanted once is forgotten. */
+const DEMAND_DECAY = 0.8;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
 /** Sequences after which no more join a batch: it keeps the results of all until it ends. */
@@ -27,10 +29,10 @@ export interface SamplingQueueOptions {
   /** Aborts the current batch. */
   readonly signal?: AbortSignal;
   /**
-   * Whether requests that arrive while a batch runs may join it now, given the sequences that run, by owner. Absent:
-   * never.
+   * Asked between the steps of a batch, given the sequences that run, by owner: whether requests that arrived meanwhile may join it.
+   * What it waits for does not count as the batch's time. Absent: never.
    */
-  readonly mayJoin?: (running: ReadonlyMap<string, number>) => boolean;
+  readonly mayJoin?: (running: ReadonlyMap<string, number>) => boolean | Promise<boolean>;
   /** See {@link WorkQueue.isDeferred}. Absent: never. */
   readonly isDeferred?: () => boolean;
   /** Sequences and time after which no more join a batch. Default 4096, and five minutes. */
@@ -42,6 +44,8 @@ export class SamplingQueue implements WorkQueue {
   private readonly options: SamplingQueueOptions;
   /** Jobs by session, in the order of arrival; a session without jobs has no entry. */
   private readonly jobs = new Map<string, SampleJob[]>();
+  /** Sequences that ran and waited together at most in the last batches. */
+  private demand = 0;
 
   constructor(name: string, options: SamplingQueueOptions) {
     this.name = name;
@@ -157,7 +161,7 @@ export class SamplingQueue implements WorkQueue {
     const requests = batch.jobs.flatMap((job) => requestsOf(policies, job));
     const sequences = await policies.lead!.sample(requests, this.batchOptions(policies, batch));
     // What joined ran for a part of the time.
-    if (batch.sequences === first) batchCost.observe(sizeOf(sequences), performance.now() - started);
+    if (batch.sequences === first) batchCost.observe(sizeOf(sequences), performance.now() - started - batch.pausedMs);
     return sequences;
   }
 
@@ -165,25 +169,32 @@ export class SamplingQueue implements WorkQueue {
     const { signal, mayJoin, joined = { sequences: JOINED_SEQUENCES, ms: JOINED_MS } } = this.options;
     const onFail = (error: unknown, index: number) => batch.failAt(index, error);
     if (!mayJoin) return { signal, onFail };
+    this.demand = Math.max(this.demand * DEMAND_DECAY, this.wanted(batch));
     const end = performance.now() + joined.ms;
     // A batch has the room that it took at its start. One that took all that waited may be too small for what comes.
     const tookAll = !this.hasWork();
     let isFull = false;
-    const isOpen = () =>
-      !isFull &&
-      this.hasWork() &&
-      batch.sequences < joined.sequences &&
-      performance.now() < end &&
-      mayJoin(batch.running);
+    const isOpen = () => !isFull && this.hasWork() && batch.sequences < joined.sequences && performance.now() < end;
     return {
       signal,
+      expected: Math.min(Math.ceil(this.demand), BATCH_SEQUENCES),
       more: async (start) => {
-        while (isOpen() && (await this.join(policies, { batch, start })));
+        this.demand = Math.max(this.demand, this.wanted(batch));
+        const asked = performance.now();
+        const mayJoinNow = await mayJoin(batch.running);
+        batch.pausedMs += performance.now() - asked;
+        while (mayJoinNow && isOpen() && (await this.join(policies, { batch, start })));
         isFull ||= tookAll && this.length > batch.jobs.length;
       },
       onEnd: (sequence, index) => batch.end(sequence, index),
       onFail,
     };
+  }
+
+  /** Sequences that run or wait. */
+  private wanted({ running }: Batch): number {
+    const counts = [...running.values(), ...[...this.jobs.values()].flat().map(({ requests }) => requests.length)];
+    return counts.reduce((sum, count) => sum + count, 0);
   }
 
   /** Moves one job into a running batch: of the session with the fewest tokens in it. @returns whether another may follow */
@@ -196,6 +207,7 @@ export class SamplingQueue implements WorkQueue {
     // Scores are taken before a batch starts: such a job waits for the next.
     if (!job || job.scores) return false;
     try {
+      policies.keep(new Set(batch.jobs.map(({ policy }) => policy)));
       if (!(await policies.add(job.policy))) return false;
       // It may have been cancelled meanwhile.
       if (!this.has(job)) return true;

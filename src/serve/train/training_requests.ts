@@ -67,6 +67,7 @@ export class TrainingRequests {
     const { activity } = this.options;
     return this.submit(of, ({ model }) => ({
       kind: forwardOnly ? "forward" : "forward_backward",
+      fitsBetween: true,
       run: async (trainer) => {
         // Before anything is packed: each input takes the room of all targets.
         model.engine.checkLoss(loss, inputNames(data));
@@ -82,6 +83,7 @@ export class TrainingRequests {
   optimStep(of: Numbered, params: OptimParams): Future {
     return this.submit(of, () => ({
       kind: "optim_step",
+      fitsBetween: true,
       run: async (trainer) => {
         const metrics = await trainer.optimStep(params);
         this.options.activity.steps++;
@@ -94,6 +96,7 @@ export class TrainingRequests {
     checkMetadata(to.userMetadata);
     return this.submit(of, (run) => ({
       kind: "save",
+      fitsBetween: true,
       run: async () => {
         const path = await saveRun(run, { checkpoints: this.options.checkpoints, to });
         return jsonOutcome({ path, type: SAVE_TYPES[to.kind] });
@@ -109,6 +112,8 @@ export class TrainingRequests {
     const { sessions, policies, samplers } = this.options;
     return this.submit(of, (run) => ({
       kind: "save",
+      // A running batch may hold the weights that an inflight sampler's are to replace.
+      fitsBetween: kind === "snapshot",
       run: async (trainer) => {
         const session = sessions.find(run.record.session);
         const id = `${session.id}:sample:${samplerNumber}`;

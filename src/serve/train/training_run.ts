@@ -13,6 +13,8 @@ export type OperationKind = "create" | "forward" | "forward_backward" | "optim_s
 export interface Operation {
   readonly kind: OperationKind;
   readonly future: Future;
+  /** Whether it may run while a batch of samples pauses: it replaces nothing that the batch uses. Default false. */
+  readonly fitsBetween?: boolean;
   run(trainer: Trainer): Promise<Outcome>;
 }
 
@@ -63,6 +65,10 @@ export class TrainingRun implements WorkQueue {
 
   owners(): Iterable<string> {
     return this.ready.length > 0 ? [this.record.session] : [];
+  }
+
+  fitsBetween(): boolean {
+    return this.ready[0]?.fitsBetween === true;
   }
 
   /** A future for a request of this run. */

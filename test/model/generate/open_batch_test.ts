@@ -59,6 +59,23 @@ overDevices("a batch that others join", (device) => {
     model.release();
   });
 
+  test.each([
+    ["as many as are expected", 24, 24],
+    ["16 at least", 2, 16],
+  ])("has room for %s", async (_, expected, most) => {
+    const model = open();
+    let running = 1;
+    await model.sample([request(4, 12, 0)], {
+      weightVersion: 0,
+      expected,
+      more: (start) => {
+        while (running < 40 && start([request(4, 12, running)])) running++;
+      },
+    });
+    expect(running).toBe(most);
+    model.release();
+  });
+
   test("refuses what has no room now; memory is as before", async () => {
     const live = device.memory.live;
     const model = open({ maxSequences: 1 });
