@@ -44,6 +44,7 @@ export class LocalTrainer implements Trainer {
     } else
       await this.model.accumulate(rows, {
         temperature: 1,
+        usesEntropies: false,
         loss: (outputs) => this.takeLoss(taken, outputs),
       });
     return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: taken.metrics };

@@ -32,6 +32,7 @@ export async function accumulateLoss(model: LanguageModel, batch: TrainBatch, sp
   const shared = withBatchTotals(batch, spec);
   const passes = await model.accumulate(batch, {
     temperature: spec.temperature,
+    usesEntropies: usesEntropies(spec),
     loss: (outputs) => passLoss(model.device, batch, { spec: shared, outputs }),
   });
   return combinePasses(passes.map(({ loss, data }) => ({ ...loss.decode(data), tokens: loss.tokens })));
@@ -51,6 +52,11 @@ export function checkBatch(batch: TrainBatch): void {
   checkAdvantages(batch.advantages, { rows: batch.offsets.length - 1, tokens });
   if (countRows(batch.offsets, batch.mask).trained.every((count) => count === 0))
     throw new ConfigError("Cannot train on the batch: its mask is 0 for every token.");
+}
+
+/** Whether the loss has a gradient in the entropies. */
+function usesEntropies(spec: Pick<LossSpec, "entropy_coeff">): boolean {
+  return spec.entropy_coeff !== 0;
 }
 
 /** The spec with the denominators of the whole batch, because a pass holds only a part of it. */
@@ -105,7 +111,8 @@ function deviceLoss(
     recorded.release();
     scratch.release();
   };
-  return { ...recorded, release, tokens: trained.count };
+  const dentropy = usesEntropies(spec) ? recorded.dentropy : undefined;
+  return { ...recorded, dentropy, release, tokens: trained.count };
 }
 
 /** Reads the log-probs back, and uploads the loss's gradient. */

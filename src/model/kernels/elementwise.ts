@@ -44,6 +44,19 @@ export const scaleInPlace = defineKernel({
   tolerance: { relative: 1e-6, absolute: 0 },
 });
 
+/** x[r, c] *= factors[r], in place, for c < width. */
+export const scaleRows = defineKernel({
+  name: "layer/scale_rows",
+  bindings: { x: "write f32", factors: "read f32" },
+  params: { rows: "u32", width: "u32" },
+  constants: THREADS,
+  grid: ({ rows, width }, constants) => threads(rows * quads(width, "width"), constants),
+  reference({ x, factors }, { rows, width }) {
+    for (let row = 0; row < rows; row++) for (let c = 0; c < width; c++) x[row * width + c]! *= factors[row]!;
+  },
+  tolerance: { relative: 1e-6, absolute: 0 },
+});
+
 /**
  * y[c, r] = x[r, c]. x [rows, columns] starts at `x_offset`, its rows `x_stride` apart; y [columns, rows] likewise. Both
  * may be blocks of larger matrices.

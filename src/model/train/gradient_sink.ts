@@ -4,6 +4,8 @@ import { matmul } from "../../compute/matmul/matmul.ts";
 import type { ParameterSet } from "../parameters.ts";
 
 export interface GradientSink {
+  /** Whether {@link matrix} adds anything for the fused matrix `name`. */
+  trains(name: string): boolean;
   /** dW += dy^T x for the fused matrix `name`. Records only. */
   matrix(name: string, io: MatrixGradient): void;
   /** The gradient of a norm, a bias or the embedding; `undefined` where it is not trained. */
@@ -22,6 +24,7 @@ export interface MatrixGradient {
 /** Accumulates the gradient of every weight in `gradients`, which has the layout of the weights. */
 export function weightGradient(device: Device, gradients: ParameterSet): GradientSink {
   return {
+    trains: () => true,
     matrix(name, { dy, x, m, stride }) {
       const { rows, columns } = gradients.entry(name);
       matmul(device, {

@@ -2,9 +2,14 @@
  * The output end of a pass, forward and backward: selected rows of the hidden states, the final norm, logits in windows
  * that fit one binding, log-probabilities and entropies. Only the targets' positions are multiplied by the output matrix,
  * each once: several targets of a position share its logits.
+ *
+ * A gradient needs the logits again, and those of one window overwrite another's, so that they would be computed twice. But where the
+ * output matrix does not train, the gradient of a row is a multiple of that of its log-prob, dx_r = a_r d(logprob_r)/dx_r. That is
+ * computed while the window's logits are there, and multiplied by a, the loss's gradient, when this is known.
  */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
+import { scaleRows } from "../kernels/elementwise.ts";
 import { chooseLogprob, greedyHits, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { type RowRun, rowsOf } from "../row_windows.ts";
@@ -15,6 +20,33 @@ import { FinalRows } from "./final_rows.ts";
 import type { GradientSink } from "./gradient_sink.ts";
 import { LogitCopies, type TargetLogits } from "./logit_copies.ts";
 import { groupTargets, type TargetGroups, type Targets } from "./targets.ts";
+
+interface HeadOptions {
+  readonly state: ForwardState;
+  readonly targets: Targets;
+  readonly temperature: number;
+  readonly scratch: Scratch;
+  readonly greedy?: boolean | undefined;
+  /** Of what follows, where {@link HeadPass.backward} does. */
+  readonly gradient?: { readonly sink: GradientSink; readonly usesEntropies: boolean } | undefined;
+}
+
+/** Of the log-probs and the entropies, [R]. */
+interface HeadGradients {
+  readonly logprobs: Buffer;
+  readonly entropies?: Buffer | undefined;
+}
+
+type LogitGradients = Required<Record<keyof HeadGradients, Buffer>>;
+
+/** Gradients of the log-probs themselves. */
+interface Slopes {
+  /** d(logprob_r)/d(normed[r]), [P, C]. */
+  readonly rows: Buffer;
+  /** A loss's gradient of log-probs and entropies, [R], that leaves them as they are. */
+  readonly ones: Buffer;
+  readonly zeros: Buffer;
+}
 
 export class HeadPass {
   readonly logprobs: Buffer;
@@ -37,13 +69,11 @@ export class HeadPass {
   private readonly windows: readonly RowRun[];
   /** Absent where each position has one target. */
   private readonly copies: LogitCopies | undefined;
+  /** d(logprob)/d(normed row), [P, C], where it is computed with the log-probs. */
+  private readonly slopes: Slopes | undefined;
 
   /** Frees `state.hidden` as soon as its rows are gathered. */
-  constructor(
-    model: Transformer,
-    weights: Weights,
-    of: { state: ForwardState; targets: Targets; temperature: number; scratch: Scratch; greedy?: boolean | undefined },
-  ) {
+  constructor(model: Transformer, weights: Weights, of: HeadOptions) {
     const { scratch, targets } = of;
     this.model = model;
     this.kernels = chooseLogprob(model.device.info);
@@ -61,7 +91,21 @@ export class HeadPass {
     this.windows = logitWindows(model, this.rows);
     this.logits = scratch.floats((this.windows[0]?.rows ?? 0) * logitStride(model.config.vocabSize), "logits");
     if (this.rows < this.count) this.copies = new LogitCopies(model, { groups: this.groups, scratch });
+    if (of.gradient && this.computesSlopes(of.gradient)) this.slopes = this.openSlopes();
     for (const window of this.windows) this.forward(window);
+  }
+
+  private computesSlopes({ sink, usesEntropies }: NonNullable<HeadOptions["gradient"]>): boolean {
+    return this.windows.length > 1 && !this.copies && !usesEntropies && !sink.trains(this.model.head);
+  }
+
+  private openSlopes(): Slopes {
+    const ones = this.scratch.upload(new Float32Array(this.count).fill(1), "ones");
+    return {
+      ones,
+      zeros: this.zeros(this.count),
+      rows: this.scratch.floats(this.rows * this.model.config.hiddenSize, "gradient"),
+    };
   }
 
   /** Positions with targets, P. */
@@ -82,6 +126,14 @@ export class HeadPass {
       });
       if (greedy) device.dispatch(greedyHits, { buffers: { logits, targets, greedy }, params });
     }
+    if (this.slopes) this.slopesOf(window, this.slopes);
+  }
+
+  /** Replaces the window's logits. */
+  private slopesOf(window: RowRun, { ones, zeros, rows }: Slopes): void {
+    const grads = { logprobs: ones, entropies: zeros };
+    this.logitGradients({ ...window, logits: this.logits }, grads);
+    this.throughOutput(window, { dy: this.logits, to: rows });
   }
 
   /** The logits of a window with a row per target: those of the window, or copies of its rows. */
@@ -109,55 +161,62 @@ export class HeadPass {
    * @param grads of the log-probs and, optionally, the entropies, [R].
    * @returns the gradient of the hidden states, [T, C].
    */
-  backward(
-    grads: { logprobs: Buffer; entropies?: Buffer | undefined },
-    to: { sink: GradientSink; tokens: number },
-  ): Buffer {
+  backward(grads: HeadGradients, to: { sink: GradientSink; tokens: number }): Buffer {
     const { scratch } = this;
-    const { hiddenSize: C } = this.model.config;
-    const entropyGrads = grads.entropies ?? this.zeros(this.count);
-    const normedGrad = scratch.floats(this.rows * C, "gradient");
-    for (const window of this.windows) {
-      // The logits of a single window are still in the buffer; several windows overwrite each other.
-      if (this.windows.length > 1) this.project(window);
-      this.windowBackward(window, {
-        logprobs: grads.logprobs,
-        entropies: entropyGrads,
-        normedGrad,
-        sink: to.sink,
-      });
-    }
+    const isScaled = this.slopes && !grads.entropies;
+    const normedGrad = isScaled ? this.scaled(this.slopes, grads) : this.windowsBackward(grads, to.sink);
     scratch.free(this.logits, this.logSumExps, this.targetBuffer);
     this.copies?.release();
     return this.final.backward(normedGrad, to);
   }
 
-  private windowBackward(
-    window: RowRun,
-    at: { logprobs: Buffer; entropies: Buffer; normedGrad: Buffer; sink: GradientSink },
-  ): void {
-    const { model, targetBuffer: targets, entropies, logSumExps } = this;
-    const { hiddenSize: C } = model.config;
-    const stride = logitStride(model.config.vocabSize);
+  private scaled({ rows: x, ones, zeros }: Slopes, { logprobs: factors }: HeadGradients): Buffer {
+    const params = { rows: this.rows, width: this.model.config.hiddenSize };
+    this.model.device.dispatch(scaleRows, { buffers: { x, factors }, params });
+    this.scratch.free(ones, zeros);
+    return x;
+  }
+
+  /** The gradient of the normed rows, [P, C]. */
+  private windowsBackward({ logprobs, entropies }: HeadGradients, sink: GradientSink): Buffer {
+    const normedGrad = this.scratch.floats(this.rows * this.model.config.hiddenSize, "gradient");
+    const grads = { logprobs, entropies: entropies ?? this.zeros(this.count) };
+    for (const window of this.windows) {
+      // The logits of a single window are still in the buffer; several windows overwrite each other.
+      if (this.windows.length > 1) this.project(window);
+      this.windowBackward(window, { grads, normedGrad, sink });
+    }
+    return normedGrad;
+  }
+
+  private windowBackward(window: RowRun, at: { grads: LogitGradients; normedGrad: Buffer; sink: GradientSink }): void {
+    const { model } = this;
     this.copies?.clear();
     for (const part of this.targetLogits(window)) {
-      model.device.dispatch(this.kernels.backward, {
-        buffers: {
-          logits: part.logits,
-          targets,
-          logSumExps,
-          entropies,
-          logprobGrads: at.logprobs,
-          entropyGrads: at.entropies,
-        },
-        params: this.params(part),
-      });
+      this.logitGradients(part, at.grads);
       this.copies?.addGradients(part, window);
     }
     const dy = this.copies?.gradients ?? this.logits;
-    const m = window.rows;
-    at.sink.matrix(model.head, { dy, x: rowsOf(this.final.normed, window, C), m, stride });
-    this.weights.applyBackward(model.head, { dy, dx: rowsOf(at.normedGrad, window, C), m, stride });
+    const x = rowsOf(this.final.normed, window, model.config.hiddenSize);
+    at.sink.matrix(model.head, { dy, x, m: window.rows, stride: logitStride(model.config.vocabSize) });
+    this.throughOutput(window, { dy, to: at.normedGrad });
+  }
+
+  /** Replaces logits by their gradient. */
+  private logitGradients(part: TargetLogits, { logprobs, entropies }: LogitGradients): void {
+    const { targetBuffer: targets, logSumExps } = this;
+    const own = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
+    this.model.device.dispatch(this.kernels.backward, {
+      buffers: { ...own, logprobGrads: logprobs, entropyGrads: entropies },
+      params: this.params(part),
+    });
+  }
+
+  /** The gradient of a window's normed rows from that of its logits. */
+  private throughOutput(window: RowRun, { dy, to }: { dy: Buffer; to: Buffer }): void {
+    const { hiddenSize: C, vocabSize } = this.model.config;
+    const dx = rowsOf(to, window, C);
+    this.weights.applyBackward(this.model.head, { dy, dx, m: window.rows, stride: logitStride(vocabSize) });
   }
 
   private zeros(length: number): Buffer {

@@ -15,6 +15,7 @@ import type { LoraAdapter } from "./lora_adapter.ts";
 /** Accumulates the adapter's gradient in `gradients`, which has the layout of its values. */
 export function loraGradient(adapter: LoraAdapter, gradients: ParameterSet): GradientSink {
   return {
+    trains: (name) => adapter.parts.has(name),
     matrix(name, io) {
       for (const part of adapter.parts.get(name) ?? []) {
         const at = moduleGradient(adapter, { gradients, part, io });

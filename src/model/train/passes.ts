@@ -68,6 +68,8 @@ export interface TrainingPass<L extends PassLoss = PassLoss> {
   readonly temperature: number;
   /** Where the gradient accumulates. */
   readonly sink: GradientSink;
+  /** False for a loss without a gradient in the entropies, which takes less work. Default true. */
+  readonly usesEntropies?: boolean | undefined;
   /**
    * Records the loss of one pass. A pass that runs out of memory is repeated over fewer sequences, its loss too; the first
    * one counts for nothing.
@@ -163,10 +165,10 @@ export class Passes {
     rows: PackedTokens & TargetChoice,
     options: TrainingPass<L>,
   ): Promise<TrainedPass<L>[]> {
-    const { temperature, sink, loss } = options;
+    const { temperature, sink, loss, usesEntropies = true } = options;
     const head = (at: OpenPass): HeadLoss<L> => {
       const { sequences, offsets, state } = at;
-      const pass = new HeadPass(this.transformer, weights, { ...at, temperature });
+      const pass = new HeadPass(this.transformer, weights, { ...at, temperature, gradient: { sink, usesEntropies } });
       const { logprobs, entropies } = pass;
       return {
         loss: loss({ logprobs, entropies, sequences, offsets }),

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.ts";
-import { addScaled, scaleInPlace, transpose } from "../../../src/model/kernels/elementwise.ts";
+import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, groupByToken } from "../../../src/model/kernels/embedding.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
 import { expectGradient, integers, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
@@ -138,6 +138,29 @@ describe("scaleInPlace", () => {
       params: { length: 8, scale: 3 },
     });
     expect([...x]).toEqual([6, 6, 6, 6, 6, 6, 6, 6, 2, 2, 2, 2]);
+  });
+});
+
+describe("scaleRows", () => {
+  test.each([
+    [0, 8],
+    [1, 4],
+    [33, 12],
+    [70_001, 256],
+  ])("%i rows of %i", async (rows, width) => {
+    const x = noise(rows * width);
+    const factors = noise(rows, 7);
+    const got = await runOnBoth(devices, scaleRows, { buffers: { x, factors }, params: { rows, width } });
+    for (const [i, value] of got.x.entries())
+      if (i % 997 === 0) expect(value).toBeCloseTo(x[i]! * factors[Math.floor(i / width)]!, 5);
+  });
+
+  test("leaves the rows behind its own", async () => {
+    const { x } = await runOnBoth(devices, scaleRows, {
+      buffers: { x: new Float32Array(12).fill(2), factors: Float32Array.of(3, 5, 7) },
+      params: { rows: 2, width: 4 },
+    });
+    expect([...x]).toEqual([6, 6, 6, 6, 10, 10, 10, 10, 2, 2, 2, 2]);
   });
 });
 

@@ -20,7 +20,7 @@ import {
 } from "../../../src/model/kernels/attention_tiled.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
 import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
-import { addScaled, scaleInPlace, transpose } from "../../../src/model/kernels/elementwise.ts";
+import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
 import { chooseLogprob } from "../../../src/model/kernels/logprob.ts";
@@ -53,6 +53,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [embeddingBackward, { rows: 33, width: 8 }, [2]],
   [addScaled, { rows: 33, width: 8 }, [2]],
   [scaleInPlace, { length: 260 }, [2]],
+  [scaleRows, { rows: 33, width: 8 }, [2]],
   [GATED.silu.forward, { rows: 33, width: 8 }, [2]],
   [GATED.silu.backward, { rows: 33, width: 8 }, [2]],
   [columnSum, { rows: 1000, width: 260 }, [2]],
@@ -102,6 +103,7 @@ test.each<[Sized, Record<string, number>]>([
   [embeddingBackward, { rows: 1, width: 6 }],
   [addScaled, { rows: 1, width: 6 }],
   [scaleInPlace, { length: 6 }],
+  [scaleRows, { rows: 1, width: 6 }],
   [GATED.silu.forward, { rows: 1, width: 6 }],
   [GATED.gelu_pytorch_tanh.backward, { rows: 1, width: 6 }],
   [rmsNorm, { rows: 1, width: 6 }],
