@@ -32,7 +32,8 @@ export async function run(): Promise<void> {
     seconds,
     samplers: SAMPLERS,
     trainers: TRAINERS,
-    policyBytes: 64 * MEBI,
+    // Filled within the first minutes, after which memory must be flat.
+    limits: { policyBytes: 32 * MEBI, resultBytes: 32 * MEBI },
   });
   await rm(root, { recursive: true });
   check(load.errors.length === 0, `${load.errors.length} errors, the first: ${load.errors[0]}`);

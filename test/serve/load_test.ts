@@ -37,7 +37,7 @@ test("64 sampling and two training clients: no error, equal shares, results free
     seconds: 6,
     samplers: 64,
     trainers: 2,
-    policyBytes: POLICY_BYTES,
+    limits: { policyBytes: POLICY_BYTES },
   });
   await rm(root, { recursive: true });
   expect(load.errors).toEqual([]);
