@@ -1,13 +1,16 @@
 /** Logits of selected rows of the hidden states, in windows that fit one binding. */
-import type { Buffer } from "../compute/device.ts";
+import type { Buffer, Device } from "../compute/device.ts";
 import { embedding } from "./kernels/embedding.ts";
 import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import type { Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
 
-/** Logits of one window stay below this, to fit caches as well as a binding. */
-const MAX_WINDOW_BYTES = 64 * 2 ** 20;
+/** Logits of one window on a software GPU take this at most, to fit caches as well as a binding. */
+const WINDOW_BYTES = 64 * 2 ** 20;
+/** A GPU may take more: a gradient's product along V from few rows leaves most of it idle. This share of the rows, and at most so much. */
+const WINDOW_SHARE = 1 / 8;
+const MAX_WINDOW_BYTES = 2 ** 30;
 
 /** Elements from one row of logits to the next: whole vec4s. */
 export function logitStride(vocabSize: number): number {
@@ -42,9 +45,15 @@ export function projectLogits(
 /** Runs of rows whose logits fit the limit, and whose slices of the hidden states are aligned. */
 export function logitWindows(model: Transformer, count: number): RowRun[] {
   const { vocabSize, hiddenSize } = model.config;
+  const width = logitStride(vocabSize);
   return rowRuns(model.device, count, {
-    width: logitStride(vocabSize),
+    width,
     sliced: hiddenSize,
-    mostBytes: MAX_WINDOW_BYTES,
+    mostBytes: windowBytes(model.device, count * width * 4),
   });
+}
+
+function windowBytes({ info }: Device, allBytes: number): number {
+  if (info.family !== "tiled") return WINDOW_BYTES;
+  return Math.min(Math.max(allBytes * WINDOW_SHARE, WINDOW_BYTES), MAX_WINDOW_BYTES);
 }
