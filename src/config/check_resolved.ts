@@ -5,6 +5,7 @@ import { reasonOn, statusOf } from "./fields/support.ts";
 import { interpolator } from "./hydra/interpolate.ts";
 import type { Problem } from "./problem.ts";
 import { DISTILLATION_RULES } from "./rules/distillation.ts";
+import { REMAX_RULES } from "./rules/remax.ts";
 import { REWARD_MODEL_RULES } from "./rules/reward_model.ts";
 import { checkRules } from "./rules/rules.ts";
 import { SERVICE_RULES } from "./rules/services.ts";
@@ -44,7 +45,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
   const rules = {
     backend: schema.backend,
     isReady: !options.allowMissing,
-    more: [...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES, ...REWARD_MODEL_RULES],
+    more: [...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES, ...REWARD_MODEL_RULES, ...REMAX_RULES],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);

@@ -71,6 +71,8 @@ export interface Trajectory {
   readonly steps: readonly Step[];
   /** Null: the reward of the last step. */
   readonly reward: number | null;
+  /** What the greedy attempt at the same task earned in this role: the baseline of `remax`. Absent: none was played. */
+  readonly reward_baseline?: number;
   readonly signals?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
 }

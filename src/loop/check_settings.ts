@@ -1,9 +1,12 @@
 /** Refuses, before anything runs, names and arguments that would fail in the first step. */
+import { greedyFinding } from "../config/rules/remax.ts";
+import { getAt, type Tree } from "../config/yaml/tree.ts";
 import type { Backend } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
+import { playsGreedy } from "./stages/greedy.ts";
 import { groupings, rejections } from "./stages/hooks.ts";
 import { lossSettings } from "./stages/loss_settings.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
@@ -24,6 +27,13 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
     estimate.check?.(estimator, estimator_args);
     lossSettings(loss, { algorithm, loss_args });
   }
+  if (playsGreedy(settings)) checkGreedy(settings);
+}
+
+/** The rule of configurations, for programs and for roles with an estimator of their own. */
+function checkGreedy(settings: LoopSettings): void {
+  const found = greedyFinding((path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, "")));
+  if (found) throw new ConfigError(found.message, { path: found.path });
 }
 
 /**

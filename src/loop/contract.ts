@@ -100,6 +100,8 @@ export interface AdvantageOptions {
   readonly lengths?: Uint32Array | undefined;
   /** The critic's values of those tokens, concatenated. Absent without a critic. */
   readonly values?: Float32Array | undefined;
+  /** Reward of the greedy attempt at each trajectory's task, [N]. Absent where none was played. */
+  readonly baselines?: Float32Array | undefined;
   /** Discount and lambda (`algorithm.gamma`, `algorithm.lam`); null: the estimator's own. */
   readonly gamma?: number | null;
   readonly lam?: number | null;

@@ -10,6 +10,7 @@ import { Failures } from "./rollout/failures.ts";
 import { RewardQueue } from "./rollout/reward_queue.ts";
 import { loopSettings } from "./settings.ts";
 import { estimateAdvantages } from "./stages/estimate.ts";
+import { playsGreedy } from "./stages/greedy.ts";
 import { STAGES } from "./stages.ts";
 import { trainingOrder } from "./state.ts";
 import { trainStep } from "./step.ts";
@@ -42,8 +43,11 @@ export function runFrom(options: TrainOptions): Run {
     order: trainingOrder(options.tasks.train, settings, { isShuffled: source === undefined }),
   };
   if (source && settings.async_training.enable) throw cannotGenerate();
+  if (source && playsGreedy(settings)) throw noGreedy();
   if (source) return withStep({ ...run, generation: source, stages: recordedStages(stages, source) }, options);
-  const generation = settings.async_training.enable ? new AsyncGeneration(run) : undefined;
+  const generation = settings.async_training.enable
+    ? new AsyncGeneration(run, { isGreedyPlayed: playsGreedy(settings) })
+    : undefined;
   return withStep({ ...run, ...(generation && { generation, stages: generation.stages(stages) }) }, options);
 }
 
@@ -51,6 +55,13 @@ function cannotGenerate(): ConfigError {
   return new ConfigError(
     "Cannot train on recorded episodes asynchronously: nothing is generated. Set rllm.async_training.enable=false.",
     { path: "rllm.async_training.enable" },
+  );
+}
+
+function noGreedy(): ConfigError {
+  return new ConfigError(
+    "Cannot estimate remax on recorded episodes: no greedy attempt at their tasks is recorded for a baseline. Choose another estimator, such as rloo.",
+    { path: "rllm.algorithm.adv_estimator" },
   );
 }
 

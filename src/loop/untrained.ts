@@ -135,6 +135,7 @@ function endings(episodes: readonly Episode[]): string[] {
 
 const CUTS: readonly (readonly [name: string, what: string])[] = [
   ["batch/groups_dropped_uniform", "groups of equal rewards dropped"],
+  ["batch/groups_dropped_no_baseline", "groups dropped without a greedy baseline (batch/groups_dropped_no_baseline)"],
   ["batch/groups_dropped_insufficient_trajs", "groups dropped as too small"],
   ["batch/groups_rejected", "groups rejected"],
   ["batch/groups_held", "groups held for a later step"],

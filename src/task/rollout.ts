@@ -72,6 +72,8 @@ export interface AttemptPlace {
   readonly trial: number;
   /** Optimiser steps in the weights when the attempt started. */
   readonly weight_version: number;
+  /** For the greedy attempt that `remax` takes as a baseline, whose `rollout_index` is `rollout.n`. Absent for others. */
+  readonly is_greedy?: true;
 }
 
 /** Options of {@link Policy.chat}. */

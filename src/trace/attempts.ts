@@ -64,6 +64,7 @@ function namedCalls(trajectories: readonly SessionTrajectory[]): string[] {
 /** Why a session cannot be trained on. */
 export const SKIP_REASONS = {
   validation: "recorded in a validation",
+  greedy: "recorded as a greedy baseline",
   no_calls: "without a call",
   no_token_ids: "with a call without token ids",
   no_logprobs: "with a call without one log-prob per token",
@@ -102,6 +103,7 @@ export function whySkipped(
   { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
+  if (metadata.is_greedy === true) return "greedy";
   const traces = trainedCalls(all, outcome);
   if (traces.length === 0) return "no_calls";
   if (traces.length < new Set(namedCalls(outcome?.trajectories ?? [])).size) return "lost_calls";

@@ -2,9 +2,12 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { readBytes } from "../../src/cli/run/plan_request.ts";
+import { plannedWork } from "../../src/cli/run/plan_settings.ts";
 import { ConfigError } from "../../src/errors.ts";
+import { compose } from "../config/disk.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { SMALL_MODEL } from "../fixtures/small_model.ts";
 import { smallRun } from "../fixtures/small_run.ts";
 
 const root = temporaryFolder("plan-cli");
@@ -85,6 +88,20 @@ describe("grpu plan", () => {
     expect(err).toMatch(message);
     expect(code).toBe(status);
   });
+});
+
+test("samples the greedy attempts of ReMax together with the rollouts", () => {
+  const sampledOf = (estimator: string) => {
+    const overrides = [
+      "model.name=m",
+      "rllm.data.train_batch_size=4",
+      "rllm.rollout.n=2",
+      "rllm.data.val_batch_size=1",
+    ];
+    const { config } = compose([...overrides, "rllm.rollout.n_val=1", `rllm.algorithm.adv_estimator=${estimator}`]);
+    return plannedWork(config, { model: { config: SMALL_MODEL, typeOf: () => "F32" }, isTrained: true }).shape.sampled;
+  };
+  expect(["rloo", "remax"].map(sampledOf)).toEqual([8, 12]);
 });
 
 test("a run that cannot fit ends before it reads weights, with advice", async () => {

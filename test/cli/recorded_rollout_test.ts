@@ -21,7 +21,11 @@ const SHAPING = { gamma: 0.5, reward_bonus_coeff: 1, timeout: 1e6 };
 /** One attempt, its session, and the episode that the session is read as. */
 async function attempt(
   rollout: Rollout,
-  { settings, ...more }: Omit<Partial<AttemptContext>, "settings"> & { settings?: Partly<LoopSettings> } = {},
+  {
+    settings,
+    isGreedy = false,
+    ...more
+  }: Omit<Partial<AttemptContext>, "settings"> & { settings?: Partly<LoopSettings>; isGreedy?: boolean } = {},
 ) {
   const file = `${dir}/${crypto.randomUUID()}.db`;
   const recording = await openRecording(
@@ -41,7 +45,7 @@ async function attempt(
   };
   const environment = { draws: new DrawQueue(backend, signal), rank: 0, context };
   const place = { task: TASK, task_index: 0, rollout_index: 0 };
-  const episode = await runAttempt(place, environment);
+  const episode = await runAttempt({ ...place, isGreedy }, environment);
   await recording!.close();
   const store = await openTraceStore(file);
   onTestFinished(() => store.close());
@@ -154,4 +158,14 @@ test("the session says how it ended, for people", async () => {
   });
   expect(failed.session.outcome).toMatchObject({ reward: null, termination_reason: "error" });
   expect(failed.again).toBe("no_reward");
+});
+
+test("the greedy attempt of ReMax is recorded as such, and no run trains on it", async () => {
+  const rollout: Rollout = async (_, policy) => ({
+    trajectories: [{ steps: [await policy.complete("the")], reward: 1 }],
+  });
+  const { session, traces, again } = await attempt(rollout, { isGreedy: true });
+  expect([session.metadata.is_greedy, again]).toEqual([true, "greedy"]);
+  expect(traces[0]!.sampling_params).toMatchObject({ temperature: 0 });
+  expect((await attempt(rollout)).session.metadata).not.toHaveProperty("is_greedy");
 });

@@ -48,29 +48,40 @@ async function train(name: string, args: readonly string[]) {
 }
 
 describe.skipIf(!hasShared)("an agent in another process", () => {
-  test("trains through a Tinker service as the same agent in the run's process", async () => {
-    const store = join(dir, "traces.db");
+  test.each([
+    ["grpo", 0],
+    ["remax", 8],
+  ])("trains by %s through a Tinker service as the same agent in the run's process", async (estimator, greedy) => {
+    const store = join(dir, `${estimator}.db`);
     const remote = [`task.agent=${agent.url}`, "rllm.sdk.proxy.port=0", `rllm.sdk.store.path=${store}`];
-    const there = await train("there", remote);
-    const here = await train("here", ["--import", localAgent(), "rllm.agent.name=single_turn"]);
+    const chosen = `rllm.algorithm.adv_estimator=${estimator}`;
+    const there = await train(`${estimator}-there`, [chosen, ...remote]);
+    const here = await train(`${estimator}-here`, [
+      ...[chosen, "--import", localAgent()],
+      "rllm.agent.name=single_turn",
+    ]);
     expect(there).toEqual(here);
     const trained = there.filter(({ phase }) => phase === "train");
     expect(trained).toHaveLength(4);
     for (const line of trained) expect(line["actor/grad_norm"]).toBeGreaterThan(0);
-    await expectTraces(store);
+    for (const line of trained) expect("reward/single_turn/greedy_mean" in line).toBe(greedy > 0);
+    await expectTraces(store, greedy);
   });
 });
 
-/** Eight attempts in each of four steps, sampled from the weights of the step before. */
-async function expectTraces(path: string): Promise<void> {
+/** Eight attempts in each of four steps, sampled from the weights of the step before, and the greedy ones. */
+async function expectTraces(path: string, greedy: number): Promise<void> {
   const traces = await openTraceStore(path, { mustExist: true });
   const sessions = (await traces.sessions({})).filter(({ metadata }) => metadata.is_validation === false);
-  expect(sessions).toHaveLength(32);
+  expect(sessions).toHaveLength(32 + greedy);
   const versions = new Map<unknown, Set<unknown>>();
   for (const { session_id, metadata, outcome } of sessions) {
     expect(outcome?.reward).toBeTypeOf("number");
     const [call, ...others] = await traces.traces({ session_id });
     expect(others).toEqual([]);
+    const { is_greedy } = metadata;
+    expect(call!.sampling_params?.temperature).toBe(is_greedy ? 0 : 1);
+    expect(metadata.rollout_index === 4).toBe(is_greedy === true);
     expect(call!.completion_token_ids).toHaveLength(call!.logprobs!.length);
     versions.set(metadata.step, (versions.get(metadata.step) ?? new Set()).add(call!.weight_version));
   }

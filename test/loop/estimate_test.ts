@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test, vi } from "vitest";
 import { registerEstimator } from "../../src/algorithm/advantage/estimators.ts";
 import type { Advantages } from "../../src/contract/backend.ts";
+import type { EstimatedAdvantages } from "../../src/loop/contract.ts";
 import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/stages/estimate.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { expectClose } from "../fixtures/numbers.ts";
@@ -10,7 +11,9 @@ const REWARDS = Float32Array.of(1, 0.5, 0, 1, 0, 0.25, 1, 1, 1, 0, 0.75);
 const GROUPS = Uint32Array.of(0, 1, 0, 1, 0, 1, 2, 2, 2, 3, 0);
 const LENGTHS = Uint32Array.of(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5);
 const NAMES = ["grpo", "rloo", "reinforce", "reinforce_plus_plus_baseline", "prpo", "opo", "gpg"];
-const TOKEN_NAMES = ["reinforce_plus_plus"];
+const TOKEN_NAMES = ["reinforce_plus_plus", "remax"];
+/** What a greedy attempt earned. */
+const BASELINES = Float32Array.of(1, 0.5, 1, 0.5, 1, 0.5, -2, -2, -2, 0.25, 1);
 registerEstimator({
   name: "plain_for_tests",
   settings: {},
@@ -34,6 +37,17 @@ test("verl's estimators weight trained tokens, rLLM's weight trajectories equall
   expect(of("reinforce_plus_plus", Uint32Array.of(1, 3))).toHaveLength(4);
 });
 
+test("ReMax measures a trajectory from the reward of its greedy attempt, and needs one", () => {
+  const of = (baselines?: Float32Array) =>
+    estimateAdvantages(Float32Array.of(1, 0), Uint32Array.of(0, 0), {
+      ...{ name: "remax", norm_adv_by_std_in_grpo: true, lengths: Uint32Array.of(1, 2) },
+      baselines,
+    }) as EstimatedAdvantages;
+  const { level, values, returns } = of(Float32Array.of(0.25, -1));
+  expect([level, [...values], [...returns!]]).toEqual(["token", [0.75, 1, 1], [1, 0, 0]]);
+  expect(() => of()).toThrow(/Cannot estimate remax: it needs reward_baselines/);
+});
+
 test("an estimator uses its arguments and refuses unknown ones", () => {
   const options = { name: "grpo", norm_adv_by_std_in_grpo: true };
   const of = (settings: Record<string, unknown>) =>
@@ -48,7 +62,8 @@ overDevices("advantages where the loop takes them", (device) => {
   for (const name of [...NAMES, ...TOKEN_NAMES])
     for (const norm_adv_by_std_in_grpo of name === "grpo" ? [true, false] : [true])
       test(`${name}${norm_adv_by_std_in_grpo ? "" : " without the deviation"}`, async () => {
-        const options = { name, norm_adv_by_std_in_grpo, lengths: LENGTHS };
+        const baselines = name === "remax" ? BASELINES : undefined;
+        const options = { name, norm_adv_by_std_in_grpo, lengths: LENGTHS, baselines };
         const before = device.memory.live;
         const got = await estimateAdvantagesOn(device)(REWARDS, GROUPS, options);
         const expected = await estimateAdvantages(REWARDS, GROUPS, options);

@@ -6,6 +6,7 @@ import type { Tree } from "../../config/yaml/tree.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import { isTeacherOnly, topkSpec, usesReference, wantedOf } from "../../loop/distill/choices.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
+import { playsGreedy } from "../../loop/stages/greedy.ts";
 import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { algorithmOf } from "../../loop/stages/roles.ts";
 import { batchSizeOf } from "../../loop/state.ts";
@@ -39,12 +40,14 @@ function runShape(config: Tree, { isTrained }: { isTrained: boolean }): RunShape
   // A validation set that is one batch waits for slots.
   const validated = Math.max(data.val_batch_size, 1) * rollout.n_val;
   const [prompts, groupSize] = isTrained ? [batchSizeOf(settings), rollout.n] : [1, rollout.n_val];
+  // Of each prompt, beside its group.
+  const greedy = Number(playsGreedy(settings));
   const promptTokens = data.max_prompt_length;
   const room = setting(config, "training.max_length") - promptTokens;
   return {
     prompts,
     groupSize,
-    sampled: isTrained ? Math.max(prompts * groupSize, validated) : validated,
+    sampled: isTrained ? Math.max(prompts * (groupSize + greedy), validated) : validated,
     promptTokens,
     replyTokens: Math.max(Math.min(longestReply(settings, isTrained), room), 1),
     isTrained,

@@ -16,7 +16,7 @@ export function wantedOf({ enabled, distillation_loss }: Distillation): Wanted |
 }
 
 /** Whether the teacher's loss is the only one. */
-export function isTeacherOnly({ distillation }: LoopSettings): boolean {
+export function isTeacherOnly({ distillation }: Pick<LoopSettings, "distillation">): boolean {
   return distillation.enabled && !distillation.distillation_loss.use_task_rewards;
 }
 

@@ -40,6 +40,9 @@ export interface PolicyOptions {
   readonly warn?: ((message: string) => void) | undefined;
 }
 
+/** The most likely tokens, as verl samples with `do_sample=False`. */
+export const GREEDY: Pick<SamplingParams, "temperature" | "top_p" | "top_k"> = { temperature: 0, top_p: 1, top_k: -1 };
+
 /** The policy of one attempt, and what it recorded. */
 export interface AttemptPolicy {
   readonly policy: Policy;
@@ -91,6 +94,7 @@ function noTokenizer({ name, model: { vocabSize, eosTokenIds } }: SampledModel):
 
 interface AttemptState extends PolicyOptions, ApiContext {
   readonly backend: SampledModel;
+  readonly place: AttemptPlace;
   readonly agents: Agent[];
   readonly listeners: ((end: AttemptEnd) => void | Promise<void>)[];
   ended: AttemptEnd | undefined;
@@ -208,7 +212,8 @@ class Agent implements Policy, Callable {
   private plan({ prompt_ids, settings, call }: PlannedCall<CallOptions>): PlannedDraw {
     const { attempt } = this;
     attempt.signal.throwIfAborted();
-    const params = fitParams({ ...attempt.params, ...settings.params }, { prompt_ids, options: attempt });
+    const asked = { ...attempt.params, ...settings.params, ...(attempt.place.is_greedy && GREEDY) };
+    const params = fitParams(asked, { prompt_ids, options: attempt });
     return { params, seed: STREAM_SEEDS.call(attempt.seed, { call, agent: this.index }) };
   }
 }

@@ -8,7 +8,13 @@ import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } fr
 import type { Backend, SamplingParams } from "../../contract/backend.ts";
 import type { ChatMessage, Tokenizer } from "../../contract/text.ts";
 import type { TerminationReason } from "../../data/types.ts";
-import { type ChatCallOptions, type ChatReply, type Completion, Termination } from "../../task/rollout.ts";
+import {
+  type AttemptPlace,
+  type ChatCallOptions,
+  type ChatReply,
+  type Completion,
+  Termination,
+} from "../../task/rollout.ts";
 
 /** Sampling options of one call. */
 export interface CallOptions extends CallSettings {
@@ -25,8 +31,9 @@ export interface Callable {
 export interface ApiContext {
   readonly backend: Pick<Backend, "model" | "isConstrainable">;
   readonly tokenizer: Tokenizer;
-  /** The run's sampling parameters. */
+  /** The run's sampling parameters; of a greedy attempt those that override them. */
   readonly params: SamplingParams;
+  readonly place?: Pick<AttemptPlace, "is_greedy">;
   readonly warn?: ((message: string) => void) | undefined;
   /** Set when a request is refused for a reason that ends the episode. */
   refused: TerminationReason | undefined;
@@ -90,10 +97,10 @@ function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
 }
 
 /** The run's sampling parameters win: those in an agent's code were chosen for another model. */
-function boundParams({ params }: SamplingRequest, { params: own, warn }: ApiContext): Partial<SamplingParams> {
+function boundParams({ params }: SamplingRequest, { params: own, place, warn }: ApiContext): Partial<SamplingParams> {
   for (const name of ["temperature", "top_p", "top_k"] as const) {
     const asked = params[name];
-    if (asked === undefined || asked === own[name]) continue;
+    if (asked === undefined || asked === own[name] || place?.is_greedy) continue;
     warn?.(`An agent requests ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
   }
   const { max_tokens, stop_token_ids } = params;

@@ -24,6 +24,7 @@ import { type AttemptContext, runAttempt } from "./attempt.ts";
 import { attemptsAt, attemptsPerTask } from "./attempts_per_task.ts";
 import { DrawQueue } from "./draw_queue.ts";
 import { episodeMetrics } from "./episode_metrics.ts";
+import { withBaselines, withGreedyAttempt } from "./greedy.ts";
 import { GroupBuffer } from "./group_buffer.ts";
 import { JobPool } from "./job_pool.ts";
 import { SyncWindow } from "./sync_window.ts";
@@ -41,12 +42,17 @@ export class AsyncGeneration implements Generation {
   private readonly signal: AbortSignal;
   /** Tasks of a step: a batch for each stage `generate` in it. */
   private readonly perStep: number;
+  /** The attempts at a task that runs `count` rollouts. */
+  private readonly attemptsAt: typeof attemptsAt;
   private dropped = 0;
   /** Version of the weights that attempts sample from. */
   private published: number;
 
-  /** @throws {UnsupportedError} for a backend that cannot publish weights where sampling overlaps training */
-  constructor(run: Run) {
+  /**
+   * @param options.isGreedyPlayed whether each task is also attempted greedily, for a baseline
+   * @throws {UnsupportedError} for a backend that cannot publish weights where sampling overlaps training
+   */
+  constructor(run: Run, { isGreedyPlayed = false }: { isGreedyPlayed?: boolean } = {}) {
     const { backend, settings, tasks } = run;
     const { async_training, workflow } = settings;
     this.run = run;
@@ -56,7 +62,10 @@ export class AsyncGeneration implements Generation {
     this.perStep = this.batchSize * Math.max(1, settings.pipeline.stages.filter((name) => GENERATE.test(name)).length);
     this.published = backend.weightVersion;
     this.numbers = new TaskNumbers(totalSteps(tasks.train, settings) * this.perStep);
-    this.buffer = new GroupBuffer(async_training.episode_offload_dir);
+    this.attemptsAt = isGreedyPlayed ? withGreedyAttempt : attemptsAt;
+    this.buffer = new GroupBuffer(async_training.episode_offload_dir, {
+      ...(isGreedyPlayed && { finish: (episodes) => withBaselines(episodes, settings) }),
+    });
     this.pool = new JobPool(workflow.n_parallel_tasks);
     this.signal = AbortSignal.any([run.signal, this.stopper.signal]);
     this.draws = new DrawQueue(backend, this.signal, { weights: "published" });
@@ -145,11 +154,11 @@ export class AsyncGeneration implements Generation {
     const batch = Math.floor(number / this.batchSize);
     const task_index = number % this.batchSize;
     const task = taskBatch(this.run, batch).batch[task_index]!;
-    const count = attemptsPerTask(settings, false);
-    const group = this.buffer.start(number, { version: this.window.version, attempts: count });
+    const attempts = this.attemptsAt(task, { task_index, count: attemptsPerTask(settings, false) });
+    const group = this.buffer.start(number, { version: this.window.version, attempts: attempts.length });
     const context = this.attemptContext(batch + 1);
-    for (const attempt of attemptsAt(task, { task_index, count })) {
-      const rank = number * count + attempt.rollout_index;
+    for (const attempt of attempts) {
+      const rank = number * attempts.length + attempt.rollout_index;
       const run = () => runAttempt(attempt, { draws: this.draws, rank, context });
       this.pool.add(async () => this.buffer.add(group, attempt.rollout_index, await run()));
     }

@@ -5,7 +5,7 @@ import { STREAM_SEEDS } from "../../random.ts";
 import { evaluationOf, type RolloutResult, Termination } from "../../task/rollout.ts";
 import type { StageContext } from "../contract.ts";
 import { type LoopSettings, samplingParams } from "../settings.ts";
-import { type AttemptPolicy, createPolicy, type PolicyOptions, type SampledModel } from "./agent.ts";
+import { type AttemptPolicy, createPolicy, GREEDY, type PolicyOptions, type SampledModel } from "./agent.ts";
 import type { Attempt } from "./attempts_per_task.ts";
 import { type Deadline, startDeadline } from "./deadline.ts";
 import type { Draws } from "./draw_queue.ts";
@@ -137,11 +137,12 @@ function policyOptions({ attempt, trial, context, draws, rank }: Trial, signal: 
       rollout_index: attempt.rollout_index,
       trial,
       weight_version: backend.weightVersion,
+      ...(attempt.isGreedy && { is_greedy: true }),
     },
     signal,
     isValidation,
     warn,
-    params: samplingParams(sampling, backend.model.eosTokenIds),
+    params: { ...samplingParams(sampling, backend.model.eosTokenIds), ...(attempt.isGreedy && GREEDY) },
     maxPromptLength: settings.data.max_prompt_length,
     accumulateReasoning: settings.accumulate_reasoning,
     variables: templateVariables(settings),

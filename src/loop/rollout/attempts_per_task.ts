@@ -7,6 +7,8 @@ export interface Attempt {
   /** Index of the task among those attempted together. */
   readonly task_index: number;
   readonly rollout_index: number;
+  /** Samples the most likely tokens, whatever the run's or the agent's sampling parameters are. Absent: false. */
+  readonly isGreedy?: boolean;
 }
 
 export function attemptsPerTask({ rollout }: LoopSettings, isValidation: boolean): number {

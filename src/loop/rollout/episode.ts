@@ -30,7 +30,7 @@ export function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shap
   const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
   const total = trajectories.reduce((sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0), 0);
   return {
-    ...attempt,
+    ...placeOf(attempt),
     id,
     trajectories: trajectories.map((each) => ({ ...each, steps: shapeRewards(each.steps, shaping) })),
     termination_reason: result.termination_reason ?? inferReason(result),
@@ -40,10 +40,14 @@ export function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shap
   };
 }
 
+function placeOf({ task, task_index, rollout_index }: Attempt): Pick<Episode, "task" | "task_index" | "rollout_index"> {
+  return { task, task_index, rollout_index };
+}
+
 /** The episode of an attempt whose rollout threw. */
 export function failedEpisode(attempt: Attempt, error: unknown): Episode {
   return {
-    ...attempt,
+    ...placeOf(attempt),
     id: episodeId(attempt),
     trajectories: [],
     termination_reason: "error",

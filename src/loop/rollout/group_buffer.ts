@@ -8,11 +8,14 @@ export interface EpisodeGroup {
   readonly number: number;
   /** Number of the synchronisation before it started. */
   readonly version: number;
-  readonly episodes: Episode[];
+  episodes: Episode[];
   unfinished: number;
 }
 
+type FinishGroup = (episodes: readonly Episode[]) => Episode[];
+
 export class GroupBuffer {
+  private readonly finish: FinishGroup;
   private readonly store: EpisodeStore<Episode> | undefined;
   private readonly started = new Map<number, EpisodeGroup>();
   /** Of the started ones, in the order in which they finished. */
@@ -20,9 +23,13 @@ export class GroupBuffer {
   /** Groups taken in the whole run. */
   consumed = 0;
 
-  /** @param dir keeps finished episodes on disk; null: in memory */
-  constructor(dir: string | null) {
+  /**
+   * @param dir keeps finished episodes on disk; null: in memory
+   * @param finish what is kept of a task's episodes when the last attempt has ended. Default: all
+   */
+  constructor(dir: string | null, { finish = (episodes) => [...episodes] }: { finish?: FinishGroup } = {}) {
     this.store = dir === null ? undefined : new EpisodeStore(dir);
+    this.finish = finish;
   }
 
   get numbers(): number[] {
@@ -45,9 +52,10 @@ export class GroupBuffer {
   async add(group: EpisodeGroup, rollout_index: number, episode: Episode): Promise<void> {
     group.episodes[rollout_index] = episode;
     if (--group.unfinished > 0) return;
+    group.episodes = this.finish(group.episodes);
     if (this.store) {
       await this.store.put(group.number, group.episodes);
-      group.episodes.length = 0;
+      group.episodes = [];
     }
     this.done.push(group);
   }

@@ -10,6 +10,11 @@ export function rewardMetrics(role: string, rewards: readonly number[]): Metrics
   return summary(`reward/${role}`, rewards);
 }
 
+/** The mean reward of the greedy attempts, over the trajectories that they are baselines of. */
+export function greedyMetrics(role: string, baselines: readonly number[] | undefined): Metrics {
+  return baselines ? { [`reward/${role}/greedy_mean`]: mean(baselines) } : {};
+}
+
 /** Includes the share of advantages that are 0. */
 export function advantageMetrics(role: string, values: readonly number[]): Metrics {
   if (values.length === 0) return {};

@@ -15,7 +15,7 @@ import { withTeacher } from "../distill/advantages.ts";
 import { isTeacherOnly } from "../distill/choices.ts";
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
-import { advantageMetrics, difficulty, rewardMetrics } from "./advantage_metrics.ts";
+import { advantageMetrics, difficulty, greedyMetrics, rewardMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
 import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
 import { algorithmOf } from "./roles.ts";
@@ -79,6 +79,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   const rewards = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
   return {
     ...rewardMetrics(role, rewards),
+    ...greedyMetrics(role, baselinesOf(units, rows)),
     ...advantageMetrics(role, [...estimates.values, ...kept]),
     ...difficulty(role, units),
   };
@@ -102,7 +103,9 @@ async function estimateUnits(
   const rewards = Float32Array.from(units, (unit) => unit.reward);
   const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
   const values = rows.values && spread.gather(units, rows.values);
-  const options = { ...advantageOptions(role, context.settings), lengths, values };
+  const greedy = baselinesOf(units, rows);
+  const baselines = greedy && Float32Array.from(greedy);
+  const options = { ...advantageOptions(role, context.settings), lengths, values, baselines };
   const estimate = await context.estimate(rewards, groups, options);
   checkAdvantages(estimate, {
     rows: units.length,
@@ -110,6 +113,12 @@ async function estimateUnits(
     from: `the estimator ${options.name} for the role ${role}`,
   });
   return estimate;
+}
+
+/** Undefined unless every unit's trajectory has one. */
+function baselinesOf(units: readonly Unit[], { trajectories }: ProcessedRows): readonly number[] | undefined {
+  const baselines = units.map(({ trajectory }) => trajectories[trajectory]!.reward_baseline);
+  return baselines.length > 0 && baselines.every((each) => each !== undefined) ? baselines : undefined;
 }
 
 function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {

@@ -20,9 +20,10 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
 function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): EstimatedAdvantages {
   const { name, settings } = choose(options);
   const rows = rowsOf(rewards.length, { ...options, name });
-  const batch = { ...rows, groups: packed(groups), scores: rewards, values: options.values };
-  const { level, values, returns } = advantages(batch, name, settings);
-  return { level, values: Float32Array.from(values), ...(returns && { returns: Float32Array.from(returns) }) };
+  const { values, baselines: rewardBaselines } = options;
+  const batch = { ...rows, groups: packed(groups), scores: rewards, values, rewardBaselines };
+  const { level, values: estimated, returns } = advantages(batch, name, settings);
+  return { level, values: Float32Array.from(estimated), ...(returns && { returns: Float32Array.from(returns) }) };
 }
 
 /** {@link estimateAdvantages} on the device. Estimators without a kernel run on the host. */
@@ -36,6 +37,7 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
       mask: device.upload(mask, "mask"),
       offsets: device.upload(offsets, "row offsets"),
       ...(options.values && { values: device.upload(options.values, "values") }),
+      ...(options.baselines && { rewardBaselines: device.upload(options.baselines, "reward baselines") }),
     };
     const counts = countRows(offsets, mask);
     const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });

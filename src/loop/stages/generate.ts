@@ -1,17 +1,24 @@
-/** Stage 1, generate: attempts every task of the batch `rollout.n` times, all attempts at once. */
+/** Stage 1, generate: attempts every task of the batch `rollout.n` times (and greedily, for `remax`), all attempts at once. */
 import type { Episode, Task } from "../../data/types.ts";
 import type { StageContext, Staged } from "../contract.ts";
 import { runAttempt } from "../rollout/attempt.ts";
 import { type Attempt, attemptsAt, attemptsPerTask } from "../rollout/attempts_per_task.ts";
 import { DrawQueue } from "../rollout/draw_queue.ts";
 import { episodeMetrics } from "../rollout/episode_metrics.ts";
+import { withBaselines, withGreedyAttempt } from "../rollout/greedy.ts";
 import { JobPool } from "../rollout/job_pool.ts";
+import { playsGreedy } from "./greedy.ts";
 
 /** Runs at most `workflow.n_parallel_tasks` attempts at once (see rollout/attempt.ts). */
 export async function generate(tasks: readonly Task[], context: StageContext): Promise<Staged<Episode[]>> {
-  const count = attemptsPerTask(context.settings, context.isValidation);
-  const attempts = tasks.flatMap((task, task_index) => attemptsAt(task, { task_index, count }));
-  const episodes = await attemptEach(attempts, context);
+  const { settings, isValidation } = context;
+  const count = attemptsPerTask(settings, isValidation);
+  const isGreedyPlayed = !isValidation && playsGreedy(settings);
+  const attemptsOf = isGreedyPlayed ? withGreedyAttempt : attemptsAt;
+  const attempts = tasks.flatMap((task, task_index) => attemptsOf(task, { task_index, count }));
+  const attempted = await attemptEach(attempts, context);
+  const ofTask = (_: Task, i: number) => attempted.slice(i * (count + 1), (i + 1) * (count + 1));
+  const episodes = isGreedyPlayed ? tasks.map(ofTask).flatMap((each) => withBaselines(each, settings)) : attempted;
   return { value: episodes, metrics: episodeMetrics(episodes) };
 }
 

@@ -6,6 +6,7 @@ import type { Accepted, Candidates, RejectionFunction, StageContext, Staged } fr
 import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { NOTHING_HELD } from "../state.ts";
+import { hasBaselines, playsGreedy } from "./greedy.ts";
 import { rejections } from "./hooks.ts";
 import { filterStaleHeld } from "./staleness.ts";
 
@@ -29,7 +30,8 @@ const MODES: Readonly<Record<string, RejectionFunction>> = {
 export const REJECTION_MODES: readonly string[] = Object.keys(MODES);
 
 /**
- * Drops groups that are too small (in every mode) or whose rewards are all equal (`filter_uniform_groups`). Then the
+ * Drops groups without the greedy baseline that their estimator needs, groups that are too small (in every mode), and
+ * those whose rewards are all equal (`filter_uniform_groups`). Then the
  * run's rejection function chooses, or the mode: one of rLLM's, or a registered one (see hooks.ts).
  */
 export async function reject(candidates: Candidates, context: StageContext): Promise<Staged<Accepted>> {
@@ -41,8 +43,9 @@ export async function reject(candidates: Candidates, context: StageContext): Pro
   const { value: held, metrics: aged } = filterStaleHeld(candidates.held, { weights: context, isWhole });
   const mode = options.mode ?? (options.enable ? "episode" : "none");
   const choose = context.rejection ?? MODES[mode] ?? rejections.find(mode);
-  const large = groups.filter(isLarge);
-  if (large.length === 0 && groups.length > 0) context.warn?.(nothingLeft(groups, options));
+  const judged = groups.filter((group) => hasBaselines(group, context.settings));
+  const large = judged.filter(isLarge);
+  if (large.length === 0 && judged.length > 0) context.warn?.(nothingLeft(judged, options));
   const varied = large.filter(isVaried);
   const solved = countSolved(episodes, { dropped: groups.filter((group) => !large.includes(group)) });
   const input = { episodes, groups: varied, held, solvePartial: solved.partial };
@@ -55,7 +58,8 @@ export async function reject(candidates: Candidates, context: StageContext): Pro
     ...aged,
     "batch/groups_before_filter": groups.length,
     "batch/groups_after_filter": varied.length - rejected,
-    "batch/groups_dropped_insufficient_trajs": groups.length - large.length,
+    ...(playsGreedy(context.settings) && { "batch/groups_dropped_no_baseline": groups.length - judged.length }),
+    "batch/groups_dropped_insufficient_trajs": judged.length - large.length,
     "batch/groups_dropped_uniform": large.length - varied.length,
     "batch/groups_rejected": rejected,
     "batch/groups_held": value.held.groups.length,

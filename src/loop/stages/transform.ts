@@ -6,7 +6,7 @@ import { largest, mean, smallest } from "../../statistics.ts";
 import type { Grouping, StageContext, Staged } from "../contract.ts";
 import { withTeacherPrompts } from "../distill/prompt.ts";
 import { groupBy } from "../group_by.ts";
-import type { LoopSettings } from "../settings.ts";
+import { isMasked, named } from "../rollout/eligible.ts";
 import { groupings } from "./hooks.ts";
 import { filterStale } from "./staleness.ts";
 
@@ -16,12 +16,12 @@ import { filterStale } from "./staleness.ts";
  * @throws {ConfigError} for a reward that is missing or not finite, with its trajectory
  */
 export function transform(episodes: readonly Episode[], context: StageContext): Staged<TrajectoryGroup[]> {
-  const named = nameTrajectories(episodes, context);
-  const unmasked = filterMasked(named.value, context);
+  const withNames = nameTrajectories(episodes, context);
+  const unmasked = filterMasked(withNames.value, context);
   const sound = filterMismatched(unmasked.value, context);
   const fresh = filterStale(sound.value, context);
   const groups = checkRewards(group(fresh.value, context).value);
-  const metrics = { ...named.metrics, ...sound.metrics, ...fresh.metrics, ...groups.metrics };
+  const metrics = { ...withNames.metrics, ...sound.metrics, ...fresh.metrics, ...groups.metrics };
   return { value: groups.value, metrics };
 }
 
@@ -30,32 +30,17 @@ export function nameTrajectories(
   episodes: readonly Episode[],
   { settings }: Pick<StageContext, "settings">,
 ): Staged<readonly Episode[]> {
-  const value = episodes.map((episode) => nameIn(episode, settings.transform));
+  const value = episodes.map((episode) => named(episode, settings));
   const before = value.reduce((sum, episode) => sum + episode.trajectories.length, 0);
   return { value, metrics: { "groups/num_trajs_before_filter": before } };
-}
-
-function nameIn(episode: Episode, options: LoopSettings["transform"]): Episode {
-  const { impute_missing_names, default_traj_name, drop_unnamed_traj } = options;
-  const isUnnamed = ({ name }: Trajectory) => name === "" || name === default_traj_name;
-  if (!impute_missing_names) {
-    if (!drop_unnamed_traj) return episode;
-    return { ...episode, trajectories: episode.trajectories.filter((trajectory) => !isUnnamed(trajectory)) };
-  }
-  const trajectories = episode.trajectories.map((trajectory, i) =>
-    isUnnamed(trajectory) ? { ...trajectory, name: `${default_traj_name}_${i}` } : trajectory,
-  );
-  return { ...episode, trajectories };
 }
 
 /** Compact filtering: a masked episode counts for no baseline and no gradient, for any grouping. */
 export function filterMasked(
   episodes: readonly Episode[],
-  { settings: { compact_filtering } }: Pick<StageContext, "settings">,
+  { settings }: Pick<StageContext, "settings">,
 ): Staged<readonly Episode[]> {
-  const isMasked = ({ termination_reason }: Episode) =>
-    compact_filtering.enable && compact_filtering[`mask_${termination_reason}`];
-  return { value: episodes.filter((episode) => !isMasked(episode)), metrics: {} };
+  return { value: episodes.filter((episode) => !isMasked(episode, settings)), metrics: {} };
 }
 
 /**
