@@ -1,8 +1,8 @@
 /**
  * How fast each preset learns: every one on the arithmetic task and the game of turns with the same models, learning rates and batches, over
  * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks, and draws its curves where all presets ran.
- * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu --runs DIR`: without options it runs all eleven
- * presets on both tasks with five seeds each, which is 110 runs of half a minute and more. `--runs` keeps their metrics: what was interrupted
+ * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu --runs DIR`: without options it runs all twelve
+ * presets on both tasks with five seeds each, which is 120 runs of half a minute and more. `--runs` keeps their metrics: what was interrupted
  * continues, and further seeds or presets join those that ran.
  */
 import { spawnSync } from "node:child_process";

@@ -58,6 +58,7 @@ export const RUNS: Readonly<Record<string, readonly string[]>> = {
     "rllm.algorithm.loss_agg_mode=seq-mean-token-mean",
     "rllm.algorithm.rollout_correction.bypass_mode=false",
   ),
+  remax: digits("+preset=remax", "training.num_minibatches=2"),
   gspo_clipped: digits(
     "rllm.algorithm.loss_fn=gspo",
     "rllm.algorithm.eps_clip=3e-4",

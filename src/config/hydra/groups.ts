@@ -10,7 +10,7 @@ import type { Tree } from "../yaml/tree.ts";
 /** Algorithms by their papers: `config/preset/NAME.yaml`. */
 export const PRESETS: readonly string[] = [
   ...["grpo", "dr_grpo", "dapo", "gspo", "cispo", "sapo", "ppo"],
-  ...["rloo", "reinforce_plus_plus", "opo", "gpg"],
+  ...["rloo", "remax", "reinforce_plus_plus", "opo", "gpg"],
 ];
 
 export const GROUPS: Readonly<Record<string, readonly string[]>> = {
