@@ -5,16 +5,44 @@ import { ConfigError } from "../../errors.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import { isRepoName } from "./repo_name.ts";
 
-/** Settings that a reader compares runs by. Others can hold paths and addresses of the machine. */
-const SETTINGS = [
-  "rllm.algorithm.adv_estimator",
-  "rllm.algorithm.loss_fn",
-  "rllm.data.train_batch_size",
-  "rllm.rollout.n",
-  "rllm.trainer.total_batches",
-  "training.learning_rate",
-  "model.lora_rank",
+/** What a command trains, and how a reader compares its runs. */
+interface Kind {
+  /** How a setting starts that the runs of no later kind have. */
+  readonly mark: string;
+  readonly tags: readonly string[];
+  readonly what: string;
+  /** Settings to show. Others can hold paths and addresses of the machine. */
+  readonly settings: readonly string[];
+}
+
+const ROW_SETTINGS = ["data.train_batch_size", "optim.lr", "trainer.total_epochs", "trainer.total_training_steps"];
+
+const KINDS: readonly Kind[] = [
+  {
+    mark: "rllm.",
+    tags: ["reinforcement-learning"],
+    what: "language model trained by reinforcement learning",
+    settings: [
+      ...["rllm.algorithm.adv_estimator", "rllm.algorithm.loss_fn", "rllm.data.train_batch_size", "rllm.rollout.n"],
+      ...["rllm.trainer.total_batches", "training.learning_rate"],
+    ],
+  },
+  {
+    mark: "dpo.",
+    tags: ["dpo"],
+    what: "language model trained on preferences",
+    settings: ["dpo.loss_type", "dpo.beta", ...ROW_SETTINGS],
+  },
+  {
+    mark: "reward_model.",
+    tags: ["reward-model"],
+    what: "reward model",
+    settings: ["reward_model.center_rewards_coefficient", ...ROW_SETTINGS],
+  },
+  { mark: "data.messages_key", tags: ["sft"], what: "language model fine-tuned on examples", settings: ROW_SETTINGS },
 ];
+/** A folder that no run of this program is known to have trained. */
+const UNKNOWN: Omit<Kind, "mark"> = { tags: [], what: "language model", settings: [] };
 const MOST_METRICS = 12;
 
 /**
@@ -25,28 +53,35 @@ const MOST_METRICS = 12;
 export function modelCard(dir: string, { name, run }: { name: string; run?: RunData | undefined }): string {
   const isAdapter = existsSync(join(dir, "adapter_config.json"));
   const base = baseOf(dir);
+  const { tags, what, settings: shown } = kindOf(run);
   const header = [
     `library_name: ${isAdapter ? "peft" : "transformers"}`,
     // A local folder's path says nothing to others.
     ...(base !== undefined && isRepoName(base) && !existsSync(base) ? [`base_model: ${base}`] : []),
     "tags:",
     "- grpu",
-    "- reinforcement-learning",
+    ...tags.map((tag) => `- ${tag}`),
   ];
   const metrics = run === undefined ? [] : lastMetrics(run);
-  const settings = SETTINGS.flatMap((path) => {
+  const settings = [...shown, "model.lora_rank"].flatMap((path) => {
     const value = run?.settings[path];
     return value === undefined ? [] : [[path, value] as const];
   });
   return [
     `---\n${header.join("\n")}\n---`,
     `# ${name}`,
-    `${isAdapter ? "A LoRA adapter" : "A language model"}, uploaded with grpu.`,
+    `A ${what}${isAdapter ? ", as a LoRA adapter" : ""}, uploaded with grpu.`,
     ...table("Metrics", metrics),
     ...table("Settings", settings),
   ]
     .join("\n\n")
     .concat("\n");
+}
+
+/** The first kind whose settings a run has. */
+function kindOf(run: RunData | undefined): Omit<Kind, "mark"> {
+  const paths = Object.keys(run?.settings ?? {});
+  return KINDS.find(({ mark }) => paths.some((path) => path.startsWith(mark))) ?? UNKNOWN;
 }
 
 function baseOf(dir: string): string | undefined {

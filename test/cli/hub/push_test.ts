@@ -4,6 +4,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { findHubPackage } from "../../../src/cli/hub/access.ts";
 import { modelCard } from "../../../src/cli/hub/card.ts";
+import { openRuns } from "../../../src/cli/run/runs.ts";
+import { toYaml } from "../../../src/config/show.ts";
+import { compose, readConfig } from "../../config/disk.ts";
 import { grpu } from "../../fixtures/cli.ts";
 import { digest, FakeHub, json } from "../../fixtures/fake_hub.ts";
 import { temporaryFolder } from "../../fixtures/folder.ts";
@@ -155,6 +158,33 @@ describe.skipIf(findHubPackage() === undefined)("grpu push", () => {
     expect(filesAt().get("README.md")!.toString()).toContain("| rllm.rollout.n | 8 |");
     expect(readdirSync(tmpdir()).filter((name) => name.startsWith("grpu-push-"))).toEqual([]);
   });
+});
+
+test.each<[string, string, RegExp, RegExp]>([
+  [
+    "train",
+    toYaml(compose(["model.name=m"]).config),
+    /^- reinforcement-learning$/m,
+    /^A language model trained by reinforc/m,
+  ],
+  ["sft", readConfig("sft.yaml")!, /^- sft$/m, /^A language model fine-tuned on examples, uploaded/m],
+  ["dpo", readConfig("dpo.yaml")!, /^- dpo$/m, /^A language model trained on preferences, uploaded/m],
+  ["reward-model", readConfig("reward-model.yaml")!, /^- reward-model$/m, /^A reward model, uploaded/m],
+])("the model card of a run of grpu %s says what trained it, by which settings", (_, config, tag, what) => {
+  const run = writeRun(mkdtempSync(join(root, "kind-")), { metrics: someMetrics(1), config });
+  const [reader] = openRuns([run]);
+  reader!.poll();
+  const card = modelCard(run, { name: "model", run: reader!.data() });
+  expect(card).toMatch(tag);
+  expect(card).toMatch(what);
+  expect(card.match(/^- /gm)).toHaveLength(2);
+  expect(card).toMatch(/^\| \S*(optim\.lr|training\.learning_rate) \| \S+ \|$/m);
+});
+
+test("the model card of a folder that no run trained claims no training", () => {
+  expect(modelCard(newFolder(), { name: "model" })).toBe(
+    "---\nlibrary_name: transformers\ntags:\n- grpu\n---\n\n# model\n\nA language model, uploaded with grpu.\n",
+  );
 });
 
 test.each([
