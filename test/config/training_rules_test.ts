@@ -1,4 +1,4 @@
-/** Rules between settings of one kind of training: ReMax's greedy baseline. */
+/** Rules between settings of one kind of training: ReMax's greedy baseline, the teacher of a distillation. */
 import { describe, expect, test } from "vitest";
 import { complaints } from "./disk.ts";
 
@@ -20,5 +20,93 @@ describe("ReMax", () => {
   test("composes for every backend that plays the greedy attempt", () => {
     for (const backend of ["local", "tinker", "verl"])
       expect(complaints([`rllm/backend=${backend}`, REMAX]), backend).toEqual([]);
+  });
+});
+
+describe("distillation", () => {
+  const LOSS = "distillation.distillation_loss";
+  const PATH = "distillation.teacher_models.teacher_model.model_path";
+  const kind = (name: string) => `distillation.teacher_kind=${name}`;
+  const TEACHER = `${PATH}=teacher`;
+  const URL = "distillation.teacher_url=http://h:8000/v1";
+  const GRADIENT = `${LOSS}.use_policy_gradient=true`;
+  const NO_GRADIENT = `${LOSS}.use_policy_gradient=false`;
+  const TOPK = `${LOSS}.loss_mode=forward_kl_topk`;
+  const K1 = `${LOSS}.loss_mode=k1`;
+  const OTHER_TOKENIZER = "distillation.shared_tokenizer=false";
+  const NO_TASK = `${LOSS}.use_task_rewards=false`;
+  const told = (overrides: readonly string[], enabled = true) =>
+    complaints([`distillation.enabled=${enabled}`, ...overrides]);
+
+  test.each<[string, string[]]>([
+    ["a teacher in a folder, over its likeliest tokens", [TEACHER, TOPK, NO_GRADIENT]],
+    ["a teacher in a folder, as advantages", [TEACHER, K1, GRADIENT, `${LOSS}.loss_max_clamp=5`]],
+    ["a teacher behind an OpenAI-compatible server", [TEACHER, kind("openai"), URL, K1, GRADIENT]],
+    ["one with another tokenizer", [TEACHER, OTHER_TOKENIZER, K1, GRADIENT]],
+    ["the student itself", [kind("self"), K1, GRADIENT]],
+    ["a KL to the teacher as a term of the loss", [TEACHER, `${LOSS}.loss_mode=k3`, NO_GRADIENT]],
+    ["the teacher alone, without a critic", [TEACHER, K1, GRADIENT, NO_TASK, "critic.enable=false"]],
+  ])("takes %s", (_, overrides) => {
+    expect(told(overrides)).toEqual([]);
+  });
+
+  test.each<[string, string[], RegExp]>([
+    ["two teachers", [kind("self"), TEACHER, K1, GRADIENT], /Cannot use the teacher teacher: .*teacher_kind=self/],
+    ["no teacher", [K1, GRADIENT], /Cannot distil: no teacher is named/],
+    ["a server without its address", [TEACHER, kind("openai"), K1, GRADIENT], /its address is missing/],
+    ["an address that nothing asks", [TEACHER, kind("local"), URL, K1, GRADIENT], /teacher_kind=local has no address/],
+    [
+      "samples at another temperature than a service scores",
+      [TEACHER, kind("openai"), URL, K1, GRADIENT, "rllm.rollout.train.temperature=0.7"],
+      /Cannot distil samples at temperature 0\.7 from a service/,
+    ],
+    ["likeliest tokens as a policy gradient", [TEACHER, TOPK, GRADIENT], /Cannot take .*forward_kl_topk as a policy/],
+    ["a k1 loss", [TEACHER, K1, NO_GRADIENT], /Cannot take .*loss_mode=k1 as a loss: its gradient does not depend/],
+    ["a kl loss", [TEACHER, `${LOSS}.loss_mode=kl`, NO_GRADIENT], /loss_mode=kl as a loss: its gradient does not/],
+    ["tokens of another vocabulary", [TEACHER, OTHER_TOKENIZER, TOPK, NO_GRADIENT], /are of another vocabulary/],
+    ["another tokenizer of the student", [kind("self"), OTHER_TOKENIZER, K1, GRADIENT], /has its own tokenizer/],
+    [
+      "a server with a tokenizer that is not given",
+      [TEACHER, kind("openai"), URL, OTHER_TOKENIZER, K1, GRADIENT],
+      /it does not report its tokenizer\. Set distillation\.teacher_tokenizer/,
+    ],
+    [
+      "a bound on advantages that are not taken",
+      [TEACHER, `${LOSS}.loss_mode=k3`, NO_GRADIENT, `${LOSS}.loss_max_clamp=5`],
+      /Cannot use .*loss_max_clamp=5: .* Set .*use_policy_gradient=true/,
+    ],
+    [
+      "a bound on the teacher's tokens that are not asked for",
+      [TEACHER, K1, GRADIENT, `${LOSS}.log_prob_min_clamp=-20`],
+      /Cannot use .*log_prob_min_clamp=-20: .* Set .*loss_mode=forward_kl_topk/,
+    ],
+    [
+      "a discount of no advantages",
+      [TEACHER, TOPK, NO_GRADIENT, `${LOSS}.kl_discount_factor=0.5`],
+      /Cannot use .*kl_discount_factor=0\.5: .* Set .*use_policy_gradient=true/,
+    ],
+    [
+      "two references in one loss",
+      [TEACHER, `${LOSS}.loss_mode=k3`, NO_GRADIENT, "rllm.algorithm.kl_beta=0.1"],
+      /to the reference and to the teacher in one loss \(rllm\.algorithm\.kl_beta=0\.1\)/,
+    ],
+    [
+      "advantages that nothing trains on",
+      [TEACHER, K1, GRADIENT, NO_TASK, "rllm.algorithm.use_precomputed_advantage=true"],
+      /Cannot keep the advantages that steps carry/,
+    ],
+    [
+      "a critic without returns",
+      [TEACHER, K1, GRADIENT, NO_TASK, "rllm.algorithm.adv_estimator=gae"],
+      /Cannot train a critic: .*use_task_rewards=false estimates no returns/,
+    ],
+    [
+      "likeliest tokens on a Tinker service",
+      ["rllm/backend=tinker", TEACHER, TOPK, NO_GRADIENT],
+      /Cannot train with .*forward_kl_topk on a Tinker service/,
+    ],
+  ])("refuses %s", (_, overrides, message) => {
+    expect(told(overrides)).toEqual([expect.stringMatching(message)]);
+    expect(told(overrides, false).filter((each) => message.test(each))).toEqual([]);
   });
 });
