@@ -105,12 +105,18 @@ export class LanguageModel {
    */
   static unread(
     device: Device,
-    { config, typeOf }: ModelShape,
+    { config, typeOf, adapters: added = [] }: ModelShape,
     { label, ...options }: LanguageModelOptions & { readonly label?: string } = {},
   ): LanguageModel {
     const formats = packedFormats(fusedParts(config), { ...options, typeOf });
     const weights = new StoredWeights(device, config, { formats, ...(label !== undefined && { label }) });
-    return LanguageModel.over({ weights, adapters: [] }, { ...options, isUnread: true });
+    const adapters = added.flatMap((lora) => {
+      const adapter = new LoraAdapter(weights, lora);
+      if (!adapter.isMerged) return [adapter];
+      adapter.release();
+      return [];
+    });
+    return LanguageModel.over({ weights, adapters }, { ...options, isUnread: true });
   }
 
   /** A model with fresh weights, see {@link drawWeights}. */

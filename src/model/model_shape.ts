@@ -5,11 +5,14 @@ import { type ModelFolder, openModelConfig } from "./files/folder.ts";
 import { openFolder } from "./files/open_folder.ts";
 import { type FolderReader, readJson } from "./files/reader.ts";
 import { openTensors } from "./files/tensor_files.ts";
+import type { LoraConfig } from "./lora.ts";
 
 export interface ModelShape {
   readonly config: ModelConfig;
   /** A tensor's type in the files; `undefined` where there are none. */
   typeOf(tensor: string): DType | undefined;
+  /** What is added to it, in this order. Default: nothing. */
+  readonly adapters?: readonly LoraConfig[];
 }
 
 /** The shape of an open folder. */

@@ -120,7 +120,7 @@ export async function loadModel(
       const lora = new LoraAdapter(weights, adapter);
       adapters.push(lora);
       lora.load(adapter, `${folder}/adapter_config.json`);
-      if (!lora.isOnTiedTable && weights.plain) await merge(adapters.pop()!, weights);
+      if (lora.isMerged) await merge(adapters.pop()!, weights);
     }
     return LanguageModel.over({ weights, adapters }, options);
   } catch (error) {

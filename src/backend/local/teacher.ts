@@ -35,7 +35,7 @@ export class LocalTeacher implements Teacher {
   static async open(folder: string, { device }: { readonly device: Device }): Promise<LocalTeacher> {
     const opened = await openModel(folder);
     const work = {
-      model: shapeOf(opened.files),
+      model: { ...shapeOf(opened.files), adapters: opened.adapters.map(({ adapter }) => adapter) },
       options: TEACHER_OPTIONS,
       shape: { ...DEFAULT_SHAPE, isTrained: false },
       fixedSettings: "all",

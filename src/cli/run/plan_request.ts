@@ -46,9 +46,9 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
   const work = plannedWork(config, { model, lora, isTrained, fixedSettings, critic });
   const folder = rewardModelFolder(config);
   const rewardModel =
-    folder === undefined ? undefined : await shapeIn(await checkpointDir(folder, io), PATH_OF_REWARDS);
+    folder === undefined ? undefined : await wholeShape(await checkpointDir(folder, io), PATH_OF_REWARDS);
   const taught = localTeacherFolder(config);
-  const teacher = taught === undefined ? undefined : await shapeIn(await checkpointDir(taught, io), PATH_OF_TEACHER);
+  const teacher = taught === undefined ? undefined : await wholeShape(await checkpointDir(taught, io), PATH_OF_TEACHER);
   const device = await describedDevice(config, input);
   return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model" };
 }
@@ -56,17 +56,22 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
 async function modelShape(composed: Composition): Promise<ModelShape> {
   const folder = setting(composed.config, "model.name");
   if (folder === null) return { config: await describeNewModel(await openTask(composed)), typeOf: () => undefined };
-  return shapeIn(folder, "model.name");
+  const { adapters: _, ...base } = await wholeShape(folder, "model.name");
+  // A run trains an adapter of its own.
+  return base;
 }
 
 const PATH_OF_TEACHER = "distillation.teacher_models.teacher_model.model_path";
 const PATH_OF_REWARDS = "reward_model.model.path";
 
-/** The shape of a model, or of an adapter's base. */
-async function shapeIn(folder: string, path: string): Promise<ModelShape> {
+/** The shape of a model, or of an adapter with its base. */
+export async function wholeShape(folder: string, path: string): Promise<ModelShape> {
   if ((await folderKind(folder)) === "model") return openModelShape(folder);
-  const { base } = await describeAdapter(folder);
-  if (base !== undefined) return openModelShape(base);
+  const { base, ...adapter } = await describeAdapter(folder);
+  if (base !== undefined) {
+    const shape = await wholeShape(base, path);
+    return { ...shape, adapters: [...(shape.adapters ?? []), adapter] };
+  }
   throw new ConfigError("Cannot plan for the adapter: it does not name its base model. Give that model's folder.", {
     path,
   });

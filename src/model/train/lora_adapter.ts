@@ -137,6 +137,11 @@ export class LoraAdapter {
     );
   }
 
+  /** Whether weights that do not train take it over as they are loaded: it takes no memory from then on. */
+  get isMerged(): boolean {
+    return !this.isOnTiedTable && this.base.plain !== undefined;
+  }
+
   /** Whether it changes the output matrix of a model whose output matrix is the embedding table. */
   get isOnTiedTable(): boolean {
     return this.parts.has(EMBEDDING);

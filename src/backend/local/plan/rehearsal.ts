@@ -84,7 +84,7 @@ export class Rehearsal {
     const { model: of, options, shape, info, critic: its, rewardModel } = setup;
     const device = new CountingDevice({ info });
     const teacher = setup.teacher && (await unreadTeacher(device, setup.teacher));
-    if (rewardModel) ValueModel.unread(device, rewardModel, scorerOptions());
+    if (rewardModel) ValueModel.unread(device, rewardModel, scorerOptions(rewardModel.adapters?.[0]));
     const model = LanguageModel.unread(device, of, options);
     const critic = its && shape.isTrained ? unreadCritic(model, { options, ...its }) : undefined;
     const load = device.phasePeak;
