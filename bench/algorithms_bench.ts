@@ -1,6 +1,6 @@
 /**
  * How fast each preset learns: every one on the arithmetic task and the game of turns with the same models, learning rates and batches, over
- * several seeds. Not a figure of speed: it prints the accuracy on held-out tasks, and draws its curves where all presets ran.
+ * several seeds. Not a figure of speed: it prints the accuracy in validations, and draws its curves where all presets ran.
  * `npm run bench -- algorithms --seeds 5 --tasks arithmetic,game --presets grpo,dapo --device cpu --runs DIR`: without options it runs all twelve
  * presets on both tasks with five seeds each, which is 120 runs of half a minute and more. `--runs` keeps their metrics: what was interrupted
  * continues, and further seeds or presets join those that ran.
@@ -15,9 +15,17 @@ import { type Curve, curvesSvg } from "./curves_svg.ts";
 import { check, heading, remark } from "./harness.ts";
 import { learningOptions } from "./options.ts";
 
-const TASKS: Readonly<Record<string, { file: string; title: string }>> = {
-  arithmetic: { file: "examples/arithmetic/run.yaml", title: "one digit added to two" },
-  game: { file: "examples/multi_turn/run.yaml", title: "a hidden digit in four guesses" },
+interface LearningTask {
+  readonly file: string;
+  readonly title: string;
+  /** What a validation measures. */
+  readonly y: string;
+}
+
+const TASKS: Readonly<Record<string, LearningTask>> = {
+  arithmetic: { file: "examples/arithmetic/run.yaml", title: "one digit added to two", y: "held-out accuracy" },
+  // Its validation plays for the sixteen digits that it trains on.
+  game: { file: "examples/multi_turn/run.yaml", title: "a hidden digit in four guesses", y: "share of games won" },
 };
 const CLI = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
 const IMAGES = fileURLToPath(new URL("../docs/images/", import.meta.url));
@@ -26,8 +34,8 @@ export async function run(): Promise<void> {
   const known = { tasks: Object.keys(TASKS), presets: PRESETS };
   const { seeds, tasks, presets, device, runs: kept } = learningOptions(process.argv.slice(2), known);
   for (const task of tasks) {
-    const { file, title } = TASKS[task]!;
-    heading(`algorithms: ${title}, seeds 0 to ${seeds - 1}, share of held-out attempts that are right`);
+    const { file, title, y } = TASKS[task]!;
+    heading(`algorithms: ${title}, seeds 0 to ${seeds - 1}, ${y}`);
     const curves: Curve[] = [];
     for (const preset of presets) {
       const runs = Array.from({ length: seeds }, (_, seed) => {
@@ -40,7 +48,7 @@ export async function run(): Promise<void> {
     }
     if (presets.length < PRESETS.length) continue;
     mkdirSync(IMAGES, { recursive: true });
-    writeFileSync(join(IMAGES, `algorithms_${task}.svg`), curvesSvg(curves, { title, y: "held-out accuracy" }));
+    writeFileSync(join(IMAGES, `algorithms_${task}.svg`), curvesSvg(curves, { title, y }));
   }
 }
 
@@ -53,7 +61,7 @@ interface Run {
   readonly place: string | undefined;
 }
 
-/** Accuracy on held-out tasks by training step. */
+/** Accuracy in validations by training step. */
 function accuracies(run: Run): Map<number, number> {
   const { place } = run;
   const text = place !== undefined && existsSync(place) ? readFileSync(place, "utf8") : trained(run);
