@@ -1,70 +1,28 @@
 /** `grpu dpo` as a person runs it: from files to a folder, and what it refuses. */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { DPO_FIELDS } from "../../src/config/fields/dpo.ts";
-import { runPathOf } from "../../src/config/fields/sft.ts";
-import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { idleSettings, linesOf, PAIRS, rowRuns } from "../fixtures/row_runs.ts";
 
 const dir = temporaryFolder("dpo");
+const { start, trainAndContinue, expectRefused } = rowRuns("dpo", dir);
 
-const SMALL = [
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  ...["data.train_batch_size=4", "data.max_length=32", "trainer.total_training_steps=2", "trainer.test_freq=1"],
-  ...["--device", "cpu"],
-];
-
-const PAIRS = Array.from({ length: 12 }, (_, i) => ({ prompt: `${i}+1=`, chosen: `${i + 1}`, rejected: `${i + 2}` }));
 const LABELS = PAIRS.map(({ prompt, chosen }, i) => ({ prompt, completion: chosen, label: i % 2 === 0 }));
 
-function rowsFile(name: string, rows: readonly unknown[]): string {
-  const file = join(dir, name);
-  writeFileSync(file, rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
-  return file;
-}
-
-function linesOf(folder: string) {
-  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
-  return lines.map((line) => JSON.parse(line) as Record<string, number | string>);
-}
-
-test("trains on pairs, holds some out, and leaves a folder that samples and continues", {
-  timeout: 180_000,
-}, async () => {
-  const folder = join(dir, "run");
-  const rows = [`data.train_files=${rowsFile("pairs.jsonl", PAIRS)}`, "data.val_set_size=0.25"];
-  const { code, err, out } = await grpu([
-    "dpo",
-    ...rows,
-    `trainer.default_local_dir=${folder}`,
-    "optim.lr=1e-2",
-    ...SMALL,
-    "--json",
-  ]);
-  expect(code, err).toBe(0);
-  expect(err).toContain("9 training");
+test("trains on pairs, holds some out, and leaves a folder that continues", { timeout: 180_000 }, async () => {
+  const { folder, err, lines } = await trainAndContinue("run", { rows: PAIRS, more: ["optim.lr=1e-2"] });
   expect(err).toMatch(/prefers {2}0\.000 -> [\d.]+ of held-out pairs as they are chosen/);
-  const lines = linesOf(folder);
-  expect(lines.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 0", "train 1", "val 1", "train 2", "val 2"]);
   expect(lines[0]).toMatchObject({ "val/rewards/margins": 0 });
   expect(lines[0]!["val/loss"]).toBeCloseTo(Math.LN2, 12);
   expect(lines[1]).toHaveProperty("rewards/accuracies");
-  expect(JSON.parse(out)).toMatchObject({ complete: true, step: 2, best: { metric: "val/loss" } });
-  for (const name of ["report.html", "global_step_2/model.safetensors", "global_step_2/reference.safetensors"])
-    expect(existsSync(join(folder, name)), name).toBe(true);
-
-  const longer = ["dpo", join(folder, "config.yaml"), "trainer.total_training_steps=3", "--device", "cpu"];
-  const more = await grpu(longer);
-  expect(more.code, more.err).toBe(0);
-  expect(more.err).toContain("Continuing from global_step_2");
-  expect(linesOf(folder).slice(0, 5)).toEqual(lines);
+  for (const name of ["model", "reference"])
+    expect(existsSync(join(folder, `global_step_2/${name}.safetensors`)), name).toBe(true);
 });
 
 test("kto trains on labelled rows", { timeout: 180_000 }, async () => {
   const folder = join(dir, "kto");
-  const rows = [`data.train_files=${rowsFile("labels.jsonl", LABELS)}`, `trainer.default_local_dir=${folder}`];
-  const { code, err } = await grpu(["dpo", ...rows, "dpo.loss_type=kto", "dpo.desirable_weight=1.5", ...SMALL]);
+  const { code, err } = await start("kto", { rows: LABELS, more: ["dpo.loss_type=kto", "dpo.desirable_weight=1.5"] });
   expect(code, err).toBe(0);
   expect(linesOf(folder)[0]).toMatchObject({ phase: "train", kl: 0 });
   expect(existsSync(join(folder, "global_step_2/reference.safetensors"))).toBe(true);
@@ -107,25 +65,9 @@ describe("what cannot be used is refused before anything is written", () => {
       ["rllm/backend=tinker"],
       /Cannot choose rllm\/backend=tinker: grpu dpo trains on this machine/,
     ],
-  ])("%s", async (_, rows, more, message) => {
-    const folder = join(dir, "refused");
-    const args = [`data.train_files=${rowsFile("bad.jsonl", rows)}`, `trainer.default_local_dir=${folder}`];
-    const { code, err } = await grpu(["dpo", ...args, ...SMALL, ...more]);
-    expect(code).not.toBe(0);
-    expect(err).toMatch(message);
-    expect(existsSync(folder)).toBe(false);
-  });
+  ])("%s", (_, rows, more, message) => expectRefused(rows, more, message));
 });
 
-test("every setting is read", () => {
-  const names = ["run/sft_session.ts", "commands/row_run.ts", "commands/dpo_run.ts"];
-  const sources = names.map((name) => readFileSync(`src/cli/${name}`, "utf8"));
-  const idle = Object.keys(DPO_FIELDS).filter(
-    // The loss's own settings are read as a whole.
-    (path) =>
-      !path.startsWith("dpo.") &&
-      runPathOf(path, DPO_FIELDS) === undefined &&
-      !sources.some((text) => text.includes(`"${path}"`)),
-  );
-  expect(idle).toEqual([]);
+test("every setting is read, the loss's own as a whole", () => {
+  expect(idleSettings("dpo").filter((path) => !path.startsWith("dpo."))).toEqual([]);
 });

@@ -4,63 +4,30 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { packagedText } from "../../src/cli/files.ts";
 import { composeSft } from "../../src/cli/run/sft_session.ts";
-import { runPathOf, SFT_FIELDS } from "../../src/config/fields/sft.ts";
 import { setting } from "../../src/config/schema.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { flatten } from "../../src/config/yaml/tree.ts";
 import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
+import { idleSettings, rowRuns, SMALL_ROW_RUN } from "../fixtures/row_runs.ts";
 
 const dir = temporaryFolder("sft");
 
-const SMALL = [
-  "model.init={layers: 1, hidden_size: 16, heads: 2, kv_heads: 1, head_dim: 8, intermediate_size: 32}",
-  ...["data.train_batch_size=4", "data.max_length=32", "trainer.total_training_steps=2", "trainer.test_freq=1"],
-  ...["--device", "cpu"],
-];
+const { rowsFile, start, trainAndContinue, expectRefused } = rowRuns("sft", dir);
 
 const ROWS = Array.from({ length: 12 }, (_, i) => ({ prompt: `${i}+1=`, response: String(i + 1) }));
 
-function rowsFile(name: string, rows: readonly unknown[]): string {
-  const file = join(dir, name);
-  writeFileSync(file, rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
-  return file;
-}
-
-function linesOf(folder: string) {
-  const lines = readFileSync(join(folder, "metrics.jsonl"), "utf8").trim().split("\n");
-  return lines.map((line) => JSON.parse(line) as Record<string, number | string>);
-}
-
 test("trains, holds rows out, and leaves a folder that samples and continues", { timeout: 180_000 }, async () => {
-  const folder = join(dir, "run");
-  const file = rowsFile("sums.jsonl", ROWS);
-  const rows = [`data.train_files=${file}`, "data.val_set_size=0.25"];
-  const place = `trainer.default_local_dir=${folder}`;
-  const { code, err, out } = await grpu(["sft", ...rows, place, ...SMALL, "--json"]);
-  expect(code, err).toBe(0);
-  expect(err).toContain("9 training");
+  const { folder, err } = await trainAndContinue("run", { rows: ROWS });
   expect(err).toMatch(/loss {5}[\d.]+ -> [\d.]+ on held-out rows/);
   expect(err).toMatch(/sample {3}\S.* sample --model \S+global_step_2 --prompt "\.\.\."/);
-  const lines = linesOf(folder);
-  expect(lines.map(({ phase, step }) => `${phase} ${step}`)).toEqual(["val 0", "train 1", "val 1", "train 2", "val 2"]);
-  expect(JSON.parse(out)).toMatchObject({ complete: true, step: 2, best: { metric: "val/loss" } });
-  for (const name of ["report.html", "best_checkpoint.json", "global_step_2/model.safetensors"])
+  for (const name of ["best_checkpoint.json", "global_step_2/model.safetensors"])
     expect(existsSync(join(folder, name)), name).toBe(true);
   const config = flatten(readYaml(readFileSync(join(folder, "config.yaml"), "utf8"), "config.yaml").tree);
-  expect(config.get("data.train_files")).toBe(file);
+  expect(config.get("data.train_files")).toBe(join(dir, "run.jsonl"));
   expect(config.has("training.learning_rate")).toBe(false);
-
   const sampled = await grpu(["sample", "--model", folder, "--prompt", "1+1=", "--max-tokens", "2", "--device", "cpu"]);
   expect(sampled.code, sampled.err).toBe(0);
-  // The file that the run wrote is a configuration of its own, and the run continues where it ended.
-  const longer = ["sft", join(folder, "config.yaml"), "trainer.total_training_steps=3", "--device", "cpu"];
-  const more = await grpu(longer);
-  expect(more.code, more.err).toBe(0);
-  expect(more.err).toContain("Continuing from global_step_2");
-  expect(more.err).not.toContain("warning");
-  expect(linesOf(folder).slice(0, 5)).toEqual(lines);
-  expect(linesOf(folder).at(-1)).toMatchObject({ phase: "val", step: 3 });
 });
 
 test("a new model's characters are those that the chat template writes; empty replies are counted", {
@@ -71,10 +38,9 @@ test("a new model's characters are those that the chat template writes; empty re
   const user = { role: "user", content: "1" };
   const chats = ["2", "2", "2", ""].map((content) => ({ messages: [user, { role: "assistant", content }] }));
   const folder = join(dir, "roles");
-  const rows = [`data.train_files=${rowsFile("roles.jsonl", chats)}`, `trainer.default_local_dir=${folder}`];
-  const more = [`model.chat_template=${template}`, ...SMALL, "data.max_length=64"];
+  const more = [`model.chat_template=${template}`, "data.max_length=64"];
   // The template has no prompt of its own for the assistant, so that its turn begins at its role.
-  const { code, err } = await grpu(["sft", ...rows, ...more]);
+  const { code, err } = await start("roles", { rows: chats, more });
   expect(code, err).toBe(0);
   expect(err).toContain("warning: 1 training rows have an empty reply");
   expect(err).toMatch(/chat {5}\S.* chat --model \S+global_step_2\n/);
@@ -87,7 +53,7 @@ test("stops between rows while it encodes them", async () => {
     `data.train_files=${rowsFile("stopped.jsonl", ROWS)}`,
     `trainer.default_local_dir=${join(dir, "stopped")}`,
   ];
-  const { code, err } = await grpu(["sft", ...rows, ...SMALL], { signal: AbortSignal.abort() });
+  const { code, err } = await grpu(["sft", ...rows, ...SMALL_ROW_RUN], { signal: AbortSignal.abort() });
   expect(code).not.toBe(0);
   expect(err).not.toContain("training (");
   expect(existsSync(join(dir, "stopped"))).toBe(false);
@@ -141,18 +107,10 @@ describe("is refused", () => {
       /^grpu: Cannot choose preset=dapo: .*its settings have no groups\. Remove it\.\s*$/,
     ],
     ["a backend", ROWS, ["rllm/backend=tinker"], /Cannot choose rllm\/backend=tinker: grpu sft trains on this machine/],
-  ])("%s", async (_, rows, more, message) => {
-    const file = rowsFile("bad.jsonl", rows);
-    const folder = join(dir, "refused");
-    const args = ["sft", `data.train_files=${file}`, `trainer.default_local_dir=${folder}`, ...SMALL, ...more];
-    const { code, err } = await grpu(args);
-    expect(code).not.toBe(0);
-    expect(err).toMatch(message);
-    expect(existsSync(folder)).toBe(false);
-  });
+  ])("%s", (_, rows, more, message) => expectRefused(rows, more, message));
 
   test("nothing to train on", async () => {
-    const { err } = await grpu(["sft", ...SMALL]);
+    const { err } = await grpu(["sft", ...SMALL_ROW_RUN]);
     expect(err).toMatch(/there are no rows\. Set data\.train_files.*\(data\.train_files\)/);
   });
 });
@@ -177,14 +135,7 @@ describe("the settings", () => {
   });
 
   test("each acts: in the training run, or where the code of the command reads it", () => {
-    const sources = ["run/sft_session.ts", "commands/row_run.ts", "commands/sft_run.ts"].map((name) =>
-      readFileSync(`src/cli/${name}`, "utf8"),
-    );
-    const paths = Object.keys(SFT_FIELDS) as (keyof typeof SFT_FIELDS)[];
-    const idle = paths.filter(
-      (path) => runPathOf(path) === undefined && !sources.some((text) => text.includes(`"${path}"`)),
-    );
-    expect(idle).toEqual([]);
+    expect(idleSettings("sft")).toEqual([]);
   });
 
   test("have the defaults of the packaged file", async () => {
