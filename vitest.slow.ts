@@ -44,6 +44,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/cli/agents_learning_test.ts",
   "test/cli/cluster_test.ts",
   "test/cli/critic_test.ts",
+  "test/cli/distill_learning_test.ts",
   "test/cli/examples_test.ts",
   "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
@@ -86,6 +87,7 @@ export const LONGEST_TESTS: readonly string[] = [
   "test/loop/crash_test.ts",
   "test/model/kernels/attention_test.ts",
   "test/cli/learning_test.ts",
+  "test/cli/distill_learning_test.ts",
 ];
 
 export const SLOW_TESTS: readonly string[] = [...LONG_TESTS, ...WHOLE_RUNS];
