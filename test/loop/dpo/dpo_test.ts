@@ -1,5 +1,5 @@
 /** Preference training: margins rise under every loss, passes and resumed runs change nothing, wrong forms are refused. */
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -15,23 +15,8 @@ import type { EncodedPreference } from "../../../src/loop/dpo/encode.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { MemoryLogger } from "../../fixtures/loop.ts";
-import { warningsOnResume } from "../../fixtures/resumed_rows.ts";
+import { expectResumedAsWhole, madePairs, outcomeIn, warningsOnResume } from "../../fixtures/resumed_rows.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
-
-/** Prompts of three tokens; the chosen answer repeats the last of them, the rejected one holds other tokens. */
-function madePairs(count: number): EncodedPreference[] {
-  return Array.from({ length: count }, (_, i) => {
-    const at = { file: "made.jsonl", line: i + 1 };
-    const prompt = [3 + (i % 5), 4 + (i % 3), 5 + (i % 7)];
-    const row = (answer: readonly number[]) => ({
-      ids: [...prompt, ...answer],
-      mask: [...prompt.map(() => 0), ...answer.map(() => 1)],
-      ...at,
-    });
-    const last = prompt[2]!;
-    return { rows: [row([last, last, last]), row([13 + (i % 4), 14, 15, 16])], ...at };
-  });
-}
 
 function madeLabels(count: number): EncodedPreference[] {
   return madePairs(count).map(({ rows, ...at }, i) => ({ rows: [rows[i % 2]!], label: i % 2 === 0, ...at }));
@@ -126,29 +111,19 @@ describe("a run", () => {
       loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
       ...more,
     };
-    const outcome = async () => {
-      const lines = await readFile(join(folder, "metrics.jsonl"), "utf8");
-      const values = await backend.languageModel.trainable.read();
-      return { lines: lines.replace(/,"(time|perf)\/[^"]*":[^,}]*/g, ""), values };
+    const onUpdate = (listener: () => void) => {
+      const update = backend.forwardBackward.bind(backend);
+      backend.forwardBackward = (...given) => {
+        listener();
+        return update(...given);
+      };
     };
-    return { run: () => dpo(options), outcome, backend };
+    const outcome = () => outcomeIn(folder, backend.languageModel.trainable);
+    return { run: () => dpo(options), outcome, onUpdate };
   }
 
   test.each([2, 5])("stopped in step %i and resumed equals the uninterrupted one", async (stopAt) => {
-    const whole = fileRun("whole");
-    expect(await whole.run()).toMatchObject({ isComplete: true, state: { step: 6, best: { step: 6 } } });
-    const controller = new AbortController();
-    const stopped = fileRun("stopped", { signal: controller.signal });
-    const update = stopped.backend.forwardBackward.bind(stopped.backend);
-    let updates = 0;
-    stopped.backend.forwardBackward = (...given) => {
-      if (++updates === stopAt) controller.abort();
-      return update(...given);
-    };
-    expect(await stopped.run()).toMatchObject({ isComplete: false });
-    const resumed = fileRun("stopped");
-    expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
-    expect(await resumed.outcome()).toEqual(await whole.outcome());
+    expect(await expectResumedAsWhole(fileRun, { stopAt })).toMatchObject({ step: 6, best: { step: 6 } });
   });
 });
 

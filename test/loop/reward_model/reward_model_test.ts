@@ -1,5 +1,5 @@
 /** Reward models: held-out pairs are ranked, margins widen the gap, passes and resumed runs change nothing, wrong rows are refused. */
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
@@ -19,27 +19,8 @@ import {
 import { ValueModel, type ValueModelOptions } from "../../../src/model/value_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { MemoryLogger } from "../../fixtures/loop.ts";
-import { warningsOnResume } from "../../fixtures/resumed_rows.ts";
+import { expectResumedAsWhole, madePairs, outcomeIn, warningsOnResume } from "../../fixtures/resumed_rows.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
-
-/** Prompts of three tokens; the chosen answer repeats the last of them, the rejected one holds other tokens. */
-function madePairs(count: number, margin?: number): EncodedPreference[] {
-  return Array.from({ length: count }, (_, i) => {
-    const at = { file: "made.jsonl", line: i + 1 };
-    const prompt = [3 + (i % 5), 4 + (i % 3), 5 + (i % 7)];
-    const row = (answer: readonly number[]) => ({
-      ids: [...prompt, ...answer],
-      mask: [...prompt.map(() => 0), ...answer.map(() => 1)],
-      ...at,
-    });
-    const last = prompt[2]!;
-    return {
-      rows: [row([last, last, last]), row([13 + (i % 4), 14, 15, 16])],
-      ...at,
-      ...(margin !== undefined && { margin }),
-    };
-  });
-}
 
 function smallModel(device: Device, options: Omit<ValueModelOptions, "lora"> = {}): LocalRewardModel {
   const remake = async () => ValueModel.create(device, SMALL_MODEL, { seed: 3, ...options });
@@ -74,7 +55,7 @@ test("chosen answers are scored above rejected ones, on held-out pairs too", asy
 
 test("a margin is asked for in the loss, and centring keeps the scores near 0", async () => {
   const run = (margin: number, center: number) => {
-    const rows = { train: madePairs(8, margin), val: madePairs(3) };
+    const rows = { train: madePairs(8, { margin }), val: madePairs(3) };
     const loss = { center_rewards_coefficient: center };
     return recorded({ backend: smallModel(new CpuDevice()), rows, loss });
   };
@@ -131,29 +112,19 @@ describe("a run", () => {
       loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
       ...more,
     };
-    const outcome = async () => {
-      const lines = await readFile(join(folder, "metrics.jsonl"), "utf8");
-      const values = await backend.valueModel.trainable.read();
-      return { lines: lines.replace(/,"(time|perf)\/[^"]*":[^,}]*/g, ""), values };
+    const onUpdate = (listener: () => void) => {
+      const update = backend.backward.bind(backend);
+      backend.backward = (...given) => {
+        listener();
+        return update(...given);
+      };
     };
-    return { run: () => trainRewardModel(options), outcome, backend };
+    const outcome = () => outcomeIn(folder, backend.valueModel.trainable);
+    return { run: () => trainRewardModel(options), outcome, onUpdate };
   }
 
   test.each([2, 5])("stopped in step %i and resumed equals the uninterrupted one", async (stopAt) => {
-    const whole = fileRun("whole");
-    expect(await whole.run()).toMatchObject({ isComplete: true, state: { step: 6, best: { step: 6 } } });
-    const controller = new AbortController();
-    const stopped = fileRun("stopped", { signal: controller.signal });
-    const update = stopped.backend.backward.bind(stopped.backend);
-    let updates = 0;
-    stopped.backend.backward = (...given) => {
-      if (++updates === stopAt) controller.abort();
-      return update(...given);
-    };
-    expect(await stopped.run()).toMatchObject({ isComplete: false });
-    const resumed = fileRun("stopped");
-    expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
-    expect(await resumed.outcome()).toEqual(await whole.outcome());
+    expect(await expectResumedAsWhole(fileRun, { stopAt })).toMatchObject({ step: 6, best: { step: 6 } });
   });
 });
 

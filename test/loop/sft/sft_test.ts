@@ -16,6 +16,7 @@ import { heldOutLoss } from "../../../src/loop/sft/validate.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { MemoryLogger } from "../../fixtures/loop.ts";
+import { expectResumedAsWhole, outcomeIn } from "../../fixtures/resumed_rows.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
 
 /** Rows of made-up tokens; about half of each row trains. */
@@ -115,29 +116,19 @@ describe("a run", () => {
       loggers: [new MetricsFile(join(folder, "metrics.jsonl"))],
       ...more,
     };
-    const outcome = async () => {
-      const lines = await readFile(join(folder, "metrics.jsonl"), "utf8");
-      const values = await backend.languageModel.trainable.read();
-      return { lines: lines.replace(/,"(time|perf)\/[^"]*":[^,}]*/g, ""), values };
+    const onUpdate = (listener: () => void) => {
+      const update = backend.forwardBackward.bind(backend);
+      backend.forwardBackward = (...given) => {
+        listener();
+        return update(...given);
+      };
     };
-    return { run: () => sft(options), outcome, folder, backend };
+    const outcome = () => outcomeIn(folder, backend.languageModel.trainable);
+    return { run: () => sft(options), outcome, onUpdate, folder, backend };
   }
 
   test.each([2, 5])("stopped in step %i and resumed equals the uninterrupted one", async (stopAt) => {
-    const whole = fileRun("whole");
-    expect(await whole.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
-    const controller = new AbortController();
-    const stopped = fileRun("stopped", { signal: controller.signal });
-    const update = stopped.backend.forwardBackward.bind(stopped.backend);
-    let updates = 0;
-    stopped.backend.forwardBackward = (...given) => {
-      if (++updates === stopAt) controller.abort();
-      return update(...given);
-    };
-    expect(await stopped.run()).toMatchObject({ isComplete: false });
-    const resumed = fileRun("stopped");
-    expect(await resumed.run()).toMatchObject({ isComplete: true, state: { step: 6 } });
-    expect(await resumed.outcome()).toEqual(await whole.outcome());
+    expect(await expectResumedAsWhole(fileRun, { stopAt })).toMatchObject({ step: 6 });
   });
 
   test("keeps the best checkpoint by its held-out loss, and logs under verl's names", async () => {
