@@ -22,7 +22,12 @@ export function choicesFor({ algorithm }: LoopSettings): Readonly<Record<string,
 
 /** Two groups of two attempts: what each trajectory of a run has, and no more. */
 const EXAMPLE = [Float32Array.of(1, 0, 0, 1), Uint32Array.of(0, 0, 1, 1)] as const;
-const OPTIONS = { norm_adv_by_std_in_grpo: true, settings: {}, lengths: Uint32Array.of(1, 2, 1, 2) };
+const OPTIONS = {
+  norm_adv_by_std_in_grpo: true,
+  settings: {},
+  lengths: Uint32Array.of(1, 2, 1, 2),
+  baselines: Float32Array.of(0, 0, 1, 1),
+};
 
 function works(use: () => unknown): boolean {
   try {

@@ -5,6 +5,7 @@ const NOTES: Readonly<Record<string, string>> = {
   "trl.grpo": "As grpo, with TRL's sample deviation.",
   grpo_passk: "Only the best attempt of a group gains, by its lead over the second.",
   rloo: "Reward minus the mean of the other attempts: unbiased.",
+  remax: "Reward minus that of one more attempt, which takes the likeliest tokens.",
   reinforce: "The reward as it is, without a baseline: noisy.",
   reinforce_plus_plus_baseline: "Reward minus the group's mean, scaled over the whole batch.",
   opo: "Reward minus a mean that weights long attempts more.",

@@ -108,6 +108,20 @@ function unzipped(bytes: Uint8Array) {
   return blobFolder("exported", new Map(files));
 }
 
+test("ReMax, chosen while a run goes on, plays its greedy attempts from the next step on", async () => {
+  const page = new Page();
+  page.onNews = (news) => {
+    page.news.push(news);
+    if (news.type === "record" && news.phase === "train" && news.step === 1)
+      void page.send({ type: "change", given: { ...SMALL, "rllm.algorithm.adv_estimator": "remax" } });
+  };
+  await page.send({ type: "start", recipe: "sums", given: SMALL, device: "cpu" });
+  expect(page.of("failed")).toEqual([]);
+  const steps = page.of("record").filter(({ phase }) => phase === "train");
+  const greedy = steps.map(({ metrics }) => metrics["reward/arithmetic/greedy_mean"]);
+  expect(greedy).toEqual([undefined, expect.any(Number)]);
+});
+
 test("a pause holds the run between two steps; a stop ends it", async () => {
   const page = new Page();
   page.onNews = (news) => {
@@ -175,7 +189,7 @@ test("describes the settings of each recipe, and the methods that it can take", 
   expect(turns!.values).toMatchObject({ "rllm.rollout.n": "32" });
   expect(stories!.values).toMatchObject({ "rllm.data.train_batch_size": "8" });
   const { "rllm.algorithm.adv_estimator": estimators, "rllm.algorithm.loss_fn": losses } = sums!.choices;
-  expect(estimators).toEqual(expect.arrayContaining(["grpo", "rloo", "reinforce"]));
+  expect(estimators).toEqual(expect.arrayContaining(["grpo", "rloo", "remax", "reinforce"]));
   // It needs the values of a critic.
   expect(estimators).not.toContain("gae");
   expect(losses).toEqual(expect.arrayContaining(["ppo", "cispo", "gspo"]));
