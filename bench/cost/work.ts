@@ -5,6 +5,8 @@
  */
 import { MODE } from "../../src/compute/matmul/kernels.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../../src/compute/packed.ts";
+import { SEGMENT, segmentCount } from "../../src/model/kernels/segments.ts";
+import { SEGMENT_FLOATS } from "../../src/model/kernels/selection.ts";
 import type { RawDispatch } from "./counted.ts";
 
 type Formula = (it: RawDispatch, context: number) => number;
@@ -33,8 +35,15 @@ const BYTES: Readonly<Record<string, Formula>> = {
   "layer/rope": ({ params }) => 2 * params.rows! * params.width! * F32_BYTES,
   "layer/add_scaled": ({ params: p }) =>
     ((p.x_stride === 0 ? p.width! : p.rows! * p.width!) + 2 * p.rows! * p.width!) * F32_BYTES,
-  "head/logprob_tiled": ({ params }) => params.rows! * params.vocabulary! * F32_BYTES,
+  "head/logprob_segments": ({ params }) => params.rows! * params.vocabulary! * F32_BYTES,
+  "head/logprob_tiled": ({ params }) => params.rows! * segmentCount(params.vocabulary!) * 4 * F32_BYTES,
   "head/logprob_backward": ({ params }) => 2 * params.rows! * params.vocabulary! * F32_BYTES,
+  "decode/sample_segments": ({ params }) => params.rows! * params.vocabulary! * F32_BYTES,
+  "decode/sample_histogram": ({ params }) => params.rows! * params.vocabulary! * F32_BYTES,
+  "decode/sample_kept": ({ params }) => params.rows! * params.vocabulary! * F32_BYTES,
+  // What is kept of each segment, and the logits of one.
+  "decode/sample_tiled": ({ params }) =>
+    params.rows! * (segmentCount(params.vocabulary!) * SEGMENT_FLOATS + SEGMENT) * F32_BYTES,
   "decode/cache_append": ({ params }) => 4 * params.rows! * params.width! * F32_BYTES,
   "decode/rope_append": ({ params: p }) => 2 * p.rows! * (p.heads! + 2 * p.key_heads!) * p.width! * F32_BYTES,
 };

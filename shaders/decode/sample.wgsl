@@ -6,7 +6,7 @@
 // at a Philox 2x32-10 number of (seed, position + shift). Results: next [rows], histories [rows, history_stride] at shift.
 // logits [rows, stride]; the other buffers start at first_row. Grid: a thread per row.
 
-//#include "decode/parts/sampling.wgsl"
+//#include "decode/parts/draw.wgsl"
 //#include "parts/rows.wgsl"
 
 fn find_best(local_row: u32) -> Best {
@@ -83,6 +83,31 @@ fn draw(row: Row, least: u32, target_mass: f32, best: u32) -> u32 {
     }
   }
   return last;
+}
+
+// The largest key such that the logits that reach it sum to at least `enough`.
+fn find_least(row: Row, floor_key: u32, enough: f32, counting: bool) -> u32 {
+  var key = 0u;
+  for (var place = 32u; place > 0u;) {
+    place -= 2u;
+    let candidates = vec3u(key) + (vec3u(1u, 2u, 3u) << vec3u(place));
+    let reached = mass(row, candidates, floor_key, counting) >= vec3f(enough);
+    key = select(select(select(key, candidates.x, reached.x), candidates.y, reached.y), candidates.z, reached.z);
+  }
+  return key;
+}
+
+// The smallest key that top-k, then top-p keep.
+fn least_kept(row: Row, top_k: f32, top_p: f32) -> u32 {
+  var least = 0u;
+  if (top_k > 0.0 && u32(top_k) < params.vocabulary) {
+    least = find_least(row, 0u, f32(u32(top_k)), true);
+  }
+  if (top_p < 1.0) {
+    let target_mass = top_p * mass(row, vec3u(), least, false).x;
+    least = max(least, min(find_least(row, least, target_mass, false), ordered(vec4f(row.highest)).x));
+  }
+  return least;
 }
 
 fn compute_row(index: u32) {

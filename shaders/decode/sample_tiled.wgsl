@@ -1,162 +1,127 @@
-// sample for GPUs: the same bindings, params and results, by a workgroup per row.
-//
-// Sums run over every 256th vec4 and are joined by a tree; only the draw walks ids in order, a stretch of them per
-// thread, in the one stretch where the cumulative sum passes the target. The log-probability comes as in
-// head/logprob_tiled.wgsl, so that both have the same bits.
+// sample for GPUs: the same results, from what decode/sample_segments and the filters leave of each segment of the vocabulary
+// (decode/parts/filter.wgsl). The cumulative sum goes over segments, then over the logits of the one where it passes the target.
 // Grid: a workgroup per row.
 
 //#include "parts/tree.wgsl"
-//#include "decode/parts/sampling.wgsl"
-//#include "parts/groups.wgsl"
-//#include "parts/halves.wgsl"
+//#include "decode/parts/bests.wgsl"
+//#include "decode/parts/draw.wgsl"
+//#include "head/parts/segments.wgsl"
 
-alias Sum = vec3f;
+@group(0) @binding(7) var<storage, read> segments: array<vec4f>;
 
-const THREADS = 256u;
-// The thread in its workgroup.
-var<private> lane: u32;
-var<workgroup> bests: array<Best, THREADS>;
-// The highest of some logits / temperature, and the sum of exp(x - highest).
-var<workgroup> states: array<vec2f, THREADS>;
+alias Sum = f32;
+
 var<workgroup> drawn: u32;
+var<workgroup> chosen_segment: u32;
+var<workgroup> chosen_share: f32;
 
-fn better(a: Best, b: Best) -> Best {
-  if (b.logit > a.logit || (b.logit == a.logit && b.id < a.id)) {
-    return b;
+// Sums of the threads before this one, and of all.
+struct Place { below: f32, all: f32 }
+
+fn place_of(lane: u32, own: f32) -> Place {
+  shared_sums[lane] = own;
+  workgroupBarrier();
+  var place = Place(0.0, 0.0);
+  for (var i = 0u; i < THREADS; i++) {
+    place.below = select(place.below, place.all, i == lane);
+    place.all += shared_sums[i];
   }
-  return a;
+  workgroupBarrier();
+  return place;
 }
 
-fn find_best(start: u32) -> Best {
-  var best = Best(0u, LOWEST);
-  for (var quad = lane; quad * 4u < params.vocabulary; quad += THREADS) {
-    best = best_with(best, quad, logits[start + quad]);
-  }
-  bests[lane] = best;
-  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
-    workgroupBarrier();
-    if (lane < half) {
-      bests[lane] = better(bests[lane], bests[lane + half]);
+// What remains of `target_mass` above `below`, as a share of `mass`.
+fn share_above(target_mass: f32, below: f32, mass: f32) -> f32 {
+  return clamp((target_mass - below) / mass, 0.0, 0.99999994);
+}
+
+fn kept_mass(first: u32, i: u32, highest: f32) -> f32 {
+  return segments[2u * (first + i) + 1u].x * exp(segments[2u * (first + i)].x - highest);
+}
+
+// The segment in which the cumulative sum passes the share, and the share of it there.
+fn choose_segment(first: u32, lane: u32, share: f32) {
+  let highest = states[0].highest;
+  let stretch = (segment_count() + THREADS - 1u) / THREADS;
+  let end = min((lane + 1u) * stretch, segment_count());
+  var own = 0.0;
+  for (var i = lane * stretch; i < end; i++) { own += kept_mass(first, i, highest); }
+  let place = place_of(lane, own);
+  let target_mass = share * place.all;
+  if (own > 0.0 && place.below <= target_mass && target_mass < place.below + own) {
+    var below = place.below;
+    for (var i = lane * stretch; i < end; i++) {
+      let mass = kept_mass(first, i, highest);
+      if (mass > 0.0 && below <= target_mass) {
+        chosen_segment = i;
+        chosen_share = share_above(target_mass, below, mass);
+      }
+      below += mass;
     }
   }
   workgroupBarrier();
-  return bests[0];
-}
-
-// Sum over the threads, the same in all of them.
-fn together(value: vec3f) -> vec3f {
-  sum_threads(lane, value);
-  workgroupBarrier();
-  let sum = shared_sums[0];
-  workgroupBarrier();
-  return sum;
-}
-
-// Sums over logits whose key reaches each of three keys and the floor: of exp((x - highest) / temperature), or of 1.
-fn mass(row: Row, keys: vec3u, floor_key: u32, counting: bool) -> vec3f {
-  var first = vec4f();
-  var second = vec4f();
-  var third = vec4f();
-  for (var quad = lane; quad * 4u < params.vocabulary; quad += THREADS) {
-    let x = logits[row.start + quad];
-    let key = ordered(x);
-    let counted = used(quad) & (key >= vec4u(floor_key));
-    let weights = select(exp((x - row.highest) * row.inverse_temperature), vec4f(1.0), counting);
-    first += select(vec4f(), weights, counted & (key >= vec4u(keys.x)));
-    second += select(vec4f(), weights, counted & (key >= vec4u(keys.y)));
-    third += select(vec4f(), weights, counted & (key >= vec4u(keys.z)));
-  }
-  return together(vec3f(dot(first, vec4f(1.0)), dot(second, vec4f(1.0)), dot(third, vec4f(1.0))));
-}
-
-// log sum exp(logits / temperature), by the steps of head/logprob_tiled.wgsl; the same in all threads.
-fn log_sum_exp(start: u32, inverse_temperature: f32) -> f32 {
-  let none = vec4f(-1e30);
-  let inverse = vec4f(inverse_temperature);
-  var state = vec2f(none.x, 0.0);
-  for (var quad = lane; quad * 4u < params.vocabulary; quad += THREADS) {
-    let logit = logits[start + quad];
-    let x = select(none, logit * inverse, used(quad));
-    let highest = max(max(max(x.x, x.y), max(x.z, x.w)), state.x);
-    let weights = exp(select(none, fma(logit, inverse, vec4f(-highest)), used(quad)));
-    state = join(state, vec2f(highest, (weights.x + weights.y) + (weights.z + weights.w)));
-  }
-  states[lane] = state;
-  for (var half = THREADS / 2u; half > 0u; half = next_half(half)) {
-    workgroupBarrier();
-    if (lane < half) {
-      states[lane] = join(states[lane], states[lane + half]);
-    }
-  }
-  workgroupBarrier();
-  return states[0].x + log(states[0].y);
-}
-
-fn join(a: vec2f, b: vec2f) -> vec2f {
-  let highest = max(a.x, b.x);
-  return vec2f(highest, fma(a.y, exp(a.x - highest), b.y * exp(b.x - highest)));
 }
 
 // Weights of a vec4 of logits, 0 for those not kept.
-fn kept(row: Row, quad: u32, least: u32) -> vec4f {
-  let x = logits[row.start + quad];
-  let is_kept = used(quad) & (ordered(x) >= vec4u(least));
-  return select(vec4f(), exp((x - row.highest) * row.inverse_temperature), is_kept);
+fn kept(view: Row, quad: u32, highest: f32, least: f32) -> vec4f {
+  let x = logits[view.start + quad];
+  let is_kept = used(quad) & (x >= vec4f(least));
+  return select(vec4f(), exp(fma(x, vec4f(view.inverse_temperature), vec4f(-highest))), is_kept);
 }
 
-// The first id at which the cumulative sum passes the target; the best where rounding hides it.
-fn draw(row: Row, least: u32, share: f32, best: u32) -> u32 {
-  let quads = (params.vocabulary + 3u) / 4u;
-  let stretch = (quads + THREADS - 1u) / THREADS;
-  let end = min((lane + 1u) * stretch, quads);
+// Leaves the id at which the cumulative sum of the chosen segment passes its share.
+fn choose_token(view: Row, first: u32, lane: u32) {
+  let at = 2u * (first + chosen_segment);
+  let highest = segments[at].x;
+  let least = segments[at + 1u].y;
+  const STRETCH = SEGMENT_QUADS / THREADS;
+  let from_quad = chosen_segment * SEGMENT_QUADS + lane * STRETCH;
+  let end = min(from_quad + STRETCH, row_quads());
   var own = 0.0;
-  for (var quad = lane * stretch; quad < end; quad++) {
-    own += dot(kept(row, quad, least), vec4f(1.0));
-  }
-  shared_sums[lane] = vec3f(own);
-  drawn = best;
-  workgroupBarrier();
-  var all = 0.0;
-  var below = 0.0;
-  for (var i = 0u; i < THREADS; i++) {
-    below = select(below, all, i == lane);
-    all += shared_sums[i].x;
-  }
-  let target_mass = share * all;
-  if (own > 0.0 && below <= target_mass && target_mass < below + own) {
-    var id = best;
-    for (var quad = lane * stretch; quad < end; quad++) {
-      let weights = kept(row, quad, least);
+  for (var quad = from_quad; quad < end; quad++) { own += dot(kept(view, quad, highest, least), vec4f(1.0)); }
+  let place = place_of(lane, own);
+  let target_mass = chosen_share * place.all;
+  if (own > 0.0 && place.below <= target_mass && target_mass < place.below + own) {
+    var below = place.below;
+    for (var quad = from_quad; quad < end; quad++) {
+      let weights = kept(view, quad, highest, least);
       for (var i = 0u; i < 4u; i++) {
-        if (weights[i] > 0.0 && below <= target_mass) {
-          id = quad * 4u + i;
-        }
+        if (weights[i] > 0.0 && below <= target_mass) { drawn = quad * 4u + i; }
         below += weights[i];
       }
     }
-    drawn = id;
   }
-  workgroupBarrier();
-  return drawn;
 }
 
 @compute @workgroup_size(THREADS)
-fn main(group: Group, @builtin(local_invocation_index) thread: u32) {
-  lane = thread;
+fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   let index = group_index(group);
   if (index >= params.rows) { return; }
   let row = params.first_row + index;
   let setting = settings[row];
-  let greedy = setting.x == 0.0;
-  let start = index * params.stride / 4u;
-  let best = find_best(start);
-  let view = Row(start, best.logit, setting.w);
-  let lse = log_sum_exp(start, view.inverse_temperature);
-  var token = best.id;
-  if (!greedy) {
-    token = draw(view, least_kept(view, setting.z, setting.y), uniform_number(row), best.id);
+  let first = index * segment_count();
+  var own = State(EMPTY, 0.0, 0.0);
+  var best = Best(0u, LOWEST);
+  for (var i = lane; i < segment_count(); i += THREADS) {
+    let segment = segments[2u * (first + i)];
+    own = join(own, State(segment.x, segment.y, 0.0));
+    best = better(best, Best(u32(segment.w), segment.z));
+  }
+  join_threads(lane, own);
+  join_bests(lane, best);
+  if (lane == 0u) {
+    drawn = bests[0].id;
+    chosen_segment = bests[0].id / (4u * SEGMENT_QUADS);
+    chosen_share = 0.0;
+  }
+  workgroupBarrier();
+  let view = Row(index * params.stride / 4u, bests[0].logit, setting.w);
+  if (setting.x != 0.0) {
+    choose_segment(first, lane, uniform_number(row));
+    choose_token(view, first, lane);
+    workgroupBarrier();
   }
   if (lane == 0u) {
-    keep_token(row, token, view, lse);
+    keep_token(row, drawn, view, states[0].highest + log(states[0].total));
   }
 }

@@ -1,5 +1,6 @@
 // Buffers and state of logprob.
 //#include "head/parts/logits.wgsl"
+//#include "head/parts/state.wgsl"
 
 @group(0) @binding(0) var<storage, read> logits: array<vec4f>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
@@ -8,13 +9,6 @@
 @group(0) @binding(4) var<storage, read_write> log_sum_exps: array<f32>;
 
 const LOWEST = -1e30;
-
-struct State {
-  highest: f32,
-  // Sums of exp(x - highest) and of exp(x - highest) * (x - highest).
-  total: f32,
-  weighted: f32,
-}
 
 // Writes the results of one row. `start`: the first vec4 of its logits.
 fn finish(state: State, row: u32, start: u32) {

@@ -1,6 +1,7 @@
 /** A chunk of decoding steps: what it gets, and what is read back of it. */
 import type { Data, ReadRequest } from "../../compute/device.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
+import { filtersOf } from "../kernels/sample_tiled.ts";
 import { logitStride } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
@@ -40,6 +41,7 @@ export function uploadRows(
     positions: scratch.upload(positions, "positions"),
     seeds: u32(({ request }) => request.seed >>> 0, "seeds"),
     settings: scratch.upload(settings, "sampling settings"),
+    filters: filtersOf(running.map(({ request }) => request.params)),
     next: u32(({ tokens }) => tokens[tokens.length - 1] ?? 0, "next tokens"),
     tokens: scratch.floats(count * steps, "sampled tokens"),
     logprobs: scratch.floats(count * steps, "sampled logprobs"),

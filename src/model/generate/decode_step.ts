@@ -9,10 +9,10 @@
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { chooseLogprob } from "../kernels/logprob.ts";
+import { recordLogprob } from "../kernels/logprob.ts";
 import { maskLogits } from "../kernels/mask_logits.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
-import { chooseSample } from "../kernels/sample.ts";
+import { recordSample } from "../kernels/sample_tiled.ts";
 import type { Layer } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
@@ -23,6 +23,13 @@ import type { Weights } from "../weights.ts";
 import { DecodeChain } from "./decode_chain.ts";
 import type { HostRows } from "./host_rows.ts";
 import { cacheBuffers, type DecodeRows, type StepInput } from "./step_input.ts";
+
+/** A window of the rows, whose logits are there. */
+interface DrawInput {
+  readonly rows: DecodeRows;
+  readonly window: RowRun;
+  readonly scratch: Scratch;
+}
 
 type LayerInput = StepInput & { readonly layer: Layer; readonly x: Buffer };
 
@@ -164,25 +171,27 @@ export class DecodeStep {
       const own = weights.ofRows?.(window) ?? weights;
       own.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
       scratch.free(normed, inverse);
-      if (rows.host) this.sampleWithHost(rows.host, { rows, window });
-      else this.sample(logits, { rows, window, shift: at.shift });
+      if (rows.host) this.sampleWithHost(rows.host, { rows, window, scratch });
+      else this.sample(logits, { rows, window, scratch, shift: at.shift });
     }
   }
 
   /** Draws under the masks. The log-probabilities are those of all tokens, by the same steps as without a mask. */
-  private sampleWithHost(host: HostRows, { rows, window }: { rows: DecodeRows; window: RowRun }): void {
+  private sampleWithHost(host: HostRows, at: DrawInput): void {
+    const { rows, scratch } = at;
     const { logits, mask, entropies, logSumExps, inverseTemperature } = host;
     const { vocabSize } = this.model.config;
     const stride = logitStride(vocabSize);
     if (!mask) {
-      this.sample(logits, { rows, window, shift: 0 });
+      this.sample(logits, { ...at, shift: 0 });
       return;
     }
     const { bits: masks, words, masked } = mask;
     const buffers = { logits, masks, masked };
     this.device.dispatch(maskLogits, { buffers, params: { rows: rows.count, stride, words } });
-    this.sample(masked, { rows, window, shift: 0 });
-    this.device.dispatch(chooseLogprob(this.device.info).forward, {
+    this.sample(masked, { ...at, shift: 0 });
+    recordLogprob(this.device, {
+      scratch,
       buffers: { logits, targets: rows.next, logprobs: rows.logprobs, entropies, logSumExps },
       params: {
         rows: rows.count,
@@ -194,10 +203,12 @@ export class DecodeStep {
     });
   }
 
-  private sample(logits: Buffer, at: { rows: DecodeRows; window: RowRun; shift: number }): void {
-    const { seeds, positions, settings, next, tokens, logprobs, steps } = at.rows;
+  private sample(logits: Buffer, at: DrawInput & { shift: number }): void {
+    const { seeds, positions, settings, filters, next, tokens, logprobs, steps } = at.rows;
     const { vocabSize } = this.model.config;
-    this.device.dispatch(chooseSample(this.device.info), {
+    recordSample(this.device, {
+      filters,
+      scratch: at.scratch,
       buffers: { logits, seeds, positions, settings, next, tokens, logprobs },
       params: {
         rows: at.window.rows,

@@ -1,5 +1,6 @@
 /** What the kernels of a decoding step read and write. */
 import type { Buffer } from "../../compute/device.ts";
+import type { Filters } from "../kernels/sample_tiled.ts";
 import type { Scratch } from "../scratch.ts";
 import type { HostRows } from "./host_rows.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
@@ -14,6 +15,8 @@ export interface DecodeRows {
   readonly positions: Buffer;
   readonly seeds: Buffer;
   readonly settings: Buffer;
+  /** Those of `settings`. */
+  readonly filters: Filters;
   /** The last token of each row, [rows]; a step replaces it. */
   readonly next: Buffer;
   /** Results of all steps, [rows, steps]. */

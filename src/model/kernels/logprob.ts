@@ -3,9 +3,11 @@
  * gradient. logits [rows, stride], V of them used; rows may be a window of a larger batch that starts at `first_row`
  * of targets and of every per-row buffer, because the logits of a whole batch may exceed one binding.
  */
-import type { DeviceInfo } from "../../compute/device.ts";
+import type { Device, DeviceInfo, DispatchOptions } from "../../compute/device.ts";
 import { type Constants, defineKernel, folded, type Grid } from "../../compute/kernel.ts";
+import type { Scratch } from "../scratch.ts";
 import { quads } from "./rows.ts";
+import { forEachSegment, segmentCount, segmentGrid, softmaxOf } from "./segments.ts";
 
 const PARAMS = {
   rows: "u32",
@@ -118,24 +120,47 @@ export const logprobBackward = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
 
-/** {@link logprob} with a workgroup per row, for GPUs. It has as many threads as `sampleTiled`, so sums run in the same order. */
+/** First step of {@link logprob} on GPUs: segments[r, s] = {highest, sum of exp(x - highest), sum of these times x - highest, 0}. */
+export const logprobSegments = defineKernel({
+  name: "head/logprob_segments",
+  bindings: { logits: "read f32", segments: "write f32" },
+  params: PARAMS,
+  grid: segmentGrid,
+  reference({ logits, segments }, params) {
+    forEachSegment(params, (at, own) => {
+      segments.set([...softmaxOf(logits.subarray(own.from, own.end), params.inverse_temperature), 0], 4 * at);
+    });
+  },
+  tolerance: { relative: 1e-5, absolute: 1e-4 },
+});
+
+/** {@link logprob} for GPUs, from what {@link logprobSegments} leaves. `decode/sample_tiled` takes the same sums in the same order. */
 export const logprobTiled = defineKernel({
   ...logprob,
   name: "head/logprob_tiled",
-  constants: { WORKGROUP: 256 },
+  bindings: { ...logprob.bindings, segments: "read f32" },
+  constants: {},
   grid: ({ rows }) => folded(rows),
 });
 
 const logprobBackwardTiled = defineKernel({ ...logprobBackward, constants: { WORKGROUP: 64 } });
 
-export interface LogprobKernels {
-  readonly forward: typeof logprob;
-  readonly backward: typeof logprobBackward;
+/** The gradient's kernel: each uses its default constants. */
+export function chooseLogprobBackward({ family }: Pick<DeviceInfo, "family">): typeof logprobBackward {
+  return family === "tiled" ? logprobBackwardTiled : logprobBackward;
 }
 
-/** A thread per row where barriers are slow, a workgroup per row on GPUs. Each kernel uses its default constants. */
-export function chooseLogprob({ family }: Pick<DeviceInfo, "family">): LogprobKernels {
-  return family === "tiled"
-    ? { forward: logprobTiled, backward: logprobBackwardTiled }
-    : { forward: logprob, backward: logprobBackward };
+/** Records {@link logprob}: by a thread per row where barriers are slow, by a workgroup per segment of a row on GPUs. */
+export function recordLogprob(
+  device: Device,
+  { buffers, params, scratch }: DispatchOptions<typeof logprob.bindings, typeof PARAMS> & { readonly scratch: Scratch },
+): void {
+  if (device.info.family !== "tiled") {
+    device.dispatch(logprob, { buffers, params });
+    return;
+  }
+  const segments = scratch.floats(params.rows * segmentCount(params.vocabulary) * 4, "segments of logits");
+  device.dispatch(logprobSegments, { buffers: { logits: buffers.logits, segments }, params });
+  device.dispatch(logprobTiled, { buffers: { ...buffers, segments }, params });
+  scratch.free(segments);
 }

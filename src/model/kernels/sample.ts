@@ -1,5 +1,4 @@
 /** Draws one token per row of logits with temperature, top-k, top-p and a random number of the sequence's seed. */
-import type { DeviceInfo } from "../../compute/device.ts";
 import { defineKernel, folded } from "../../compute/kernel.ts";
 import { uniformAt } from "../../random.ts";
 import { inverseTemperature } from "./logprob.ts";
@@ -64,19 +63,6 @@ export const sample = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-5 },
 });
 
-/** {@link sample} with a workgroup per row, for GPUs. */
-export const sampleTiled = defineKernel({
-  ...sample,
-  name: "decode/sample_tiled",
-  constants: {},
-  grid: ({ rows }) => folded(rows),
-});
-
-/** A thread per row where barriers are slow, a workgroup per row on GPUs. Each kernel uses its default constants. */
-export function chooseSample({ family }: Pick<DeviceInfo, "family">): typeof sample {
-  return family === "tiled" ? sampleTiled : sample;
-}
-
 interface Draw {
   readonly greedy: boolean;
   /** 1 / temperature; 1 when greedy. */
@@ -85,6 +71,8 @@ interface Draw {
   readonly topK: number;
   /** In [0, 1). */
   readonly uniform: number;
+  /** The smallest logit kept, where it is known; else found by top-k and top-p. */
+  readonly least?: number | undefined;
 }
 
 /** Draws from one row, in the reference. */
@@ -102,7 +90,7 @@ export function drawToken(logits: ArrayLike<number>, draw: Draw): { token: numbe
 
 /** Inverts the cumulative sum, in the order of ids, over the logits that top-k and top-p keep. */
 function pick(logits: ArrayLike<number>, weights: Float64Array, draw: Draw & { best: number }): number {
-  const least = leastKept(logits, weights, draw);
+  const least = draw.least ?? leastKept(logits, weights, draw);
   let mass = 0;
   for (let i = 0; i < weights.length; i++) if (logits[i]! >= least) mass += weights[i]!;
   const target = draw.uniform * mass;

@@ -10,7 +10,7 @@
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
 import { scaleRows } from "../kernels/elementwise.ts";
-import { chooseLogprob, greedyHits, inverseTemperature, type LogprobKernels } from "../kernels/logprob.ts";
+import { chooseLogprobBackward, greedyHits, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { type RowRun, rowsOf } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
@@ -56,7 +56,6 @@ export class HeadPass {
   /** Targets, R. */
   readonly count: number;
   private readonly model: Transformer;
-  private readonly kernels: LogprobKernels;
   private readonly weights: Weights;
   private readonly scratch: Scratch;
   private readonly temperature: number;
@@ -76,7 +75,6 @@ export class HeadPass {
   constructor(model: Transformer, weights: Weights, of: HeadOptions) {
     const { scratch, targets } = of;
     this.model = model;
-    this.kernels = chooseLogprob(model.device.info);
     this.weights = weights;
     this.scratch = scratch;
     this.temperature = of.temperature;
@@ -120,10 +118,8 @@ export class HeadPass {
     for (const part of this.targetLogits(window)) {
       const { logits } = part;
       const params = this.params(part);
-      device.dispatch(this.kernels.forward, {
-        buffers: { logits, targets, logprobs, entropies, logSumExps },
-        params,
-      });
+      const buffers = { logits, targets, logprobs, entropies, logSumExps };
+      recordLogprob(device, { buffers, params, scratch: this.scratch });
       if (greedy) device.dispatch(greedyHits, { buffers: { logits, targets, greedy }, params });
     }
     if (this.slopes) this.slopesOf(window, this.slopes);
@@ -206,7 +202,8 @@ export class HeadPass {
   private logitGradients(part: TargetLogits, { logprobs, entropies }: LogitGradients): void {
     const { targetBuffer: targets, logSumExps } = this;
     const own = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
-    this.model.device.dispatch(this.kernels.backward, {
+    const { device } = this.model;
+    device.dispatch(chooseLogprobBackward(device.info), {
       buffers: { ...own, logprobGrads: logprobs, entropyGrads: entropies },
       params: this.params(part),
     });

@@ -23,11 +23,12 @@ import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
 import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
-import { chooseLogprob } from "../../../src/model/kernels/logprob.ts";
+import { chooseLogprobBackward, logprob, logprobSegments, logprobTiled } from "../../../src/model/kernels/logprob.ts";
 import { columnSum, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../../../src/model/kernels/norm.ts";
 import { rope } from "../../../src/model/kernels/rope.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
-import { chooseSample } from "../../../src/model/kernels/sample.ts";
+import { sample } from "../../../src/model/kernels/sample.ts";
+import { sampleHistogram, sampleKept, sampleSegments, sampleTiled } from "../../../src/model/kernels/sample_tiled.ts";
 
 /** What of a kernel says how many workgroups it needs. */
 interface Sized {
@@ -68,18 +69,23 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   // A thread for a row.
   [rmsNorm, { rows: 65, width: 8 }, [2]],
   [rmsNormBackward, { rows: 65, width: 8 }, [2]],
-  [chooseLogprob(SOFTWARE).forward, { rows: 9 }, [2]],
-  [chooseSample(SOFTWARE), { rows: 9 }, [2]],
+  [logprob, { rows: 9 }, [2]],
+  [sample, { rows: 9 }, [2]],
   [decodeRows, { rows: 33 }, [2]],
   // 64 blocks of rows, whatever their number.
   [rmsNormWeightPartials, { rows: 1, width: 12 }, [3]],
   [squareSum, { count: 4 }, [64]],
   [clipFactor, { count: 1000 }, [1]],
   // A workgroup for a row; 64 vec4s of a gradient's row in a thread.
-  [chooseLogprob(GPU).forward, { rows: 9 }, [9]],
-  [chooseSample(GPU), { rows: 9 }, [9]],
-  [chooseLogprob(SOFTWARE).backward, { rows: 3, stride: 516 }, [6]],
-  [chooseLogprob(GPU).backward, { rows: 3, stride: 4100 }, [6]],
+  [logprobTiled, { rows: 9 }, [9]],
+  [sampleTiled, { rows: 9 }, [9]],
+  // A workgroup for 2,048 logits of a row.
+  [logprobSegments, { rows: 9, vocabulary: 4097 }, [27]],
+  [sampleSegments, { rows: 9, vocabulary: 4096 }, [18]],
+  [sampleHistogram, { rows: 9, vocabulary: 2047 }, [9]],
+  [sampleKept, { rows: 1, vocabulary: 151_936 }, [75]],
+  [chooseLogprobBackward(SOFTWARE), { rows: 3, stride: 516 }, [6]],
+  [chooseLogprobBackward(GPU), { rows: 3, stride: 4100 }, [6]],
   // 8 tokens of a head; a block of ROWS tokens of a head; 8 queries of a step, or pairs of them.
   [attention, HEADS, [15]],
   [attentionBackwardQueries, HEADS, [15]],
@@ -115,7 +121,7 @@ test.each<[Sized, Record<string, number>]>([
   [adamw, { first: 6, count: 4 }],
   [cacheAppend.bfloat16, { rows: 1, width: 6 }],
   [ropeAppend.bfloat16, { rows: 1, heads: 1, key_heads: 1, width: 6 }],
-  [chooseLogprob(GPU).backward, { rows: 1, stride: 6 }],
+  [chooseLogprobBackward(GPU), { rows: 1, stride: 6 }],
 ])("$0.name reads vec4s, and refuses $1", (kernel, params) => {
   expect(() => gridOf(kernel, params)).toThrow(/Cannot run a kernel over \w+ not in fours: 6/);
 });

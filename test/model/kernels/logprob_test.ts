@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { chooseLogprob, greedyHits, logprob } from "../../../src/model/kernels/logprob.ts";
+import { chooseLogprobBackward, greedyHits, logprob } from "../../../src/model/kernels/logprob.ts";
+import { logprobOnBoth } from "./record.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -25,7 +26,7 @@ function logitsOf({ rows, vocabulary, stride }: Shape, scale = 5): Float32Array 
 }
 
 describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
-  const { forward: kernel, backward: gradient } = chooseLogprob({ family });
+  const gradient = chooseLogprobBackward({ family });
 
   test.each(CASES)("%o at temperature %d, with the gradient", async (shape, temperature) => {
     const { rows, vocabulary } = shape;
@@ -35,10 +36,8 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
     const logits = logitsOf(shape);
     const targets = integers(length, vocabulary, 8);
     const perRow = () => new Float32Array(length);
-    const forward = await runOnBoth(devices, kernel, {
-      buffers: { logits, targets, logprobs: perRow(), entropies: perRow(), logSumExps: perRow() },
-      params,
-    });
+    const buffers = { logits, targets, logprobs: perRow(), entropies: perRow(), logSumExps: perRow() };
+    const forward = await logprobOnBoth(devices, { family, run: { buffers, params } });
     const grads = { logprobGrads: noise(length, 3), entropyGrads: noise(length, 4) };
     const backward = await runOnBoth(devices, gradient, {
       buffers: {
@@ -69,21 +68,28 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
   test("logits far apart and far from zero", async () => {
     const shape = { rows: 4, vocabulary: 100, stride: 100 };
     const logits = logitsOf(shape, 80).map((x) => x - 300);
-    const { logprobs } = await runOnBoth(
-      devices,
-      { ...kernel, tolerance: { relative: 1e-5, absolute: 2e-4 } },
-      {
-        buffers: {
-          logits,
-          targets: Uint32Array.of(0, 1, 2, 3),
-          logprobs: unwritten(4),
-          entropies: unwritten(4),
-          logSumExps: unwritten(4),
-        },
-        params: { ...shape, first_row: 0, inverse_temperature: 1 },
-      },
-    );
+    const targets = Uint32Array.of(0, 1, 2, 3);
+    const buffers = { logits, targets, logprobs: unwritten(4), entropies: unwritten(4), logSumExps: unwritten(4) };
+    const params = { ...shape, first_row: 0, inverse_temperature: 1 };
+    const tolerance = { relative: 1e-5, absolute: 2e-4 };
+    const { logprobs } = await logprobOnBoth(devices, { family, run: { buffers, params }, tolerance });
     for (const value of logprobs) expect(value).toBeLessThanOrEqual(1e-4);
+  });
+
+  test.each([
+    { rows: 2, vocabulary: 300_001, stride: 300_004 },
+    { rows: 65_540, vocabulary: 3, stride: 4 },
+  ])("many segments: %o", async (shape) => {
+    const { rows, vocabulary } = shape;
+    const perRow = () => new Float32Array(rows);
+    const buffers = { logprobs: perRow(), entropies: perRow(), logSumExps: perRow() };
+    await logprobOnBoth(devices, {
+      family,
+      run: {
+        buffers: { ...buffers, logits: logitsOf(shape), targets: integers(rows, vocabulary, 8) },
+        params: { ...shape, first_row: 0, inverse_temperature: 0.8 },
+      },
+    });
   });
 
   test("more than 65,535 workgroups of the gradient", async () => {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { maskLogits } from "../../../src/model/kernels/mask_logits.ts";
-import { chooseSample, drawToken, samplingSettings } from "../../../src/model/kernels/sample.ts";
+import { drawToken, samplingSettings } from "../../../src/model/kernels/sample.ts";
+import { sampleOnBoth } from "./record.ts";
 import { integers, noise, runOnBoth, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -34,7 +35,7 @@ function setUp({ rows, vocabulary, temperature, topP = 1, topK = 0 }: Case, logi
 }
 
 describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
-  const sample = chooseSample({ family });
+  const draw = (run: ReturnType<typeof setUp>) => sampleOnBoth(devices, { family, run });
 
   test.each<Case>([
     { rows: 0, vocabulary: 4, temperature: 1 },
@@ -49,21 +50,19 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
     { rows: 3, vocabulary: 300, temperature: 1, topP: 0 },
   ])("the same tokens as the reference: %o", async (settings) => {
     const run = setUp(settings);
-    const { next, tokens } = await runOnBoth(devices, sample, run);
+    const { next, tokens } = await draw(run);
     for (const [row, token] of next.entries()) {
       expect(token).toBeLessThan(settings.vocabulary);
       expect(tokens[row * 5 + 2]).toBe(token);
     }
     if (settings.topK === 1 || settings.topP === 0)
-      expect(next).toEqual(
-        (await runOnBoth(devices, sample, setUp({ ...settings, temperature: 0 }, run.buffers.logits))).next,
-      );
+      expect(next).toEqual((await draw(setUp({ ...settings, temperature: 0 }, run.buffers.logits))).next);
   });
 
   test("greedy takes the lowest id of equals, with its log-probability at temperature 1", async () => {
     const logits = Float32Array.of(1, 3, 3, 0, -1, 2, 3, 9);
     const run = setUp({ rows: 1, vocabulary: 7, temperature: 0 }, logits);
-    const { next, logprobs } = await runOnBoth(devices, sample, run);
+    const { next, logprobs } = await draw(run);
     const total = [1, 3, 3, 0, -1, 2, 3].reduce((sum, x) => sum + Math.exp(x), 0);
     expect(next[0]).toBe(1);
     expect(logprobs[2]).toBeCloseTo(3 - Math.log(total), 5);
@@ -84,7 +83,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
     const rows = 400;
     const logits = Float32Array.from({ length: rows * 8 }, (_, i) => Math.log(p[i % 8]!));
     const run = setUp({ rows, vocabulary: 5, temperature: 1, ...filter }, logits);
-    const { next } = await runOnBoth(devices, sample, { ...run, params: { ...run.params, stride: 8 } });
+    const { next } = await draw({ ...run, params: { ...run.params, stride: 8 } });
     expect([...new Set(next)].sort()).toEqual(allowed);
   });
 
@@ -93,7 +92,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
     const row = noise(8, 12).map((x) => x * 2);
     const logits = Float32Array.from({ length: rows * 8 }, (_, i) => row[i % 8]!);
     const run = setUp({ rows, vocabulary, temperature }, logits);
-    const { next, logprobs } = await runOnBoth(devices, sample, {
+    const { next, logprobs } = await draw({
       ...run,
       params: { ...run.params, stride: 8 },
     });
@@ -112,7 +111,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
 
   test("a row's draw depends only on its seed and position", async () => {
     const all = setUp({ rows: 7, vocabulary: 100, temperature: 1 });
-    const { next } = await runOnBoth(devices, sample, all);
+    const { next } = await draw(all);
     const one = setUp({ rows: 1, vocabulary: 100, temperature: 1 });
     for (let row = 0; row < 7; row++) {
       const buffers = {
@@ -121,7 +120,7 @@ describe.each(["scalar", "tiled"] as const)("sample, %s", (family) => {
         seeds: all.buffers.seeds.slice(row, row + 1),
         positions: all.buffers.positions.slice(row, row + 1),
       };
-      expect((await runOnBoth(devices, sample, { ...one, buffers })).next[0]).toBe(next[row]);
+      expect((await draw({ ...one, buffers })).next[0]).toBe(next[row]);
     }
   });
 });
