@@ -1,5 +1,6 @@
 /** RMSNorm over rows that may lie inside a wider buffer (q and k heads inside qkv), and its gradients. */
-import { defineKernel } from "../../compute/kernel.ts";
+import type { DeviceInfo } from "../../compute/device.ts";
+import { defineKernel, folded } from "../../compute/kernel.ts";
 import { quads, rowStart, THREADS, threads } from "./rows.ts";
 
 const ROWS = {
@@ -100,12 +101,34 @@ export const rmsNormBackward = defineKernel({
   tolerance: { relative: 1e-5, absolute: 1e-5 },
 });
 
+/** {@link rmsNormBackward} of wide rows on GPUs, with a workgroup per row. */
+export const rmsNormBackwardTiled = defineKernel({
+  ...rmsNormBackward,
+  name: "norm/rms_norm_backward_tiled",
+  constants: { WEIGHT_OFFSET: 0 },
+  grid: ({ rows, width }) => {
+    quads(width, "width");
+    return folded(rows);
+  },
+});
+
+/** Width at which each thread of a row's workgroup has a vec4. */
+const WIDE_ROW = 256;
+
+/** A thread per row where barriers are slow or rows are narrow, a workgroup per row on GPUs. */
+export function chooseRmsNormBackward(
+  { family }: Pick<DeviceInfo, "family">,
+  { width }: { readonly width: number },
+): typeof rmsNormBackward {
+  return family === "tiled" && width >= WIDE_ROW ? rmsNormBackwardTiled : rmsNormBackward;
+}
+
 /** Row blocks of {@link rmsNormWeightPartials}: fixed, so that a sum repeats bit for bit on every device. */
 export const NORM_BLOCKS = 64;
 
 /**
  * Gradient of {@link rmsNorm} in weight, first step: partials[b, offset + c] = sum over block b of yGrad * x * r.
- * partials [NORM_BLOCKS, partials_stride]: several norms can lie side by side and share one {@link columnSum}.
+ * partials [NORM_BLOCKS, partials_stride]: several norms can lie side by side and share one `columnSum`.
  */
 export const rmsNormWeightPartials = defineKernel({
   name: "norm/rms_norm_weight_partials",
@@ -125,23 +148,6 @@ export const rmsNormWeightPartials = defineKernel({
         for (let c = 0; c < width; c++) sum[c]! += yGrad[to + c]! * x[from + c]! * inverseRms[row]!;
       }
       partials.set(sum, block * partials_stride + partials_offset);
-    }
-  },
-  tolerance: { relative: 1e-5, absolute: 1e-5 },
-});
-
-/** out[c] (+)= sum over rows of x[row, c]. x [rows, width], out [width]; added where `accumulate` is 1. */
-export const columnSum = defineKernel({
-  name: "layer/column_sum",
-  bindings: { x: "read f32", out: "write f32" },
-  params: { rows: "u32", width: "u32", accumulate: "u32" },
-  constants: THREADS,
-  grid: ({ width }, constants) => threads(quads(width, "width"), constants),
-  reference({ x, out }, { rows, width, accumulate }) {
-    for (let c = 0; c < width; c++) {
-      let sum = accumulate ? out[c] : 0;
-      for (let row = 0; row < rows; row++) sum! += x[row * width + c]!;
-      out[c] = sum!;
     }
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },

@@ -1,10 +1,11 @@
 /** The backward pass of transformer.ts, recorded on a device. transformer.ts has the legend of the shapes. */
 import type { Buffer, Device } from "../../compute/device.ts";
 import type { AttentionState, ForwardState, Heads } from "../forward_state.ts";
+import { columnSum, recordColumnSum } from "../kernels/column_sum.ts";
 import { addScaled } from "../kernels/elementwise.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
 import { GATED } from "../kernels/geglu.ts";
-import { columnSum, NORM_BLOCKS, plainRows, rmsNormBackward, rmsNormWeightPartials } from "../kernels/norm.ts";
+import { chooseRmsNormBackward, NORM_BLOCKS, plainRows, rmsNormWeightPartials } from "../kernels/norm.ts";
 import type { Layer, Output } from "../layers.ts";
 import type { PackedInput } from "../packed_input.ts";
 import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, queryRows, valueRows } from "../qkv_layout.ts";
@@ -74,7 +75,7 @@ export class BackwardPass {
       params: { rows, width: F },
     });
     scratch.free(activeGrad, gateUp);
-    this.biasBackward(gateUpGrad, { bias: layer.gateUp.bias, rows, width: 2 * F, sink: at.sink });
+    this.biasBackward(gateUpGrad, { bias: layer.gateUp.bias, rows, width: 2 * F, sink: at.sink, scratch });
     this.normedBackward(weights, at, { ...norm, matrix: layer.gateUp.matrix, dy: gateUpGrad, norm: layer.middleNorm });
   }
 
@@ -86,7 +87,7 @@ export class BackwardPass {
     const { output, input, grad, rows, sink } = at;
     const dy = output.norm === undefined ? grad : this.outputNormBackward(weights, { ...at, norm: output.norm });
     sink.matrix(output.matrix, { dy, x: input, m: rows });
-    this.biasBackward(dy, { bias: output.bias, rows, width: this.model.config.hiddenSize, sink });
+    this.biasBackward(dy, { bias: output.bias, rows, width: this.model.config.hiddenSize, sink, scratch: at.scratch });
     return dy;
   }
 
@@ -106,11 +107,12 @@ export class BackwardPass {
   /** Adds the column sums of dy [rows, width] to the gradient of a bias, where it is trained. */
   private biasBackward(
     dy: Buffer,
-    { bias, rows, width, sink }: { bias: string | undefined; rows: number; width: number; sink: GradientSink },
+    of: { bias: string | undefined; rows: number; width: number; sink: GradientSink; scratch: Scratch },
   ): void {
+    const { bias, rows, width, sink, scratch } = of;
     const out = bias === undefined ? undefined : sink.slot(bias);
     if (!out) return;
-    this.device.dispatch(columnSum, { buffers: { x: dy, out }, params: { rows, width, accumulate: 1 } });
+    recordColumnSum(this.device, { buffers: { x: dy, out }, params: { rows, width, accumulate: 1 }, scratch });
   }
 
   /** Attention's part: `at.grad` becomes the gradient of the layer's input. */
@@ -124,7 +126,7 @@ export class BackwardPass {
     weights.applyBackward(output.matrix, { dy: outGrad, dx: attendedGrad, m: rows });
     const dy = this.headsBackward(weights, { ...at, attendedGrad });
     scratch.free(attendedGrad);
-    this.biasBackward(dy, { bias: layer.qkv.bias, rows, width: this.model.qkvWidth, sink });
+    this.biasBackward(dy, { bias: layer.qkv.bias, rows, width: this.model.qkvWidth, sink, scratch });
     const norm = this.model.norms.rows(weights, { name: layer.inputNorm, x, rows, scratch });
     this.normedBackward(weights, { ...at, rows }, { ...norm, matrix: layer.qkv.matrix, dy, norm: layer.inputNorm });
   }
@@ -212,7 +214,7 @@ export class BackwardPass {
   /** xGrad (+)= the gradient of an RMSNorm, and that of its weight into the sink. */
   normBackward(weights: Weights, at: NormBackward): void {
     const { layout, x, inverse, yGrad, scratch } = at;
-    this.device.dispatch(rmsNormBackward, {
+    this.device.dispatch(chooseRmsNormBackward(this.device.info, layout), {
       buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
       params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
       constants: this.model.norms.constants,

@@ -19,12 +19,18 @@ import {
   attentionTiled,
 } from "../../../src/model/kernels/attention_tiled.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { columnPartials, columnSum } from "../../../src/model/kernels/column_sum.ts";
 import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
 import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
 import { chooseLogprobBackward, logprob, logprobSegments, logprobTiled } from "../../../src/model/kernels/logprob.ts";
-import { columnSum, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../../../src/model/kernels/norm.ts";
+import {
+  chooseRmsNormBackward,
+  rmsNorm,
+  rmsNormBackward,
+  rmsNormWeightPartials,
+} from "../../../src/model/kernels/norm.ts";
 import { rope } from "../../../src/model/kernels/rope.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
 import { sample } from "../../../src/model/kernels/sample.ts";
@@ -69,11 +75,15 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   // A thread for a row.
   [rmsNorm, { rows: 65, width: 8 }, [2]],
   [rmsNormBackward, { rows: 65, width: 8 }, [2]],
+  [chooseRmsNormBackward(GPU, { width: 252 }), { rows: 65, width: 252 }, [2]],
+  [chooseRmsNormBackward(SOFTWARE, { width: 256 }), { rows: 65, width: 256 }, [2]],
+  [chooseRmsNormBackward(GPU, { width: 256 }), { rows: 65, width: 256 }, [65]],
   [logprob, { rows: 9 }, [2]],
   [sample, { rows: 9 }, [2]],
   [decodeRows, { rows: 33 }, [2]],
   // 64 blocks of rows, whatever their number.
   [rmsNormWeightPartials, { rows: 1, width: 12 }, [3]],
+  [columnPartials, { rows: 1, width: 12 }, [3]],
   [squareSum, { count: 4 }, [64]],
   [clipFactor, { count: 1000 }, [1]],
   // A workgroup for a row; 64 vec4s of a gradient's row in a thread.
@@ -116,6 +126,8 @@ test.each<[Sized, Record<string, number>]>([
   [rmsNormBackward, { rows: 1, width: 6 }],
   [rmsNormWeightPartials, { rows: 1, width: 6 }],
   [columnSum, { rows: 1, width: 6 }],
+  [columnPartials, { rows: 1, width: 6 }],
+  [chooseRmsNormBackward(GPU, { width: 258 }), { rows: 1, width: 6 }],
   [squareSum, { count: 6 }],
   [adamw, { first: 0, count: 6 }],
   [adamw, { first: 6, count: 4 }],

@@ -1,14 +1,16 @@
 import { describe, expect, test } from "vitest";
 import { ropeFrequencies } from "../../../src/model/files/rope.ts";
+import { columnPartials, columnSum, recordColumnSum } from "../../../src/model/kernels/column_sum.ts";
 import {
-  columnSum,
   NORM_BLOCKS,
   plainRows,
   rmsNorm,
   rmsNormBackward,
+  rmsNormBackwardTiled,
   rmsNormWeightPartials,
 } from "../../../src/model/kernels/norm.ts";
 import { rope, ropeTable } from "../../../src/model/kernels/rope.ts";
+import { recordedOnBoth } from "./record.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
@@ -35,6 +37,7 @@ describe("rmsNorm", () => {
     ["one, with 1 + weight", plainRows(1, 4), 1],
     ["one above the workgroup, with 1 + weight", plainRows(65, 64), 1],
     ["heads inside qkv, with 1 + weight", headRows(7, 3, 8), 1],
+    ["wider than the workgroup", plainRows(3, 1028), 1],
   ])("%s, with both gradients", async (_, rows, WEIGHT_OFFSET) => {
     const constants = { WEIGHT_OFFSET };
     const tokens = rows.rows / rows.per_token;
@@ -47,11 +50,13 @@ describe("rmsNorm", () => {
       params,
       constants,
     });
-    const { xGrad } = await runOnBoth(devices, rmsNormBackward, {
+    const backward = {
       buffers: { x, weight, inverseRms, yGrad, xGrad: new Float32Array(x.length) },
       params: { ...rows, accumulate: 0 },
       constants,
-    });
+    };
+    const { xGrad } = await runOnBoth(devices, rmsNormBackward, backward);
+    await runOnBoth(devices, rmsNormBackwardTiled, backward);
     const loss = () => {
       const y = new Float64Array(yGrad.length) as never;
       const scratch = new Float64Array(rows.rows) as never;
@@ -104,19 +109,22 @@ describe("rmsNorm", () => {
     return (out as Float32Array).map((v, i) => v - before[i]!).slice(4, 4 + rows.width);
   }
 
-  test("the gradient is added to that of the residual stream", async () => {
-    const rows = plainRows(9, 16);
-    const buffers = { x: noise(144), weight: noise(16, 2), inverseRms: noise(9, 3), yGrad: noise(144, 4) };
-    const run = (accumulate: number, xGrad: Float32Array) =>
-      runOnBoth(devices, rmsNormBackward, {
-        buffers: { ...buffers, xGrad },
-        params: { ...rows, accumulate },
-      });
-    const base = noise(144, 5);
-    const added = await run(1, base);
-    const alone = await run(0, unwritten(144));
-    for (let i = 0; i < 144; i++) expect(added.xGrad[i]).toBeCloseTo(base[i]! + alone.xGrad[i]!, 5);
-  });
+  test.each([rmsNormBackward, rmsNormBackwardTiled])(
+    "$name is added to the gradient of the residual stream",
+    async (kernel) => {
+      const rows = plainRows(9, 16);
+      const buffers = { x: noise(144), weight: noise(16, 2), inverseRms: noise(9, 3), yGrad: noise(144, 4) };
+      const run = (accumulate: number, xGrad: Float32Array) =>
+        runOnBoth(devices, kernel, {
+          buffers: { ...buffers, xGrad },
+          params: { ...rows, accumulate },
+        });
+      const base = noise(144, 5);
+      const added = await run(1, base);
+      const alone = await run(0, unwritten(144));
+      for (let i = 0; i < 144; i++) expect(added.xGrad[i]).toBeCloseTo(base[i]! + alone.xGrad[i]!, 5);
+    },
+  );
 
   test("more than 65,535 workgroups", async () => {
     const rows = plainRows(70_000 * 64 + 1, 4);
@@ -128,6 +136,45 @@ describe("rmsNorm", () => {
         inverseRms: unwritten(rows.rows),
       },
       params: { ...rows, epsilon: 0 },
+    });
+  });
+});
+
+test("rmsNormBackwardTiled in more than 65,535 workgroups", async () => {
+  const rows = plainRows(65_540, 4);
+  await runOnBoth(devices, rmsNormBackwardTiled, {
+    buffers: {
+      x: noise(rows.rows * 4),
+      weight: noise(4, 2),
+      inverseRms: noise(rows.rows, 3),
+      yGrad: noise(rows.rows * 4, 4),
+      xGrad: unwritten(rows.rows * 4),
+    },
+    params: { ...rows, accumulate: 0 },
+  });
+});
+
+describe("sums over rows", () => {
+  test.each([
+    { rows: 0, width: 4 },
+    { rows: 1, width: 4 },
+    { rows: 63, width: 12 },
+    { rows: 65, width: 260 },
+    { rows: 1001, width: 36 },
+    { rows: 3, width: 65_540 * 4 },
+  ])("in blocks: %o", async (params) => {
+    const { rows, width } = params;
+    // Rows that must not count follow.
+    const buffers = { x: noise((rows + 9) * width), partials: unwritten(64 * width) };
+    await runOnBoth(devices, columnPartials, { buffers, params });
+  });
+
+  test.each([64, 65, 1000, 1024])("of %i rows are those of one kernel, whatever the family", async (rows) => {
+    const [width, accumulate] = [36, 1];
+    const run = { buffers: { x: noise(rows * width), out: noise(width, 2) }, params: { rows, width, accumulate } };
+    await recordedOnBoth(devices, {
+      ...{ family: "tiled", kernel: columnSum, run },
+      record: (device, options) => recordColumnSum(device, options),
     });
   });
 });

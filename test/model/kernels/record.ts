@@ -1,4 +1,4 @@
-/** Records log-probs and draws with the kernels of a family, and compares their results with the reference of one kernel. */
+/** Records work of several kernels with the kernels of a family, and compares their results with the reference of one kernel. */
 import type { Data, Device, DeviceInfo } from "../../../src/compute/device.ts";
 import type { BindingKinds, Kernel, ParamTypes } from "../../../src/compute/kernel.ts";
 import { logprob, recordLogprob } from "../../../src/model/kernels/logprob.ts";
@@ -17,7 +17,11 @@ export function logprobOnBoth(
   devices: Devices,
   of: { family: Family; run: LogprobRun; tolerance?: Tolerance },
 ): Promise<Results<typeof logprob.bindings>> {
-  return both(devices, { ...of, kernel: logprob, record: (device, options) => recordLogprob(device, options) });
+  return recordedOnBoth(devices, {
+    ...of,
+    kernel: logprob,
+    record: (device, options) => recordLogprob(device, options),
+  });
 }
 
 /** {@link sample}. @returns the GPU's results. */
@@ -26,7 +30,7 @@ export function sampleOnBoth(
   of: { family: Family; run: SampleRun },
 ): Promise<Results<typeof sample.bindings>> {
   const filters = filtersOfSettings(of.run.buffers.settings);
-  return both(devices, {
+  return recordedOnBoth(devices, {
     ...of,
     kernel: sample,
     record: (device, options) => recordSample(device, { ...options, filters }),
@@ -52,7 +56,8 @@ interface Recorded<B extends BindingKinds, P extends ParamTypes> {
   readonly record: (device: Device, options: { buffers: never; params: Run<B, P>["params"]; scratch: Scratch }) => void;
 }
 
-async function both<B extends BindingKinds, P extends ParamTypes>(
+/** What `record` gives with the kernels of a family, against the reference of `kernel`. @returns the GPU's results. */
+export async function recordedOnBoth<B extends BindingKinds, P extends ParamTypes>(
   { gpu, cpu }: Devices,
   { family, kernel, run, record, tolerance }: Recorded<B, P>,
 ): Promise<Results<B>> {

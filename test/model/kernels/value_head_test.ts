@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { columnSum } from "../../../src/model/kernels/norm.ts";
+import { columnSum } from "../../../src/model/kernels/column_sum.ts";
 import {
   VALUE_BLOCKS,
   valueHead,
