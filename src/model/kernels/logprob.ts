@@ -83,6 +83,18 @@ export const greedyHits = defineKernel({
   tolerance: { relative: 0, absolute: 0 },
 });
 
+const greedyHitsTiled = defineKernel({
+  ...greedyHits,
+  name: "head/greedy_tiled",
+  constants: {},
+  grid: ({ rows }) => folded(rows),
+});
+
+/** A thread per row where barriers are slow, a workgroup per row on GPUs. */
+export function chooseGreedyHits({ family }: Pick<DeviceInfo, "family">): typeof greedyHits {
+  return family === "tiled" ? greedyHitsTiled : greedyHits;
+}
+
 /**
  * Replaces logits by their gradient, from a = logprobGrads and b = entropyGrads of each row:
  * (a (1[i = y] - p_i) - b p_i (log p_i + entropy)) / temperature. Columns V .. stride become 0.

@@ -10,7 +10,7 @@
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
 import { scaleRows } from "../kernels/elementwise.ts";
-import { chooseLogprobBackward, greedyHits, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
+import { chooseGreedyHits, chooseLogprobBackward, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { type RowRun, rowsOf } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
@@ -120,7 +120,7 @@ export class HeadPass {
       const params = this.params(part);
       const buffers = { logits, targets, logprobs, entropies, logSumExps };
       recordLogprob(device, { buffers, params, scratch: this.scratch });
-      if (greedy) device.dispatch(greedyHits, { buffers: { logits, targets, greedy }, params });
+      if (greedy) device.dispatch(chooseGreedyHits(device.info), { buffers: { logits, targets, greedy }, params });
     }
     if (this.slopes) this.slopesOf(window, this.slopes);
   }

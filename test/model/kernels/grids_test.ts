@@ -24,7 +24,13 @@ import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
 import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
-import { chooseLogprobBackward, logprob, logprobSegments, logprobTiled } from "../../../src/model/kernels/logprob.ts";
+import {
+  chooseGreedyHits,
+  chooseLogprobBackward,
+  logprob,
+  logprobSegments,
+  logprobTiled,
+} from "../../../src/model/kernels/logprob.ts";
 import {
   chooseRmsNormBackward,
   rmsNorm,
@@ -79,6 +85,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [chooseRmsNormBackward(SOFTWARE, { width: 256 }), { rows: 65, width: 256 }, [2]],
   [chooseRmsNormBackward(GPU, { width: 256 }), { rows: 65, width: 256 }, [65]],
   [logprob, { rows: 9 }, [2]],
+  [chooseGreedyHits(SOFTWARE), { rows: 9 }, [2]],
+  [chooseGreedyHits(GPU), { rows: 9 }, [9]],
   [sample, { rows: 9 }, [2]],
   [decodeRows, { rows: 33 }, [2]],
   // 64 blocks of rows, whatever their number.

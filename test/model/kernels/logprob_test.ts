@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { chooseLogprobBackward, greedyHits, logprob } from "../../../src/model/kernels/logprob.ts";
+import { chooseGreedyHits, chooseLogprobBackward, logprob } from "../../../src/model/kernels/logprob.ts";
 import { logprobOnBoth } from "./record.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices } from "./run.ts";
 
@@ -108,7 +108,8 @@ describe.each(["scalar", "tiled"] as const)("logprob, %s", (family) => {
   });
 });
 
-describe("the target that greedy decoding would draw", () => {
+describe.each(["scalar", "tiled"] as const)("the target that greedy decoding would draw, %s", (family) => {
+  const greedyHits = chooseGreedyHits({ family });
   const params = (shape: Shape) => ({ ...shape, first_row: 2, inverse_temperature: 1 });
 
   test.each(CASES)("%o", async (shape) => {
@@ -144,7 +145,7 @@ describe("the target that greedy decoding would draw", () => {
   });
 
   test("in more than 65,535 workgroups", async () => {
-    const shape = { rows: 8 * 65_540, vocabulary: 1, stride: 4 };
+    const shape = { rows: family === "tiled" ? 65_540 : 8 * 65_540, vocabulary: 1, stride: 4 };
     await runOnBoth(devices, greedyHits, {
       buffers: {
         logits: noise(shape.rows * 4),
