@@ -120,6 +120,33 @@ test.each([
   await sampleOnBoth(devices, { family: "tiled", run: { buffers, params } });
 });
 
+test.each([
+  ["neither", [PLAIN, { ...PLAIN, temperature: 0, top_k: 5, top_p: 0.5 }], 0],
+  ["top-k", [PLAIN, { ...PLAIN, top_k: 5 }], 5],
+  ["top-p", [PLAIN, { ...PLAIN, top_p: 0.5 }], 5],
+  [
+    "both",
+    [
+      { ...PLAIN, top_k: 5 },
+      { ...PLAIN, top_p: 0.5 },
+    ],
+    9,
+  ],
+] as const)("rows that use %s", async (_, settings, filterDispatches) => {
+  const names: string[] = [];
+  const device = changed(devices.gpu, {
+    info: { ...devices.gpu.info, family: "tiled" },
+    dispatch: (kernel, options) => {
+      names.push(kernel.name);
+      devices.gpu.dispatch(kernel, options);
+    },
+  });
+  await draw(device, { rows: 2, vocabulary: 64, settings, logits: noise(128).slice() });
+  expect(names[0]).toBe("decode/sample_segments");
+  expect(names.at(-1)).toBe("decode/sample_tiled");
+  expect(names.length - 2).toBe(filterDispatches);
+});
+
 const CASES = Number(process.env.SAMPLE_CASES ?? 200);
 
 /** SAMPLE_CASES=10000 runs that many. */
