@@ -37,7 +37,8 @@ const ROUNDS = 3;
 
 /** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, and a training pass. */
 export async function countPhases(model: CountedModel, info: DeviceInfo): Promise<CountedPhase[]> {
-  const sampler = open(model, info, { frozen: true });
+  // One chunk of steps; pipelined ones are shorter, with a dispatch more each.
+  const sampler = open(model, info, { frozen: true, pipelined: false });
   return [
     await prefill(sampler, model, 8),
     await decode(sampler, model, 1),

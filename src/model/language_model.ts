@@ -7,7 +7,7 @@ import type { BaseModel } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
-import { BatchSampler, type DrawOptions } from "./generate/batch_sampler.ts";
+import { BatchSampler, type DrawOptions, type SamplerOptions } from "./generate/batch_sampler.ts";
 import type { CacheOptions } from "./generate/key_value_cache.ts";
 import type { DrawRequest } from "./generate/sequence.ts";
 import { drawWeights, loadWeights } from "./initial_weights.ts";
@@ -37,6 +37,8 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   readonly seed?: number | undefined;
   /** How the keys and values of sampled sequences are held. */
   readonly cache?: CacheOptions | undefined;
+  /** {@link SamplerOptions.pipelined}. */
+  readonly pipelined?: SamplerOptions["pipelined"];
   /**
    * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
    * copy). The copy is f32 whatever the weights are held in, because bfloat16 would round the sum. `auto`, the default,

@@ -30,6 +30,20 @@ export class Scratch {
     }
   }
 
+  /** Runs `record` with a scratch that is released after it. Where it throws, what it recorded and did not submit is forgotten. */
+  static async recording<R>(device: Device, record: (scratch: Scratch) => Promise<R>): Promise<R> {
+    const scratch = new Scratch(device);
+    const mark = device.mark();
+    try {
+      return await record(scratch);
+    } catch (error) {
+      device.rollback(mark);
+      throw error;
+    } finally {
+      scratch.release();
+    }
+  }
+
   /** f32 elements with undefined contents. */
   floats(length: number, label: string): Buffer {
     const buffer = this.device.alloc(length * 4, label);

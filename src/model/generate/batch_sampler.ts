@@ -4,7 +4,6 @@
  * same prompt share its prefill and the pages that it fills.
  */
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
-import { formatBytes } from "../../compute/memory.ts";
 import type { SampledSequence } from "../../contract/backend.ts";
 import type { BatchOptions } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
@@ -16,8 +15,9 @@ import { nextPass } from "../train/targets.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { Admission, type Admitted, PolicyNumbers, type Waiting, waitingRequests } from "./admission.ts";
-import { CHUNK_STEPS, chunkSteps, collect, uploadRows } from "./chunk.ts";
+import { CHUNK_STEPS, collect, uploadRows } from "./chunk.ts";
 import { DecodeStep } from "./decode_step.ts";
+import { type Ahead, Decoding, ordered, type Run, weightsOfRows } from "./decoding.ts";
 import { drawGroups, hostRows } from "./host_rows.ts";
 import { allocateCache, appendToCache, type CacheOptions, copyPages, type KeyValueCache } from "./key_value_cache.ts";
 import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
@@ -29,6 +29,11 @@ const SPARE_SEQUENCES = 15;
 
 export interface SamplerOptions extends PassOptions {
   readonly cache?: CacheOptions | undefined;
+  /**
+   * Whether a chunk of steps is submitted before the tokens of the one before it are read. Default: on GPUs. A software
+   * adapter computes on the host's cores, so that nothing is gained there and the steps of ended sequences are lost.
+   */
+  readonly pipelined?: boolean | undefined;
 }
 
 /** How a batch runs; requests that join name their policies. */
@@ -37,21 +42,9 @@ export interface DrawOptions extends Omit<BatchOptions, "more"> {
   readonly more?: ((start: (requests: readonly DrawRequest[]) => boolean) => void | Promise<void>) | undefined;
 }
 
-/** What the parts of one call share. */
-interface Run {
-  /** Of requests that name none. */
-  readonly policy: OfPolicy;
-  readonly cache: KeyValueCache;
-}
-
 /** The weights of prompts whose policies lie together, a row for each token. */
 function promptWeights({ policy }: Run, prompts: readonly Prompt[]): Weights {
   return weightsOf(prompts.map((prompt) => ({ policy: prompt.policy ?? policy, rows: prompt.ids.length })));
-}
-
-/** The weights of sequences whose policies lie together. */
-function weightsOfRows({ policy }: Run, sequences: readonly Sequence[]): Weights {
-  return weightsOf(sequences.map(({ request }) => ({ policy: request.policy ?? policy, rows: 1 })));
 }
 
 export class BatchSampler {
@@ -61,14 +54,18 @@ export class BatchSampler {
   private readonly cache: CacheOptions;
   private readonly size: PassSize;
   private readonly decodeStep: DecodeStep;
-  /** Sequences decoded at a time; fewer once memory has run out. */
-  private mostRows = Number.POSITIVE_INFINITY;
+  private readonly decoding: Decoding;
 
   constructor(model: Transformer, options: SamplerOptions = {}) {
     this.model = model;
     this.cache = options.cache ?? {};
     this.size = new PassSize(model, options);
     this.decodeStep = new DecodeStep(model);
+    this.decoding = new Decoding(model, {
+      step: this.decodeStep,
+      isPipelined: options.pipelined ?? model.device.info.family === "tiled",
+      warn: (message) => this.warn(message),
+    });
   }
 
   /**
@@ -82,6 +79,7 @@ export class BatchSampler {
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
     const { signal, more } = options;
+    let ahead: Ahead | undefined;
     try {
       const policies = new PolicyNumbers();
       const spare = more ? Math.max(SPARE_SEQUENCES, (options.expected ?? 0) - requests.length) : 0;
@@ -96,7 +94,7 @@ export class BatchSampler {
         await this.begin(run, admitted, { keepsHidden: admission.waits || more !== undefined });
         running.push(...admitted.sequences);
         const unfinished = running.filter(({ stopped }) => !stopped);
-        if (unfinished.length > 0) await this.decode(run, unfinished);
+        if (unfinished.length > 0) ahead = await this.decoding.advance(run, unfinished, ahead);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
           admission.end(sequence);
           results[sequence.index] = settle(sequence, options);
@@ -105,6 +103,7 @@ export class BatchSampler {
       }
       return results;
     } finally {
+      ahead?.release();
       scratch.release();
     }
   }
@@ -152,22 +151,17 @@ export class BatchSampler {
   /** Fills the cache with the prompts of new sequences, and draws the first token of each. */
   private async begin(run: Run, admitted: Admitted, { keepsHidden }: { keepsHidden: boolean }): Promise<void> {
     const prompts = byPolicy(admitted.prompts, ({ policy }) => policy ?? run.policy);
-    const late = this.ordered(
+    const late = ordered(
       run,
       admitted.sequences.filter(({ prompt }) => prompt.hidden),
     );
     if (prompts.length > 0) await this.prefill(run, { prompts, keepsHidden });
     if (late.length === 0) return;
     for (const group of drawGroups(this.model, late))
-      await this.during(async (scratch) => {
+      await Scratch.recording(this.model.device, async (scratch) => {
         const hidden = scratch.upload(joined(group.map(({ prompt }) => prompt.hidden!)), "hidden rows");
         await this.drawFirst(run, { sequences: group, hidden, scratch });
       });
-  }
-
-  /** The sequences of one policy after another. */
-  private ordered({ policy }: Run, sequences: readonly Sequence[]): readonly Sequence[] {
-    return byPolicy(sequences, ({ request }) => request.policy ?? policy);
   }
 
   /** Runs prompts in passes. A pass that runs out of memory is repeated with fewer prompts. */
@@ -200,7 +194,7 @@ export class BatchSampler {
   private prefillPass(run: Run, at: { prompts: readonly Prompt[]; keepsHidden: boolean }): Promise<void> {
     const { prompts } = at;
     const { config, device } = this.model;
-    return this.during(async (scratch) => {
+    return Scratch.recording(this.model.device, async (scratch) => {
       const { tokens, offsets, places } = packPrompts(prompts);
       const placed = scratch.upload(places, "places in the cache");
       const { hidden } = this.model.forward(promptWeights(run, prompts), {
@@ -227,21 +221,6 @@ export class BatchSampler {
     });
   }
 
-  /** Forgets what `record` has recorded, and was not submitted, where it throws. */
-  private async during(record: (scratch: Scratch) => Promise<void>): Promise<void> {
-    const { device } = this.model;
-    const scratch = new Scratch(device);
-    const mark = device.mark();
-    try {
-      await record(scratch);
-    } catch (error) {
-      device.rollback(mark);
-      throw error;
-    } finally {
-      scratch.release();
-    }
-  }
-
   /**
    * Draws each sequence's first token from the hidden states of its prompt's last, [sequences, C], and copies the end of
    * its prompt. Both run now: a later refusal of memory would forget a copy that is only recorded.
@@ -256,41 +235,5 @@ export class BatchSampler {
     const rows = { ...uploadRows(sequences, { scratch, steps: 1 }), host };
     this.decodeStep.draw(weightsOfRows(run, sequences), { hidden, rows, shift: 0, scratch });
     return collect(this.model, { running: sequences, rows, reads: at.reads });
-  }
-
-  /** One chunk of steps for every running sequence, for fewer at a time where memory runs out. */
-  private async decode(run: Run, running: readonly Sequence[]): Promise<void> {
-    for (const group of drawGroups(this.model, this.ordered(run, running))) await this.decodeGroup(run, group);
-  }
-
-  private async decodeGroup(run: Run, running: readonly Sequence[]): Promise<void> {
-    for (let from = 0; from < running.length; ) {
-      const part = running.slice(from, from + this.mostRows);
-      try {
-        await this.decodePart(run, part);
-        from += part.length;
-      } catch (error) {
-        if (!(error instanceof OutOfMemoryError) || part.length === 1) throw error;
-        this.mostRows = Math.ceil(part.length / 2);
-        this.warn(
-          `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}), and a chunk of sampling was repeated. ` +
-            `From now on ${this.mostRows} sequences are decoded at a time; to start like that, set rollout.max_num_seqs=${this.mostRows}`,
-        );
-      }
-    }
-  }
-
-  private decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
-    const { cache } = run;
-    // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
-    const weights = weightsOfRows(run, running);
-    const most = Math.max(...running.map(({ limit, tokens }) => limit - tokens.length));
-    return this.during(async (scratch) => {
-      const host = hostRows(this.model, running, scratch);
-      const steps = host ? 1 : Math.min(most, chunkSteps(running));
-      const rows = { ...uploadRows(running, { scratch, steps }), host };
-      for (let shift = 0; shift < rows.steps; shift++) this.decodeStep.step(weights, { cache, rows, shift });
-      await collect(this.model, { running, rows });
-    });
   }
 }

@@ -23,7 +23,8 @@ export interface HostRows {
   readonly logSumExps: Buffer;
 }
 
-function needsHost({ isMasked, request }: Sequence): boolean {
+/** Whether the host takes part in the next step of a sequence. */
+export function needsHost({ isMasked, request }: Sequence): boolean {
   return isMasked || (request.top_logprobs ?? 0) > 0;
 }
 

@@ -9,6 +9,7 @@ import * as cache from "../../../src/model/kernels/cache.ts";
 import * as decodeRows from "../../../src/model/kernels/decode_rows.ts";
 import * as elementwise from "../../../src/model/kernels/elementwise.ts";
 import * as embedding from "../../../src/model/kernels/embedding.ts";
+import * as gatherTokens from "../../../src/model/kernels/gather_tokens.ts";
 import * as geglu from "../../../src/model/kernels/geglu.ts";
 import * as logprob from "../../../src/model/kernels/logprob.ts";
 import * as maskLogits from "../../../src/model/kernels/mask_logits.ts";
@@ -30,6 +31,7 @@ const KERNELS = kernelsOf({
   decodeRows,
   elementwise,
   embedding,
+  gatherTokens,
   geglu,
   logprob,
   maskLogits,

@@ -23,6 +23,7 @@ import { columnPartials, columnSum } from "../../../src/model/kernels/column_sum
 import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
 import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
 import { embedding, embeddingBackward, embeddingPacked } from "../../../src/model/kernels/embedding.ts";
+import { gatherTokens } from "../../../src/model/kernels/gather_tokens.ts";
 import { GATED } from "../../../src/model/kernels/geglu.ts";
 import {
   chooseGreedyHits,
@@ -72,6 +73,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [columnSum, { rows: 1000, width: 260 }, [2]],
   [adamw, { first: 4, count: 260 }, [2]],
   [cacheAppend.float32, { rows: 33, width: 8 }, [2]],
+  [gatherTokens, { rows: 65 }, [2]],
   [cacheCopy, { copies: 3, page_quads: 32 }, [2]],
   // A thread for two pairs of a head; q, k and v in the step that keeps k and v.
   [rope, { rows: 33, width: 8 }, [2]],

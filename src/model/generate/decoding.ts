@@ -1,0 +1,190 @@
+/**
+ * Decodes running sequences chunk after chunk. A chunk is recorded whole and read back once. Where it pays, the next one is
+ * submitted before that: its first tokens stay on the device, and what it draws for sequences that have ended is dropped.
+ * Pages of an ended sequence may be given away at once, because the device runs whatever uses them later behind that chunk.
+ */
+import type { Data } from "../../compute/device.ts";
+import { formatBytes } from "../../compute/memory.ts";
+import { OutOfMemoryError } from "../../errors.ts";
+import { Scratch } from "../scratch.ts";
+import type { Transformer } from "../transformer.ts";
+import type { Weights } from "../weights.ts";
+import { type ChunkRows, chunkSteps, collect, deliver, type Earlier, readRows, uploadRows } from "./chunk.ts";
+import type { DecodeStep } from "./decode_step.ts";
+import { drawGroups, hostRows, needsHost } from "./host_rows.ts";
+import type { KeyValueCache } from "./key_value_cache.ts";
+import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
+import type { Sequence } from "./sequence.ts";
+import type { DecodeRows } from "./step_input.ts";
+
+/** What the parts of one call share. */
+export interface Run {
+  /** Of requests that name none. */
+  readonly policy: OfPolicy;
+  readonly cache: KeyValueCache;
+}
+
+/** A chunk that the device has, unread. */
+export interface Ahead extends ChunkRows {
+  /** Tokens that each sequence has before the chunk. */
+  readonly drawn: readonly number[];
+  readonly results: Promise<Data[]>;
+  /** Releases its buffers; work that is recorded still uses them. */
+  release(): void;
+}
+
+/** Two chunks are under way where one would be: together they have as many steps, so that what joins waits no longer. */
+const CHUNKS_UNDER_WAY = 2;
+
+/** The sequences of one policy after another. */
+export function ordered({ policy }: Run, sequences: readonly Sequence[]): readonly Sequence[] {
+  return byPolicy(sequences, ({ request }) => request.policy ?? policy);
+}
+
+/** The weights of sequences whose policies lie together. */
+export function weightsOfRows({ policy }: Run, sequences: readonly Sequence[]) {
+  return weightsOf(sequences.map(({ request }) => ({ policy: request.policy ?? policy, rows: 1 })));
+}
+
+export class Decoding {
+  private readonly model: Transformer;
+  private readonly step: DecodeStep;
+  private readonly warn: (message: string) => void;
+  /** False once memory has run out for it. */
+  private isPipelined: boolean;
+  /** Sequences decoded at a time; fewer once memory has run out. */
+  private mostRows = Number.POSITIVE_INFINITY;
+
+  constructor(
+    model: Transformer,
+    options: { step: DecodeStep; isPipelined: boolean; warn: (message: string) => void },
+  ) {
+    this.model = model;
+    this.step = options.step;
+    this.isPipelined = options.isPipelined;
+    this.warn = options.warn;
+  }
+
+  /**
+   * Gives the sequences the tokens of one chunk at least.
+   * @param ahead what the last call returned
+   * @returns a chunk that runs on, for the next call
+   */
+  async advance(run: Run, running: readonly Sequence[], ahead: Ahead | undefined): Promise<Ahead | undefined> {
+    if (!ahead) return this.start(run, running);
+    const known = new Set(ahead.running);
+    const isSame = running.every((sequence) => known.has(sequence) && !needsHost(sequence));
+    const next = await this.finish(run, ahead, isSame);
+    return isSame ? next : this.first(run, running);
+  }
+
+  private async start(run: Run, running: readonly Sequence[]): Promise<Ahead | undefined> {
+    const chunk = this.first(run, running);
+    if (chunk) return this.finish(run, chunk, true);
+    for (const group of drawGroups(this.model, ordered(run, running))) await this.decodeGroup(run, group);
+    return undefined;
+  }
+
+  /** Submits a chunk for sequences whose tokens the host has. */
+  private first(run: Run, sequences: readonly Sequence[]): Ahead | undefined {
+    const running = sequences.filter(({ stopped }) => !stopped);
+    const isApart = running.length === 0 || running.some(needsHost);
+    return isApart ? undefined : this.submit(run, ordered(run, running));
+  }
+
+  /** Gives the sequences of a chunk its tokens. @param goesOn whether the next chunk is submitted before */
+  private async finish(run: Run, chunk: Ahead, goesOn: boolean): Promise<Ahead | undefined> {
+    const next = goesOn ? this.next(run, chunk) : undefined;
+    try {
+      deliver(this.model, chunk, await chunk.results);
+      return next;
+    } catch (error) {
+      // The next chunk continues from tokens that were not drawn.
+      next?.release();
+      if (!(error instanceof OutOfMemoryError)) throw error;
+      this.isPipelined = false;
+      return undefined;
+    } finally {
+      chunk.release();
+    }
+  }
+
+  /** Submits the chunk after this one, for the sequences that it does not complete for certain. */
+  private next(run: Run, { running, rows, drawn }: Ahead): Ahead | undefined {
+    const goesOn = (row: number) => !running[row]!.stopped && drawn[row]! + rows.steps < running[row]!.limit;
+    const sources = [...running.keys()].filter(goesOn);
+    if (sources.length === 0) return undefined;
+    const continued = sources.map((row) => running[row]!);
+    const before = sources.map((row) => drawn[row]! + rows.steps);
+    return this.submit(run, continued, { drawn: before, earlier: { next: rows.next, sources } });
+  }
+
+  /** Submits a chunk. @returns nothing where chunks are not pipelined, or memory does not suffice */
+  private submit(
+    run: Run,
+    running: readonly Sequence[],
+    from: { drawn?: readonly number[]; earlier?: Earlier } = {},
+  ): Ahead | undefined {
+    if (!this.isPipelined || running.length > this.mostRows) return undefined;
+    const { device } = this.model;
+    const { drawn = running.map(({ tokens }) => tokens.length) } = from;
+    const weights = weightsOfRows(run, running);
+    const steps = stepsOf(running, drawn, Math.ceil(chunkSteps(running) / CHUNKS_UNDER_WAY));
+    const mark = device.mark();
+    const scratch = new Scratch(device);
+    try {
+      const rows = uploadRows(running, { ...from, scratch, steps });
+      this.record(run, { weights, rows });
+      const results = readRows(this.model, { running, rows });
+      // Nobody may wait for a chunk whose sequences have all ended, or behind an error.
+      results.catch(() => {});
+      return { running, rows, drawn, results, release: () => scratch.release() };
+    } catch (error) {
+      device.rollback(mark);
+      scratch.release();
+      if (!(error instanceof OutOfMemoryError)) throw error;
+      this.isPipelined = false;
+      return undefined;
+    }
+  }
+
+  private record({ cache }: Run, { weights, rows }: { weights: Weights; rows: DecodeRows }): void {
+    for (let shift = 0; shift < rows.steps; shift++) this.step.step(weights, { cache, rows, shift });
+  }
+
+  /** One chunk for sequences that are drawn together, for fewer at a time where memory runs out. */
+  private async decodeGroup(run: Run, running: readonly Sequence[]): Promise<void> {
+    for (let from = 0; from < running.length; ) {
+      const part = running.slice(from, from + this.mostRows);
+      try {
+        await this.decodePart(run, part);
+        from += part.length;
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError) || part.length === 1) throw error;
+        this.mostRows = Math.ceil(part.length / 2);
+        this.warn(
+          `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}), and a chunk of sampling was repeated. ` +
+            `From now on ${this.mostRows} sequences are decoded at a time; to start like that, set rollout.max_num_seqs=${this.mostRows}`,
+        );
+      }
+    }
+  }
+
+  private decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
+    // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
+    const weights = weightsOfRows(run, running);
+    return Scratch.recording(this.model.device, async (scratch) => {
+      const host = hostRows(this.model, running, scratch);
+      const drawn = running.map(({ tokens }) => tokens.length);
+      const steps = host ? 1 : stepsOf(running, drawn, chunkSteps(running));
+      const rows = { ...uploadRows(running, { scratch, steps }), host };
+      this.record(run, { weights, rows });
+      await collect(this.model, { running, rows });
+    });
+  }
+}
+
+/** Steps of a chunk: `most`, or what the longest of the sequences may still draw. */
+function stepsOf(running: readonly Sequence[], drawn: readonly number[], most: number): number {
+  return Math.min(most, Math.max(...running.map(({ limit }, row) => limit - drawn[row]!)));
+}
