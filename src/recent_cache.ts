@@ -17,9 +17,14 @@ export class RecentCache<K, V extends NonNullable<unknown> | null> {
     if (known !== undefined) return known;
     const old = this.older.get(key);
     const value = old === undefined ? make() : old;
+    this.set(key, value);
+    return value;
+  }
+
+  /** Keeps a value, in place of one that has the key. */
+  set(key: K, value: V): void {
     if (this.younger.size >= this.size) [this.older, this.younger] = [this.younger, new Map()];
     this.younger.set(key, value);
-    return value;
   }
 
   get count(): number {

@@ -46,7 +46,7 @@ describe("a pipeline", () => {
     const { gpu, cache } = fakeGpu();
     const pipeline = cache.get(kernel(scalars(5)), { WORKGROUP: 64 });
     const storage = { binding: 0, visibility: 4, buffer: { type: "read-only-storage" } };
-    expect(pipeline).toMatchObject({ bindingKey: "rrw", paramsBytes: 32 });
+    expect(pipeline).toMatchObject({ bindingKey: "rrw", bindingCode: 0b1001, paramsBytes: 32 });
     expect(pipeline.bindingLayout).toMatchObject({
       label: "rrw",
       entries: [storage, { ...storage, binding: 1 }, { ...storage, binding: 2, buffer: { type: "storage" } }],
@@ -64,6 +64,15 @@ describe("a pipeline", () => {
       compute: { module: { label: "own", code: SOURCE }, entryPoint: "main", constants: { WORKGROUP: 64 } },
     });
     expect(gpu.pushErrorScope.mock.calls).toEqual([["validation"]]);
+  });
+
+  test("with the kernel's own constants is found by the kernel alone", () => {
+    const { cache } = fakeGpu();
+    const constant = { ...kernel(scalars(1)), constants: { WORKGROUP: 64 } };
+    const pipeline = cache.getPlain(constant);
+    expect(cache.get(constant, { WORKGROUP: 64 })).toBe(pipeline);
+    expect(cache.getPlain(constant)).toBe(pipeline);
+    expect(cache.get(constant, { WORKGROUP: 32 })).not.toBe(pipeline);
   });
 
   test.each([

@@ -2,17 +2,29 @@
 
 import { RecentCache } from "../../recent_cache.ts";
 import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
-import type { GpuBindGroup, GpuBuffer, GpuDevice } from "./types.ts";
+import type { GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuDevice } from "./types.ts";
 
 /** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
 const BIND_GROUPS = 4096;
 const LEAST_PARAMS_BYTES = 2 ** 16;
 const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 
+/** A bind group with what it was made for. */
+interface StorageGroup {
+  readonly layout: GpuBindGroupLayout;
+  readonly buffers: readonly Range[];
+  readonly group: GpuBindGroup;
+}
+
 export class Bindings {
   private readonly gpuDevice: GpuDevice;
-  private readonly groups = new RecentCache<string, GpuBindGroup>(BIND_GROUPS);
+  /** By {@link hashOf}. Ranges whose hashes are equal replace each other. */
+  private readonly groups = new RecentCache<number, StorageGroup>(BIND_GROUPS);
+  /** By the bytes of the params. */
+  private readonly paramsGroups = new Map<number, GpuBindGroup>();
   private arena: GpuBuffer | undefined;
+  /** The params of the last submit, a stride each. */
+  private packed = new Uint32Array(0);
 
   constructor(gpuDevice: GpuDevice) {
     this.gpuDevice = gpuDevice;
@@ -20,9 +32,14 @@ export class Bindings {
 
   /** Writes the params of all dispatches of a submit into one buffer, bound at dynamic offsets. */
   uploadParams(dispatches: readonly DispatchOp[]): void {
-    const packed = new Uint8Array(Math.max(dispatches.length, 1) * PARAMS_STRIDE_BYTES);
-    for (const [i, { params }] of dispatches.entries()) packed.set(new Uint8Array(params), i * PARAMS_STRIDE_BYTES);
-    this.gpuDevice.queue.writeBuffer(this.arenaOf(packed.byteLength), 0, packed);
+    const words = Math.max(dispatches.length, 1) * (PARAMS_STRIDE_BYTES / 4);
+    if (this.packed.length < words) this.packed = new Uint32Array(words);
+    let at = 0;
+    for (const { params } of dispatches) {
+      this.packed.set(params, at);
+      at += PARAMS_STRIDE_BYTES / 4;
+    }
+    this.gpuDevice.queue.writeBuffer(this.arenaOf(words * 4), 0, this.packed.subarray(0, words));
   }
 
   private arenaOf(bytes: number): GpuBuffer {
@@ -34,32 +51,41 @@ export class Bindings {
     return this.arena;
   }
 
-  storageGroup({ pipeline, buffers }: DispatchOp): GpuBindGroup {
-    let key = pipeline.bindingKey;
-    for (const { id, byteOffset, byteLength } of buffers) key += `|${id}:${byteOffset}:${byteLength}`;
-    return this.groups.get(key, () =>
-      this.gpuDevice.createBindGroup({
-        layout: pipeline.bindingLayout,
-        entries: buffers.map((range, binding) => ({
-          binding,
-          resource: { buffer: range.storage.buffer, offset: range.byteOffset, size: boundBytes(range) },
-        })),
-      }),
-    );
+  storageGroup(op: DispatchOp): GpuBindGroup {
+    const hash = hashOf(op);
+    const kept = this.groups.get(hash, () => this.create(op));
+    if (isFor(kept, op)) return kept.group;
+    const created = this.create(op);
+    this.groups.set(hash, created);
+    return created.group;
   }
 
-  paramsGroup({ pipeline }: DispatchOp): GpuBindGroup {
-    return this.groups.get(`params:${pipeline.paramsBytes}`, () =>
-      this.gpuDevice.createBindGroup({
-        layout: pipeline.paramsLayout!,
-        entries: [{ binding: 0, resource: { buffer: this.arena!, offset: 0, size: pipeline.paramsBytes } }],
-      }),
-    );
+  private create({ pipeline: { bindingLayout: layout }, buffers }: DispatchOp): StorageGroup {
+    const group = this.gpuDevice.createBindGroup({
+      layout,
+      entries: buffers.map((range, binding) => ({
+        binding,
+        resource: { buffer: range.storage.buffer, offset: range.byteOffset, size: boundBytes(range) },
+      })),
+    });
+    return { layout, buffers, group };
+  }
+
+  paramsGroup({ pipeline: { paramsBytes, paramsLayout } }: DispatchOp): GpuBindGroup {
+    const kept = this.paramsGroups.get(paramsBytes);
+    if (kept) return kept;
+    const group = this.gpuDevice.createBindGroup({
+      layout: paramsLayout!,
+      entries: [{ binding: 0, resource: { buffer: this.arena!, offset: 0, size: paramsBytes } }],
+    });
+    this.paramsGroups.set(paramsBytes, group);
+    return group;
   }
 
   /** Drops every bind group: the buffers they name may be destroyed. */
   forget(): void {
     this.groups.clear();
+    this.paramsGroups.clear();
   }
 
   destroy(): void {
@@ -70,4 +96,32 @@ export class Bindings {
 /** An array of vec4 needs whole vectors bound; no other range uses the rest of the last one. */
 function boundBytes({ byteOffset, byteLength, capacity }: Range): number {
   return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
+}
+
+/** Of a layout and its ranges, 32 bits. A step looks up hundreds, and text as the key would take most of the time. */
+function hashOf({ pipeline, buffers }: DispatchOp): number {
+  let hash = pipeline.bindingCode;
+  for (const { id, byteOffset, byteLength } of buffers) {
+    hash = mixed(hash, id);
+    hash = mixed(hash, byteOffset);
+    hash = mixed(hash, byteLength);
+  }
+  return hash;
+}
+
+/** @see Appleby, MurmurHash3: the body of its 32-bit variant. */
+function mixed(hash: number, value: number): number {
+  const scrambled = Math.imul(value, 0xcc9e2d51);
+  const bits = hash ^ Math.imul((scrambled << 15) | (scrambled >>> 17), 0x1b873593);
+  return (Math.imul((bits << 13) | (bits >>> 19), 5) + 0xe6546b64) | 0;
+}
+
+function isFor({ layout, buffers }: StorageGroup, op: DispatchOp): boolean {
+  if (layout !== op.pipeline.bindingLayout || buffers.length !== op.buffers.length) return false;
+  for (let i = 0; i < buffers.length; i++) if (!isSameRange(buffers[i]!, op.buffers[i]!)) return false;
+  return true;
+}
+
+function isSameRange(one: Range, other: Range): boolean {
+  return one.id === other.id && one.byteOffset === other.byteOffset && one.byteLength === other.byteLength;
 }

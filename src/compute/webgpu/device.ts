@@ -152,9 +152,11 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       buffers.push(range);
       bytes += range.byteLength;
     }
+    const { pipelines } = this.connection;
+    const untyped = kernel as unknown as Kernel;
     this.recorded.push({
       type: "dispatch",
-      pipeline: this.connection.pipelines.get(kernel as unknown as Kernel, constants),
+      pipeline: options.constants ? pipelines.get(untyped, constants) : pipelines.getPlain(untyped),
       buffers,
       params: packParams(kernel.params, options.params),
       grid,

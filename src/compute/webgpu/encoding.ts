@@ -16,7 +16,7 @@ export interface DispatchOp {
   readonly type: "dispatch";
   readonly pipeline: Pipeline;
   readonly buffers: readonly Range[];
-  readonly params: ArrayBuffer;
+  readonly params: Uint32Array;
   readonly grid: Grid;
   readonly kernel: string;
   /** Estimated seconds, before any correction. */
@@ -84,6 +84,10 @@ export class Encoding {
   private readonly ops: readonly Op[];
   private encoder: GpuCommandEncoder;
   private pass: GPUComputePassEncoder | undefined;
+  /** The pipeline that the pass has. */
+  private pipeline: Pipeline | undefined;
+  /** Whether the encoder has nothing to submit. */
+  private isEmpty = true;
   private dispatched = 0;
   /** Estimated seconds of the submit that is being encoded. */
   private seconds = 0;
@@ -110,6 +114,12 @@ export class Encoding {
     this.seconds = 0;
   }
 
+  private restart(): void {
+    this.submit();
+    this.encoder = this.target.gpuDevice.createCommandEncoder();
+    this.isEmpty = true;
+  }
+
   private endPiece(): void {
     const done = this.target.gpuDevice.queue.onSubmittedWorkDone().then(
       () => performance.now(),
@@ -123,20 +133,34 @@ export class Encoding {
   private account(kernel: string, nominal: number): void {
     const seconds = this.target.pace.seconds(kernel, nominal);
     if (this.seconds > 0 && this.seconds + seconds > LONGEST_SUBMIT_SECONDS) {
-      this.submit();
-      this.encoder = this.target.gpuDevice.createCommandEncoder();
+      this.restart();
     }
     this.seconds += seconds;
     this.work.set(kernel, (this.work.get(kernel) ?? 0) + nominal);
   }
 
   private add(op: Op): void {
+    if (op.type === "write") {
+      this.write(op);
+      return;
+    }
     if (op.type === "dispatch") {
       this.account(op.kernel, op.nominal);
       this.dispatch(op);
-      return;
+    } else {
+      this.endPass();
+      this.move(op);
     }
-    this.endPass();
+    this.isEmpty = false;
+  }
+
+  /** Ends the submit before it, where there is something in it. */
+  private write(op: WriteOp): void {
+    if (!this.isEmpty) this.restart();
+    this.target.writeNow(op.buffer, op.data, op.byteOffset);
+  }
+
+  private move(op: CopyOp | ClearOp | ReadOp): void {
     if (op.type === "copy") {
       const { from, to, byteLength } = op;
       this.account("copy", this.target.pace.nominal({ bytes: 2 * byteLength }));
@@ -149,42 +173,44 @@ export class Encoding {
       );
     } else if (op.type === "read") {
       op.record(this.encoder);
-    } else if (op.type === "clear") {
+    } else {
       const { storage, byteOffset, byteLength } = op.buffer;
       this.account("clear", this.target.pace.nominal({ bytes: byteLength }));
       this.encoder.clearBuffer(storage.buffer, byteOffset, Math.ceil(byteLength / 4) * 4);
-    } else {
-      this.submit();
-      this.target.writeNow(op.buffer, op.data, op.byteOffset);
-      this.encoder = this.target.gpuDevice.createCommandEncoder();
     }
   }
 
   private dispatch(op: DispatchOp): void {
     this.pass ??= this.encoder.beginComputePass();
-    this.pass.setPipeline(op.pipeline.compiled);
-    this.pass.setBindGroup(0, this.target.bindings.storageGroup(op));
-    if (op.pipeline.paramsBytes > 0)
-      this.pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [this.dispatched * PARAMS_STRIDE_BYTES]);
+    const { pass } = this;
+    const { pipeline } = op;
+    if (pipeline !== this.pipeline) {
+      pass.setPipeline(pipeline.compiled);
+      this.pipeline = pipeline;
+    }
+    pass.setBindGroup(0, this.target.bindings.storageGroup(op));
+    if (pipeline.paramsBytes > 0)
+      pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [this.dispatched * PARAMS_STRIDE_BYTES]);
     this.dispatched++;
-    this.pass.dispatchWorkgroups(op.grid[0], op.grid[1] ?? 1, op.grid[2] ?? 1);
+    const [x, y = 1, z = 1] = op.grid;
+    // Each argument costs time in Node's binding.
+    if (y === 1 && z === 1) pass.dispatchWorkgroups(x);
+    else pass.dispatchWorkgroups(x, y, z);
   }
 
   private endPass(): void {
     this.pass?.end();
     this.pass = undefined;
+    this.pipeline = undefined;
   }
 }
 
-/** The bytes of a `Params` struct. */
-export function packParams(types: ParamTypes, values: Readonly<Record<string, number>>): ArrayBuffer {
-  const names = Object.keys(types);
-  const view = new DataView(new ArrayBuffer(names.length * 4));
-  for (const [i, name] of names.entries()) {
-    const value = values[name]!;
-    if (types[name] === "f32") view.setFloat32(i * 4, value, true);
-    else if (types[name] === "u32") view.setUint32(i * 4, value, true);
-    else view.setInt32(i * 4, value, true);
-  }
-  return view.buffer;
+const PARAMS = new ArrayBuffer(PARAMS_STRIDE_BYTES);
+const AS = { f32: new Float32Array(PARAMS), u32: new Uint32Array(PARAMS), i32: new Int32Array(PARAMS) };
+
+/** The words of a `Params` struct. */
+export function packParams(types: ParamTypes, values: Readonly<Record<string, number>>): Uint32Array {
+  let count = 0;
+  for (const name in types) AS[types[name]!][count++] = values[name]!;
+  return AS.u32.slice(0, count);
 }

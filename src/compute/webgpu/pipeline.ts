@@ -9,6 +9,8 @@ const COMPUTE_STAGE = 0x4;
 /** A kernel with its constants, compiled on demand. */
 export class Pipeline {
   readonly bindingKey: string;
+  /** The same as a number. */
+  readonly bindingCode: number;
   readonly bindingLayout: GpuBindGroupLayout;
   readonly paramsBytes: number;
   readonly paramsLayout: GpuBindGroupLayout | undefined;
@@ -26,6 +28,7 @@ export class Pipeline {
     compileOnce: () => Promise<GpuComputePipeline>,
   ) {
     this.bindingKey = layouts.bindingKey;
+    this.bindingCode = Number.parseInt(`1${layouts.bindingKey.replaceAll("r", "0").replaceAll("w", "1")}`, 2);
     this.bindingLayout = layouts.binding;
     this.paramsBytes = layouts.paramsBytes;
     this.paramsLayout = layouts.params;
@@ -52,11 +55,23 @@ export class Pipeline {
 export class PipelineCache {
   private readonly device: GpuDevice;
   private readonly pipelines = new Map<Kernel, Map<string, Pipeline>>();
+  /** With the kernels' own constants. */
+  private readonly plain = new Map<Kernel, Pipeline>();
   private readonly modules = new Map<Kernel, Promise<GPUShaderModule>>();
   private readonly layouts = new Map<string, GpuBindGroupLayout>();
 
   constructor(device: GpuDevice) {
     this.device = device;
+  }
+
+  /** With the kernel's own constants. */
+  getPlain(kernel: Kernel): Pipeline {
+    let pipeline = this.plain.get(kernel);
+    if (!pipeline) {
+      pipeline = this.get(kernel, kernel.constants ?? {});
+      this.plain.set(kernel, pipeline);
+    }
+    return pipeline;
   }
 
   get(kernel: Kernel, constants: Constants): Pipeline {
