@@ -37,7 +37,7 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   readonly seed?: number | undefined;
   /** How the keys and values of sampled sequences are held. */
   readonly cache?: CacheOptions | undefined;
-  /** {@link SamplerOptions.pipelined}. */
+  /** Whether a chunk of sampling is submitted before the tokens of the one before it are read. Default: on GPUs. No bit changes. */
   readonly pipelined?: SamplerOptions["pipelined"];
   /**
    * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
