@@ -4,7 +4,7 @@
  * one orientation only. Matrices that do not train may be packed (storage_format.ts); their products unpack them.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { fusesInput, matmul, prefersColumns } from "../compute/matmul/matmul.ts";
+import { fusesInput, matmul, multipliesByLanes, prefersColumns } from "../compute/matmul/matmul.ts";
 import type { Matrix } from "../compute/matmul/product.ts";
 import type { MatrixFormat, PackedFormat } from "../compute/packed.ts";
 import { embedRows } from "./embed_rows.ts";
@@ -92,8 +92,9 @@ export class StoredWeights implements Weights, PlainWeights {
   fusesInput(name: string, m: number): boolean {
     const { rows: n, columns: k } = this.shapeOf(name);
     const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;
-    const isPacked = this.packed.matrices.has(name);
-    return !isPacked && fusesInput(this.device) && isBound && !prefersColumns(this.device, { m, n, k });
+    // Lanes read an input only beside rows of B, which packed matrices do not have.
+    const isReadable = !(this.packed.matrices.has(name) && multipliesByLanes(this.device));
+    return isReadable && isBound && fusesInput(this.device, { m, n, k });
   }
 
   /** How the elements of a fused matrix or vector lie. */

@@ -3,7 +3,7 @@ import { describe, expect, test, vi } from "vitest";
 import { CountingDevice, TYPICAL_GPU } from "../../src/compute/counting.ts";
 import type { DeviceInfo, DispatchOptions } from "../../src/compute/device.ts";
 import type { Kernel } from "../../src/compute/kernel.ts";
-import { fusesInput, matmul, prefersColumns, tileColumns } from "../../src/compute/matmul/matmul.ts";
+import { fusesInput, matmul, multipliesByLanes, prefersColumns, tileColumns } from "../../src/compute/matmul/matmul.ts";
 import { bindableParts } from "../../src/compute/matmul/parts.ts";
 import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
 import { UnsupportedError } from "../../src/errors.ts";
@@ -132,10 +132,26 @@ describe("the kernel of a product", () => {
     expect(dispatched(GPU, [2, 5, 7], options).params).toMatchObject({ mode });
   });
 
-  test("fuses an input only on lanes, for blocks of whole vec4s", () => {
-    expect([GPU, SOFTWARE, LANES, CPU].map((adapter) => fusesInput(deviceOf(adapter).device))).toEqual([
-      ...[false, false, true, false],
-    ]);
+  test.each<[string, Shape, boolean]>([
+    [GPU, [1, 6, 4], true],
+    [GPU, [8, 6, 4], true],
+    [GPU, [9, 6, 4], false],
+    [GPU, [8, 6, 6], false],
+    [SOFTWARE, [8, 8, 4], false],
+    [LANES, [8, 8, 4], true],
+    [LANES, [33, 8, 4], true],
+    [LANES, [8, 256, 512], false],
+    [CPU, [8, 8, 4], false],
+  ])("on %s %o fuses an input: %s", (adapter, [m, n, k], fuses) => {
+    expect(fusesInput(deviceOf(adapter).device, { m, n, k })).toBe(fuses);
+  });
+
+  test("only software adapters with eight lanes multiply by them", () => {
+    const found = [GPU, SOFTWARE, LANES, CPU].map((adapter) => multipliesByLanes(deviceOf(adapter).device));
+    expect(found).toEqual([false, false, true, false]);
+  });
+
+  test("an input that the kernel does not take is an error", () => {
     for (const [adapter, n] of [
       [GPU, 8],
       [LANES, 6],

@@ -3,10 +3,12 @@
  * PRODUCT_CASES=10000 runs that many.
  */
 import { describe, expect, test } from "vitest";
-import { type Device, readFloats, type TileFamily } from "../../src/compute/device.ts";
-import { MATMUL_KERNELS } from "../../src/compute/matmul/kernels.ts";
-import { matmul } from "../../src/compute/matmul/matmul.ts";
+import { type Buffer, type Device, readFloats, type TileFamily } from "../../src/compute/device.ts";
+import { FEW_ROWS, MATMUL_KERNELS } from "../../src/compute/matmul/kernels.ts";
+import { fusesInput, matmul } from "../../src/compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
 import type { PackedFormat } from "../../src/compute/packed.ts";
+import { swiglu } from "../../src/model/kernels/swiglu.ts";
 import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { expectClose, firstDifference, floats, uniform } from "../fixtures/numbers.ts";
@@ -53,6 +55,10 @@ function asGpu(device: Device, tile: TileFamily): Device {
 describe.skipIf(!gpuDevice)("random products as a GPU takes them", () => {
   test(`${CASES} of them`, { timeout: 7_200_000 }, async () => {
     for (let seed = 1; seed <= CASES; seed++) await runCase(gpuDevice!, randomCase(seed), `seed ${seed}`);
+  });
+
+  test(`${CASES} of SwiGLU, with the bits of its own kernel`, { timeout: 7_200_000 }, async () => {
+    for (let seed = 1; seed <= CASES; seed++) await runSwiglu(gpuDevice!, randomCase(seed), `seed ${seed}`);
   });
 });
 
@@ -106,6 +112,46 @@ async function runCase(device: Device, it: Case, where: string): Promise<void> {
   const fewer = 1 + (m >> 4);
   same(await run(large, fewer), `${fewer} rows`, c.offset + fewer * c.stride - margin);
   device.release(A, B, S, D);
+}
+
+/** Few rows of [gate | up] by a weight held by columns: fused, against float64 and against both kernels. */
+async function runSwiglu(device: Device, it: Case, where: string): Promise<void> {
+  const { n, format, margin } = it;
+  const [m, k, gpu] = [1 + (it.m % FEW_ROWS), 4 * Math.ceil(it.k / 4), asGpu(device, "tiled_large")];
+  const what = `${where} ${JSON.stringify({ ...it, m, k })}`;
+  const b = laidOut({ rows: k, columns: n, isTurned: true, margin: 4 * margin });
+  const packed = packedElements(format ?? "bfloat16", b.length, 2);
+  const [gateUp, weight] = [floats(m * 2 * k, 1, 4), format ? packed.values : floats(b.length, 2)];
+  const [G, B, S, D] = [gateUp, format ? packed.words : weight, packed.scales, floats(m * n, 3)].map((data) =>
+    device.upload(data, "input"),
+  ) as [Buffer, Buffer, Buffer, Buffer];
+  const A = device.alloc(m * k * 4, "active");
+  device.dispatch(swiglu, { buffers: { gateUp: G, out: A }, params: { rows: m, width: k } });
+  const run = async (on: Device, input: MatmulOptions["input"]) => {
+    const C = device.alloc(m * n * 4, "c");
+    const a = input ? { buffer: G, stride: 2 * k } : { buffer: A };
+    const stored = { buffer: B, offset: b.offset, stride: b.stride, format: format ?? "float32", scales: S } as const;
+    const addend = it.joins === "addend" ? D : undefined;
+    matmul(on, { m, n, k, a, b: stored, c: { buffer: C }, transposeB: true, addend, input });
+    const found = await readFloats(device, C, m * n);
+    device.release(C);
+    return found;
+  };
+  expect(fusesInput(gpu, { m, n, k }), what).toBe(true);
+  const fused = await run(it.isNarrow ? narrowDevice(gpu, NARROW_BYTES) : gpu, { kind: "swiglu" });
+  const addend = it.joins === "addend" ? floats(m * n, 3) : new Float32Array(m * n);
+  const expected = Float64Array.from(addend, (before, at) => {
+    const [i, j] = [Math.floor(at / n), at % n];
+    let sum = before;
+    for (let q = 0; q < k; q++) {
+      const [gate, up] = [gateUp[i * 2 * k + q]!, gateUp[i * 2 * k + k + q]!];
+      sum += (gate / (1 + Math.exp(-gate))) * up * weight[b.at(q, j)]!;
+    }
+    return sum;
+  });
+  expectClose(fused, expected, { relative: 2e-5, absolute: 2e-4 }, what);
+  expect(firstDifference(fused, await run(gpu, undefined)), what).toBe(-1);
+  device.release(G, B, S, D, A);
 }
 
 /** How a matrix lies in its buffer: with a margin before it and after each row. */

@@ -6,11 +6,22 @@ override COLUMNS: u32 = 16u;
 override ROWS: u32 = 8u;
 // Quads of k that are staged at once. Staged runs are padded by one against bank conflicts.
 override STEP: u32 = 32u;
+override INPUT: u32 = 0u;
 const THREADS = 128u;
+const SWIGLU = 1u;
 
 // As large as any rows, columns and steps that are chosen together.
 var<workgroup> a_tile: array<vec4f, 8u * 33u>;
 var<workgroup> b_tile: array<vec4f, 16u * 33u>;
+
+// A's vec4 at 4 at; of swiglu by the expression of layer/swiglu, whose bits it has.
+fn read_a(at: u32) -> vec4f {
+  if (INPUT == SWIGLU) {
+    let gate = a[at];
+    return gate / (1.0 + exp(-gate)) * a[at + params.k / 4u];
+  }
+  return a[at];
+}
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -30,7 +41,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
       let k = k0 + i % STEP;
       let isStaged = row0 + r < params.m && k < quads;
       let source = (params.a_offset + (row0 + r) * params.a_row) / 4u + k;
-      a_tile[r * stride + i % STEP] = select(vec4f(), a[select(0u, source, isStaged)], isStaged);
+      a_tile[r * stride + i % STEP] = select(vec4f(), read_a(select(0u, source, isStaged)), isStaged);
     }
     for (var i = thread; i < COLUMNS * STEP; i += THREADS) {
       let j = i / STEP;

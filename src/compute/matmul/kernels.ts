@@ -65,7 +65,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   subgroup: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
   columns: { ROWS: TILES.columns.rows },
   few: { ROWS: TILES.few.rows },
-  tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32 },
+  tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32, INPUT: INPUT.plain },
   tiled_large: { ROWS: TILES.tiled_large.rows },
 };
 

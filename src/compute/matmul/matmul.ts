@@ -22,9 +22,19 @@ import { bindableParts } from "./parts.ts";
 import { type MatmulOptions, packedFormat } from "./product.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
-/** True where products take an `input`, which saves a dispatch in the small products of decoding. */
-export function fusesInput(device: Device): boolean {
+/** True on software adapters whose products share what they read among the lanes of a subgroup. */
+export function multipliesByLanes(device: Device): boolean {
   return device.info.kind === "webgpu" && matmulFamily(device) === "subgroup";
+}
+
+/**
+ * True where the product of a weight [n, k] by m rows takes an `input` and is faster by it: in decoding, where that
+ * saves a dispatch. On GPUs with few rows, because each block of columns computes the input of its rows again.
+ */
+export function fusesInput(device: Device, { m, n, k }: { m: number; n: number; k: number }): boolean {
+  if (device.info.kind !== "webgpu") return false;
+  if (device.info.family === "tiled") return m <= FEW_ROWS && k % 4 === 0;
+  return multipliesByLanes(device) && !prefersColumns(device, { m, n, k });
 }
 
 /**
@@ -57,7 +67,7 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
     return;
   }
-  if (input && family !== "subgroup")
+  if (input && family !== "subgroup" && family !== "tiled_few")
     throw new RangeError(
       `Cannot fuse ${input.kind} into a product: this device or its shape does not allow it (${params.m} x ${params.n} x ${params.k}). Ask fusesInput first.`,
     );
@@ -106,12 +116,16 @@ function modeOf({ accumulate, addend, continues }: MatmulOptions): number {
 
 /** A product of few rows is bound by reading B, one of many by arithmetic: with few rows a kernel keeps fewer sums. */
 const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) => Constants>>> = {
-  subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: INPUT[input?.kind ?? "plain"] }),
+  subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: inputOf(input) }),
   columns: ({ m }) => ({ ROWS: rowsOfBlock(m) }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
-  tiled_few: ({ m, n }) => blockOfFew(m, n),
+  tiled_few: ({ m, n, input }) => ({ ...blockOfFew(m, n), INPUT: inputOf(input) }),
   tiled_large: ({ m, n }) => ({ ROWS: rowsOfTile(m, n) }),
 };
+
+function inputOf(input: MatmulOptions["input"]): number {
+  return INPUT[input?.kind ?? "plain"];
+}
 
 /** Fewer tiles than these leave parts of a large GPU without work. */
 const MIN_TILES = 256;
@@ -148,7 +162,7 @@ const MIN_FEW_ELEMENTS = 2 ** 17;
  * software adapter.
  */
 export function prefersColumns(device: Device, { m, n, k }: { m: number; n: number; k: number }): boolean {
-  return fusesInput(device) && m <= FEW_ROWS && k % 4 === 0 && n * k >= MIN_FEW_ELEMENTS;
+  return multipliesByLanes(device) && m <= FEW_ROWS && k % 4 === 0 && n * k >= MIN_FEW_ELEMENTS;
 }
 
 /** The family for large well-shaped products on this device. */

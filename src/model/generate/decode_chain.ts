@@ -3,7 +3,7 @@
  * dispatches of so small a model cost more than its arithmetic. The same results as layer by layer.
  */
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
-import { fusesInput } from "../../compute/matmul/matmul.ts";
+import { multipliesByLanes } from "../../compute/matmul/matmul.ts";
 import type { ModelConfig } from "../files/config.ts";
 import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
@@ -62,7 +62,7 @@ export class DecodeChain {
 
   /** Whether the chain's kernels take these weights and rows: narrow, and each kind within one binding. */
   fits({ device, config, plain }: Weights, rows: number): boolean {
-    if (!fusesInput(device)) return false;
+    if (!multipliesByLanes(device)) return false;
     const { hiddenSize, intermediateSize, headDim } = config;
     const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
     const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;

@@ -4,7 +4,8 @@
  *     embedding; each layer: rms_norm, matmul (qkv), [bias, head norms], rope_append, attention_decode,
  *     matmul (output), rms_norm, matmul (gate, up), swiglu, matmul (down); rms_norm, matmul (logits), sample
  *
- * On GPUs sample is several: kernels/sample_tiled.ts. Families with biases, norms of outputs or scaled embeddings take what transformer.ts takes for them.
+ * On GPUs sample is several: kernels/sample_tiled.ts. Few rows of a GPU, and lanes of a software adapter, take swiglu in the
+ * product by down. Families with biases, norms of outputs or scaled embeddings take what transformer.ts takes for them.
  *
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
