@@ -12,6 +12,7 @@ alias C = f32;
 
 const THREADS = 8u;
 const ROWS = 4u;
+const C_WIDTH = 1u;
 
 @compute @workgroup_size(8)
 fn main(
@@ -37,7 +38,6 @@ fn main(
     bAt += params.b_k;
   }
   for (var r = 0u; r < min(ROWS, params.m - row0); r++) {
-    let at = params.c_offset + (row0 + r) * params.c_row + column;
-    store(at, sum[r]);
+    store(row0 + r, column, sum[r]);
   }
 }

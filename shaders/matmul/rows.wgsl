@@ -12,6 +12,7 @@ alias C = vec4f;
 
 const THREADS = 8u;
 const ROWS = 8u;
+const C_WIDTH = 4u;
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -106,12 +107,11 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   }
   let rows = min(ROWS, params.m - row0);
   for (var r = 0u; r < rows; r++) {
-    let at = (params.c_offset + (row0 + r) * params.c_row) / 4u + column;
     if (column < columns) {
-      store(at, left0);
+      store(row0 + r, column, left0);
     }
     if (column + 1u < columns) {
-      store(at + 1u, right0);
+      store(row0 + r, column + 1u, right0);
     }
     left0 = left1;
     right0 = right1;

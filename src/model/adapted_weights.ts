@@ -68,6 +68,11 @@ export class AdaptedWeights implements Weights {
     return !this.adapter.parts.has(name) && this.base.fusesInput(name, m);
   }
 
+  /** The adapter's products lie between that of the base and the bias. */
+  fusesBias(name: string): boolean {
+    return !this.adapter.parts.has(name) && this.base.fusesBias(name);
+  }
+
   apply(name: string, io: ApplyOptions): void {
     this.base.apply(name, io);
     this.addTo(name, io);

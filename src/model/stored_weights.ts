@@ -97,6 +97,11 @@ export class StoredWeights implements Weights, PlainWeights {
     return isReadable && isBound && fusesInput(this.device, { m, n, k });
   }
 
+  /** Not on the cpu, which sums in float64 and would round once instead of twice. */
+  fusesBias(): boolean {
+    return this.device.info.kind === "webgpu";
+  }
+
   /** How the elements of a fused matrix or vector lie. */
   formatOf(name: string): MatrixFormat {
     return this.packed.matrices.get(name)?.format ?? "float32";
@@ -152,6 +157,7 @@ export class StoredWeights implements Weights, PlainWeights {
       c: { buffer: io.y, offset: first * (io.stride ?? n), stride: io.stride },
       transposeB: !turned,
       addend: io.addend,
+      bias: io.bias && { buffer: io.bias },
       input: io.input,
     });
   }

@@ -18,7 +18,7 @@ import { type AttentionKernels, chooseAttention } from "./kernels/attention_choi
 import { addScaled, scaleInPlace } from "./kernels/elementwise.ts";
 import { GATED } from "./kernels/geglu.ts";
 import { rope } from "./kernels/rope.ts";
-import { type Layer, layersOf, type Output } from "./layers.ts";
+import { type Layer, layersOf, type Output, type Product } from "./layers.ts";
 import { Norms } from "./norms.ts";
 import type { PackedInput } from "./packed_input.ts";
 import { attentionParams, qkvBuffers, qkvWidth } from "./qkv_layout.ts";
@@ -174,9 +174,8 @@ export class Transformer {
   project(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
     const { normed, inverse } = this.norms.rows(weights, { name: layer.inputNorm, x, rows, scratch });
     const qkv = scratch.floats(rows * this.qkvWidth, "qkv");
-    weights.apply(layer.qkv.matrix, { x: normed, y: qkv, m: rows });
+    this.multiply(weights, { product: layer.qkv, x: normed, y: qkv, rows, width: this.qkvWidth });
     scratch.free(normed, inverse);
-    this.addBias(weights, { bias: layer.qkv.bias, y: qkv, rows, width: this.qkvWidth });
     return qkv;
   }
 
@@ -203,8 +202,7 @@ export class Transformer {
   output(weights: Weights, { output, input, rows, scratch }: OutputRows): Buffer {
     const { hiddenSize: width } = this.config;
     const projected = scratch.floats(rows * width, "projected");
-    weights.apply(output.matrix, { x: input, y: projected, m: rows });
-    this.addBias(weights, { bias: output.bias, y: projected, rows, width });
+    this.multiply(weights, { product: output, x: input, y: projected, rows, width });
     return projected;
   }
 
@@ -248,8 +246,7 @@ export class Transformer {
   gateUp(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
     const width = 2 * this.config.intermediateSize;
     const gateUp = scratch.floats(rows * width, "gate and up");
-    weights.apply(layer.gateUp.matrix, { x, y: gateUp, m: rows });
-    this.addBias(weights, { bias: layer.gateUp.bias, y: gateUp, rows, width });
+    this.multiply(weights, { product: layer.gateUp, x, y: gateUp, rows, width });
     return gateUp;
   }
 
@@ -259,6 +256,17 @@ export class Transformer {
     const active = scratch.floats(rows * width, "activation");
     this.device.dispatch(GATED[activation].forward, { buffers: { gateUp, out: active }, params: { rows, width } });
     return active;
+  }
+
+  /** y = x W^T (+ bias), y [rows, width]. */
+  private multiply(
+    weights: Weights,
+    { product, x, y, rows, width }: { product: Product; x: Buffer; y: Buffer; rows: number; width: number },
+  ): void {
+    const { matrix, bias } = product;
+    const isFused = bias !== undefined && weights.fusesBias(matrix);
+    weights.apply(matrix, { x, y, m: rows, bias: isFused ? weights.values.get(bias) : undefined });
+    if (!isFused) this.addBias(weights, { bias, y, rows, width });
   }
 
   /** y += bias, where the model has it. y [rows, width]. */

@@ -20,6 +20,8 @@ export interface ApplyOptions {
   readonly first?: number | undefined;
   /** Laid out as y. */
   readonly addend?: Buffer;
+  /** Added to every row, instead of an addend, where `fusesBias` allows it. */
+  readonly bias?: Buffer | undefined;
   /** Default: the matrix's rows. */
   readonly stride?: number | undefined;
   readonly input?: MatmulOptions["input"];
@@ -52,6 +54,8 @@ export interface Weights {
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;
   /** Whether fusing an activation of m rows with its product by this matrix is possible and faster. */
   fusesInput(name: string, m: number): boolean;
+  /** Whether `apply` takes a bias, with the bits of adding it afterwards. */
+  fusesBias(name: string): boolean;
   /** y = f(x) W^T (+ addend): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
   apply(name: string, io: ApplyOptions): void;
   /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. Records only. */

@@ -109,7 +109,18 @@ describe("the kernel of a product", () => {
     const plain = dispatched(GPU, [2, 5, 7]);
     expect(plain.params).toEqual({
       ...{ m: 2, n: 5, k: 7, alpha: 1, mode: 0 },
-      ...{ a_offset: 0, a_row: 7, a_k: 1, b_offset: 0, b_k: 5, b_column: 1, c_offset: 0, c_row: 5 },
+      ...{
+        a_offset: 0,
+        a_row: 7,
+        a_k: 1,
+        b_offset: 0,
+        b_k: 5,
+        b_column: 1,
+        c_offset: 0,
+        c_row: 5,
+        addend_offset: 0,
+        addend_row: 5,
+      },
     });
     const inside = dispatched(GPU, [2, 5, 7], ({ a, b, c }) => ({
       ...{ a: { ...a, offset: 1 }, b: { ...b, offset: 2 }, c: { ...c, offset: 3, stride: 11 } },
@@ -117,7 +128,18 @@ describe("the kernel of a product", () => {
     }));
     expect(inside.params).toEqual({
       ...{ m: 2, n: 5, k: 7, alpha: 0.5, mode: 0 },
-      ...{ a_offset: 1, a_row: 1, a_k: 2, b_offset: 2, b_k: 1, b_column: 7, c_offset: 3, c_row: 11 },
+      ...{
+        a_offset: 1,
+        a_row: 1,
+        a_k: 2,
+        b_offset: 2,
+        b_k: 1,
+        b_column: 7,
+        c_offset: 3,
+        c_row: 11,
+        addend_offset: 3,
+        addend_row: 11,
+      },
     });
   });
 

@@ -26,7 +26,7 @@ interface Case {
   readonly transposeA: boolean;
   readonly transposeB: boolean;
   readonly format: PackedFormat | undefined;
-  readonly joins: "nothing" | "C" | "addend" | "sums";
+  readonly joins: "nothing" | "C" | "addend" | "bias" | "sums";
   /** Elements before each matrix, and between its rows. */
   readonly margin: number;
   readonly isNarrow: boolean;
@@ -42,7 +42,7 @@ function randomCase(seed: number): Case {
     ...{ m: below(2) === 0 ? 1 + below(MOST) : size(), n: size(), k: size() },
     ...{ transposeA: below(3) === 0, transposeB: below(2) === 0 },
     format: [undefined, undefined, ...PACKED_FORMATS][below(5)],
-    joins: (["nothing", "C", "addend", "sums"] as const)[below(4)]!,
+    joins: (["nothing", "C", "addend", "bias", "sums"] as const)[below(5)]!,
     margin: below(2) === 0 ? 0 : isOfFours ? 4 : 1 + below(5),
     isNarrow: below(4) === 0,
   };
@@ -86,6 +86,7 @@ async function runCase(device: Device, it: Case, where: string): Promise<void> {
       c: { buffer: C, offset: c.offset, stride: c.stride },
       ...(joins === "C" && { accumulate: true }),
       ...(joins === "addend" && { addend: D }),
+      ...(joins === "bias" && { bias: { buffer: D, offset: margin } }),
       ...(joins === "sums" && { continues: true }),
     });
     const found = await readFloats(device, C, c.length);
@@ -100,7 +101,8 @@ async function runCase(device: Device, it: Case, where: string): Promise<void> {
       let sum = 0;
       for (let q = 0; q < k; q++) sum += values.a[a.at(i, q)]! * values.b[b.at(q, j)]!;
       const at = c.at(i, j);
-      expected[at] = sum + (joins === "nothing" ? 0 : joins === "addend" ? addend[at]! : before[at]!);
+      const joined = { nothing: 0, addend: addend[at]!, bias: addend[margin + j]!, C: before[at]!, sums: before[at]! };
+      expected[at] = sum + joined[joins];
     }
   expectClose(found, expected, MATMUL_KERNELS.any.tolerance, what);
   const same = (other: Float32Array, name: string, end = c.length) =>

@@ -10,6 +10,7 @@ import {
   type PackedFamily,
 } from "../../src/compute/matmul/kernels.ts";
 import { matmul, multipliesByLanes } from "../../src/compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
 import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
 import { swiglu } from "../../src/model/kernels/swiglu.ts";
 import { narrowDevice } from "../fixtures/changed_device.ts";
@@ -148,6 +149,34 @@ overDevices("matmul", (device) => {
       device.release(G!, B!, C!, D!, A!);
     });
 
+  // [m, n] with few rows and many, in vec4s and not; bindings of 4 kB cut along m, n and k.
+  test.each([
+    [1, 36],
+    [8, 33],
+    [33, 64],
+    [65, 35],
+  ])("a bias has the bits of its own addition, except on the cpu, which rounds once: [%i, %i]", async (m, n) => {
+    const k = 36;
+    const [A, B, V] = [floats(m * k, 1), floats(k * n, 2), floats(4 + n, 3)].map((data) => device.upload(data, "in"));
+    const bias = { buffer: V!, offset: 4 };
+    const run = async (on: Device, transposeB: boolean, more: Partial<MatmulOptions>) => {
+      const C = device.alloc(m * n * 4, "out");
+      matmul(on, { m, n, k, a: { buffer: A! }, b: { buffer: B! }, c: { buffer: C }, transposeB, ...more });
+      const found = await readFloats(device, C, m * n);
+      device.release(C);
+      return found;
+    };
+    for (const transposeB of [false, true]) {
+      const added = (await run(device, transposeB, {})).map((sum, at) => sum + floats(4 + n, 3)[4 + (at % n)]!);
+      for (const on of [device, narrowDevice(device, 2 ** 12)]) {
+        const found = await run(on, transposeB, { bias });
+        expectClose(found, added, TOLERANCE);
+        if (device.info.kind === "webgpu") expect(bitsOf(found)).toEqual(bitsOf(added));
+      }
+    }
+    device.release(A!, B!, V!);
+  });
+
   // [n, k] and what a binding covers: narrow, wide enough for the kernel of few rows, one column in no vec4.
   test.each([
     [36, 64, 2 ** 12],
@@ -254,7 +283,7 @@ overDevices("what becomes of the sums", (device) => {
       params: {
         ...{ m, n, k, a_offset: 0, a_row: k, a_k: 1, b_offset: 0, b_k: n, b_column: 1 },
         // C and the addend have rows of 4 elements, of which the last is not theirs.
-        ...{ c_offset: 2, c_row: 4, alpha, mode: MODE[mode] },
+        ...{ c_offset: 2, c_row: 4, addend_offset: 2, addend_row: 4, alpha, mode: MODE[mode] },
       },
     });
     const sums = product(
@@ -283,7 +312,7 @@ test("the reference takes silu(gate) up of A's rows, where it is told to", async
     buffers: { a: A, b: B, addend: B, c: C },
     params: {
       ...{ m, n, k, a_offset: 0, a_row: 5, a_k: 1, b_offset: 0, b_k: n, b_column: 1 },
-      ...{ c_offset: 0, c_row: n, alpha: 1, mode: MODE.write },
+      ...{ c_offset: 0, c_row: n, alpha: 1, addend_offset: 0, addend_row: n, mode: MODE.write },
     },
     constants: { INPUT: INPUT.swiglu },
   });
@@ -310,6 +339,7 @@ describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
       const k = isByColumns || family === "tiled_large" ? Math.ceil(depth / 4) * 4 : depth;
       const params = {
         ...{ m, n, k, a_offset: 0, a_row: k, a_k: 1, b_offset: 0, c_offset: 0, c_row: n, alpha: 1, mode: 0 },
+        ...{ addend_offset: 0, addend_row: n },
         b_k: isByColumns ? 1 : n,
         b_column: isByColumns ? k : 1,
       };

@@ -43,6 +43,7 @@ async function product(device: Device, it: Case, { family = "tiled_large", const
   ];
   const params = {
     ...{ m, n, k, alpha: 0.5, mode, a_offset: MARGIN, b_offset: MARGIN, c_offset: MARGIN, c_row: cRow },
+    ...{ addend_offset: MARGIN, addend_row: cRow },
     ...(transposeA ? { a_row: 1, a_k: aRow } : { a_row: aRow, a_k: 1 }),
     ...(transposeB ? { b_k: 1, b_column: bRow } : { b_k: bRow, b_column: 1 }),
   };
@@ -154,7 +155,7 @@ describe.skipIf(!gpuDevice)("a product by tiles", () => {
       const C = device.upload(new Float32Array(m * n).fill(-0), "c");
       device.dispatch(MATMUL_KERNELS[family], {
         buffers: { a: A, b: B, addend: B, c: C },
-        params: { m, n, k, alpha: 1, mode: MODE.continue, ...strides },
+        params: { m, n, k, alpha: 1, mode: MODE.continue, ...strides, addend_offset: 0, addend_row: n },
       });
       found.push(await readFloats(device, C, m * n));
       device.release(C);

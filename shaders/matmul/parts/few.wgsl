@@ -8,6 +8,7 @@ override ROWS: u32 = 8u;
 const LANES = 8u;
 const COLUMNS = 4u;
 const MOST_ROWS = 8u;
+const C_WIDTH = 1u;
 
 // Of ROWS rows, column by column.
 alias Sums = array<f32, MOST_ROWS * COLUMNS>;
@@ -63,7 +64,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
     let row = first_row + i % ROWS;
     let column = first_column + i / ROWS * LANES;
     if (column < params.n && row < params.m) {
-      store(params.c_offset + row * params.c_row + column, sums[0]);
+      store(row, column, sums[0]);
     }
     push(&sums, 0.0);
   }

@@ -7,6 +7,7 @@
 override ROWS: u32 = 32u;
 
 const LANES = 8u;
+const C_WIDTH = 4u;
 // Rows that move one by one; the rest move by as many.
 const QUEUE = 8u;
 
@@ -171,7 +172,7 @@ fn store_sums(row0: u32, column: u32, lane: u32) {
   let end = min(row0 + ROWS, params.m);
   for (var first = row0; first < end; first += QUEUE) {
     for (var row = first; row < min(first + QUEUE, end); row++) {
-      store((params.c_offset + row * params.c_row) / 4u + column, sum0);
+      store(row, column, sum0);
       push(vec4f());
     }
     next_rows();

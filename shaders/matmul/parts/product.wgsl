@@ -1,5 +1,5 @@
 // Parameters, buffers and results of C = alpha A B (+ addend).
-// A kernel defines how it reads them: alias A = f32 or vec4f, B likewise, C likewise (the addend is laid out as C).
+// A kernel defines how it reads them: alias A = f32 or vec4f, B likewise, C and the addend likewise, with C_WIDTH elements each.
 
 struct Params {
   m: u32,
@@ -14,6 +14,9 @@ struct Params {
   c_offset: u32,
   c_row: u32,
   alpha: f32,
+  addend_offset: u32,
+  // From a row of the addend to the next; 0 adds one row, a bias, to all.
+  addend_row: u32,
   // 0: C = product. 1: C += product. 2: C = addend + product. 3, 4: as 0 and 2, with sums that start at what C holds.
   mode: u32,
 }
@@ -34,13 +37,14 @@ fn hidden(bound: u32) -> u32 {
   return params.m * bound / params.m;
 }
 
-// Writes one result, where `sum` is that of the products along k.
-fn store(at: u32, sum: C) {
+// Writes one result, where `sum` is that of the products along k. `column` counts elements of the type C.
+fn store(row: u32, column: u32, sum: C) {
+  let at = (params.c_offset + row * params.c_row) / C_WIDTH + column;
   var value = params.alpha * sum;
   if (params.mode == 1u) {
     value += c[at];
   } else if (params.mode == 2u || params.mode == 4u) {
-    value += addend[at];
+    value += addend[(params.addend_offset + row * params.addend_row) / C_WIDTH + column];
   }
   c[at] = value;
 }

@@ -4,6 +4,7 @@
 
 const TILE = 64u;
 const STEP = 16u;
+const C_WIDTH = 1u;
 
 // Rows padded by one against bank conflicts.
 var<workgroup> aTile: array<f32, 1040>;
@@ -61,8 +62,7 @@ fn main(
       let row = row0 + thread.y + i * 16u;
       let column = column0 + thread.x + j * 16u;
       if (row < params.m && column < params.n) {
-        let at = params.c_offset + row * params.c_row + column;
-        store(at, sum[i][j]);
+        store(row, column, sum[i][j]);
       }
     }
   }

@@ -8,6 +8,7 @@ override ROWS: u32 = 8u;
 override STEP: u32 = 32u;
 override INPUT: u32 = 0u;
 const THREADS = 128u;
+const C_WIDTH = 1u;
 const SWIGLU = 1u;
 
 // As large as any rows, columns and steps that are chosen together.
@@ -31,9 +32,8 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   let column = thread % COLUMNS;
   let stride = STEP + 1u;
   let isInside = row < ROWS && row0 + row < params.m && column0 + column < params.n;
-  let at = params.c_offset + (row0 + row) * params.c_row + column0 + column;
   var sum = 0.0;
-  if (continues() && isInside) { sum = c[at]; }
+  if (continues() && isInside) { sum = c[params.c_offset + (row0 + row) * params.c_row + column0 + column]; }
   let quads = params.k / 4u;
   for (var k0 = 0u; k0 < quads; k0 += STEP) {
     for (var i = thread; i < ROWS * STEP; i += THREADS) {
@@ -63,5 +63,5 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     }
     workgroupBarrier();
   }
-  if (isInside) { store(at, sum); }
+  if (isInside) { store(row0 + row, column0 + column, sum); }
 }

@@ -8,6 +8,7 @@ override ROWS: u32 = 128u;
 const MOST_ROWS = 128u;
 const COLUMNS = 64u;
 const STEP = 8u;
+const C_WIDTH = 4u;
 // Quads of a staged row, padded by one against bank conflicts.
 const A_STRIDE = MOST_ROWS / 4u + 1u;
 const B_STRIDE = COLUMNS / 4u + 1u;
@@ -160,9 +161,8 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   }
   for (var i = 0u; i < count; i++) {
     let row = row0 + i / 4u * (ROWS / 2u) + i % 4u;
-    let at = (params.c_offset + row * params.c_row) / 4u + column;
-    if (row < params.m && column < columns) { store(at, left[0]); }
-    if (row < params.m && column + 8u < columns) { store(at + 8u, right[0]); }
+    if (row < params.m && column < columns) { store(row, column, left[0]); }
+    if (row < params.m && column + 8u < columns) { store(row, column + 8u, right[0]); }
     left = shifted(left, vec4f());
     right = shifted(right, vec4f());
   }

@@ -4,6 +4,7 @@
 
 const ROWS = 16u;
 const COLUMNS = 32u;
+const C_WIDTH = 1u;
 // Quads of k that are staged at once, and those of a step of matmul/tiled.
 const STEP = 16u;
 const ROUND = 4u;
@@ -102,7 +103,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     let row = row0 + y + i / 2u * 8u;
     let column = column0 + x + i % 2u * 16u;
     if (row < params.m && column < params.n) {
-      store(params.c_offset + row * params.c_row + column, sums.x);
+      store(row, column, sums.x);
     }
     sums = vec4f(sums.yzw, 0.0);
   }

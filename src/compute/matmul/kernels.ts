@@ -25,6 +25,8 @@ const PARAMS = {
   c_offset: "u32",
   c_row: "u32",
   alpha: "f32",
+  addend_offset: "u32",
+  addend_row: "u32",
   mode: "u32",
 } as const;
 
@@ -159,7 +161,7 @@ function multiply({ a, b, addend, c }: Views, p: ProductParams, { INPUT: input =
     for (let k = 0; k < p.k; k++) addScaled(row, inputs[k]!, b, p.b_offset + k * p.b_k, p.b_column);
     for (let j = 0; j < p.n; j++) {
       const adds = p.mode === MODE.add || p.mode === MODE.continueAndAdd;
-      const before = p.mode === MODE.accumulate ? c[at + j] : adds ? addend[at + j] : 0;
+      const before = p.mode === MODE.accumulate ? c[at + j] : adds ? addend[p.addend_offset + i * p.addend_row + j] : 0;
       c[at + j] = before! + p.alpha * row[j]!;
     }
   }

@@ -59,7 +59,7 @@ function checkFormats({ a, b, c }: MatmulOptions): void {
 }
 
 function multiplyBound(device: Device, options: MatmulOptions): void {
-  const { a, b, c, addend, input } = options;
+  const { a, b, c, addend, bias, input } = options;
   const params = paramsOf(options);
   const format = packedFormat(b);
   const family = familyFor(device, params);
@@ -71,7 +71,7 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     throw new RangeError(
       `Cannot fuse ${input.kind} into a product: this device or its shape does not allow it (${params.m} x ${params.n} x ${params.k}). Ask fusesInput first.`,
     );
-  const buffers = { a: a.buffer, b: b.buffer, addend: addend ?? b.buffer, c: c.buffer };
+  const buffers = { a: a.buffer, b: b.buffer, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
   const constants = CONSTANTS[family]?.(options);
   if (!format || !isPackedFamily(family)) {
     device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
@@ -89,9 +89,10 @@ function isPackedFamily(family: MatmulFamily): family is PackedFamily {
 }
 
 function paramsOf(options: MatmulOptions): ProductParams {
-  const { m, n, k, a, b, c } = options;
+  const { m, n, k, a, b, c, bias } = options;
   const aStride = a.stride ?? (options.transposeA ? m : k);
   const bStride = b.stride ?? (options.transposeB ? k : n);
+  const [cOffset, cRow] = [c.offset ?? 0, c.stride ?? n];
   return {
     m,
     n,
@@ -102,16 +103,19 @@ function paramsOf(options: MatmulOptions): ProductParams {
     b_offset: b.offset ?? 0,
     b_k: options.transposeB ? 1 : bStride,
     b_column: options.transposeB ? bStride : 1,
-    c_offset: c.offset ?? 0,
-    c_row: c.stride ?? n,
+    c_offset: cOffset,
+    c_row: cRow,
     alpha: options.alpha ?? 1,
+    addend_offset: bias ? (bias.offset ?? 0) : cOffset,
+    addend_row: bias ? 0 : cRow,
     mode: modeOf(options),
   };
 }
 
-function modeOf({ accumulate, addend, continues }: MatmulOptions): number {
-  if (continues) return addend ? MODE.continueAndAdd : MODE.continue;
-  return accumulate ? MODE.accumulate : addend ? MODE.add : MODE.write;
+function modeOf({ accumulate, addend, bias, continues }: MatmulOptions): number {
+  const adds = addend !== undefined || bias !== undefined;
+  if (continues) return adds ? MODE.continueAndAdd : MODE.continue;
+  return accumulate ? MODE.accumulate : adds ? MODE.add : MODE.write;
 }
 
 /** A product of few rows is bound by reading B, one of many by arithmetic: with few rows a kernel keeps fewer sums. */
@@ -181,7 +185,7 @@ function familyFor(device: Device, p: ProductParams): MatmulFamily {
   if (device.info.kind === "cpu") return family;
   const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);
   const isAlongK = p.a_k === 1 && p.b_k === 1 && inFours(p.k, p.a_offset, p.a_row, p.b_offset, p.b_column);
-  const isOfFours = inFours(p.n, p.c_offset, p.c_row);
+  const isOfFours = inFours(p.n, p.c_offset, p.c_row, p.addend_offset);
   if (device.info.family === "tiled") {
     if (isAlongK && p.m <= FEW_ROWS) return "tiled_few";
     const isNarrow = tilesOf(p.m, p.n, TILES.tiled_large.rows / 2) < MIN_TILES;

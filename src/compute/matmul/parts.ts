@@ -105,16 +105,17 @@ function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number
 
 /** How a part along k joins those before it. */
 function joined(
-  { alpha = 1, accumulate, addend, continues }: MatmulOptions,
+  { alpha = 1, accumulate, addend, bias, continues }: MatmulOptions,
   { isFirst, isLast }: { isFirst: boolean; isLast: boolean },
-): Pick<MatmulOptions, "accumulate" | "addend" | "continues"> {
-  if (alpha === 1 && !accumulate) return { continues: continues || !isFirst, addend: isLast ? addend : undefined };
-  return { accumulate: accumulate || !isFirst, addend: isFirst ? addend : undefined };
+): Pick<MatmulOptions, "accumulate" | "addend" | "bias" | "continues"> {
+  const added = (isAdded: boolean) => (isAdded ? { addend, bias } : { addend: undefined, bias: undefined });
+  if (alpha === 1 && !accumulate) return { continues: continues || !isFirst, ...added(isLast) };
+  return { accumulate: accumulate || !isFirst, ...added(isFirst) };
 }
 
 /** The three matrices from index `from` of an axis on, with the same strides. */
 function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: number }) {
-  const { m, n, k, transposeA, transposeB } = product;
+  const { m, n, k, transposeA, transposeB, bias } = product;
   const along = (matrix: Matrix, rowAxis: Axis, columnAxis: Axis, columns: number): Matrix => {
     const { offset = 0, stride = columns } = matrix;
     const step = axis === rowAxis ? stride : axis === columnAxis ? 1 : 0;
@@ -124,6 +125,7 @@ function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: numbe
     a: transposeA ? along(product.a, "k", "m", m) : along(product.a, "m", "k", k),
     b: transposeB ? along(product.b, "n", "k", k) : along(product.b, "k", "n", n),
     c: along(product.c, "m", "n", n),
+    ...(bias && { bias: { ...bias, offset: (bias.offset ?? 0) + (axis === "n" ? from : 0) } }),
   };
 }
 

@@ -39,6 +39,8 @@ export interface MatmulOptions {
   readonly accumulate?: boolean;
   /** C = addend + product; laid out as C. Must not share C's allocation. */
   readonly addend?: Buffer | undefined;
+  /** C = product + bias, n elements that are added to every row. Instead of an addend. */
+  readonly bias?: { readonly buffer: Buffer; readonly offset?: number | undefined } | undefined;
   /** Sums continue from what C holds, as if k had not been cut there. Needs an alpha of 1. */
   readonly continues?: boolean;
   /** What is done to A's rows when they are read, where `fusesInput` allows it. */

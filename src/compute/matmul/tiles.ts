@@ -108,6 +108,8 @@ function dispatchSquare(device: Device, tile: TileFamily, { buffers, size }: Squ
       c_offset: 0,
       ...strides,
       alpha: 1,
+      addend_offset: 0,
+      addend_row: size,
       mode: MODE.write,
     },
   });

@@ -1,11 +1,12 @@
 /**
  * One step of decoding: a token for each of many sequences, from the cache of its earlier tokens. The kernels of a step:
  *
- *     embedding; each layer: rms_norm, matmul (qkv), [bias, head norms], rope_append, attention_decode,
+ *     embedding; each layer: rms_norm, matmul (qkv, with its bias), [head norms], rope_append, attention_decode,
  *     matmul (output), rms_norm, matmul (gate, up), swiglu, matmul (down); rms_norm, matmul (logits), sample
  *
  * On GPUs sample is several: kernels/sample_tiled.ts. Few rows of a GPU, and lanes of a software adapter, take swiglu in the
- * product by down. Families with biases, norms of outputs or scaled embeddings take what transformer.ts takes for them.
+ * product by down. Beside an adapter of the same matrix, biases and swiglu are dispatches of their own. Families with norms of
+ * outputs or scaled embeddings take what transformer.ts takes for them.
  *
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */

@@ -84,6 +84,10 @@ class MixedWeights implements Weights {
     return segments.every(({ weights, rows }) => weights.fusesInput(name, base ? m : rows));
   }
 
+  fusesBias(name: string): boolean {
+    return this.segments.every(({ weights }) => weights.fusesBias(name));
+  }
+
   apply(name: string, io: ApplyOptions): void {
     const { base } = this;
     base?.apply(name, io);
