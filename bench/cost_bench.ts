@@ -28,7 +28,8 @@ export async function run(): Promise<void> {
 export async function countedModels(): Promise<CountedModel[]> {
   const published = PUBLISHED.map(async (name): Promise<CountedModel> => {
     const folder = fileURLToPath(new URL(`../test/fixtures/published/${name}`, import.meta.url));
-    return { name, shape: await openModelShape(folder), promptTokens: 512, passTokens: 8192, loraRank: 16 };
+    const shape = await openModelShape(folder);
+    return { name, shape, promptTokens: 512, longContext: 8192, passTokens: 8192, loraRank: 16 };
   });
   const stories = { config: STORIES_SHAPE, typeOf: () => undefined };
   return [

@@ -17,6 +17,8 @@ export interface CountedModel {
   readonly shape: ModelShape;
   /** Tokens of a prompt, and tokens that a sequence holds while it is decoded. */
   readonly promptTokens: number;
+  /** Tokens of a long sequence, which one row and 64 rows decode too. */
+  readonly longContext?: number;
   /** Tokens of a training pass, in sequences of `promptTokens`. */
   readonly passTokens: number;
   /** Rank of the adapter that trains; all weights without it. */
@@ -35,7 +37,7 @@ export interface CountedPhase {
 const STEPS = 16;
 const ROUNDS = 3;
 
-/** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, and a training pass. */
+/** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, also at the long context, and a training pass. */
 export async function countPhases(model: CountedModel, info: DeviceInfo): Promise<CountedPhase[]> {
   // One chunk of steps; pipelined ones are shorter, with a dispatch more each.
   const sampler = open(model, info, { frozen: true, pipelined: false });
@@ -43,6 +45,7 @@ export async function countPhases(model: CountedModel, info: DeviceInfo): Promis
     await prefill(sampler, model, 8),
     await decode(sampler, model, 1),
     await decode(sampler, model, 64),
+    ...(await decodeLong(sampler, model)),
     await train(model, info),
   ];
 }
@@ -75,6 +78,13 @@ async function decode(opened: Opened, model: CountedModel, rows: number): Promis
     recording: both.recording.map((seconds, i) => Math.max(seconds - first.recording[i]!, 0)),
   };
   return phase(`decoding step, ${rows} ${rows === 1 ? "row" : "rows"} of ${model.promptTokens}`, rest, STEPS);
+}
+
+async function decodeLong(opened: Opened, model: CountedModel): Promise<CountedPhase[]> {
+  const { longContext: promptTokens } = model;
+  if (!promptTokens) return [];
+  const long = { ...model, promptTokens };
+  return [await decode(opened, long, 1), await decode(opened, long, 64)];
 }
 
 async function train(model: CountedModel, info: DeviceInfo): Promise<CountedPhase> {
