@@ -24,8 +24,9 @@ const TILE_ROWS = 128;
  * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k.
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
-  const { a, b, c, addend } = product;
-  if ([a.buffer, b.buffer, c.buffer, addend].every((buffer) => !buffer || buffer.byteLength <= limit)) return [product];
+  const { a, b, c, addend, bias } = product;
+  const buffers = [a.buffer, b.buffer, c.buffer, addend, bias?.buffer];
+  if (buffers.every((buffer) => !buffer || buffer.byteLength <= limit)) return [product];
   const large = operands(product).find((operand) => boundRange(operand, limit).length > limit);
   if (!large) return [narrowed(product, limit)];
   return cuts(product, { axis: large.along, size: fittingRows(large, limit) }).flatMap((part) =>
@@ -60,7 +61,10 @@ interface BoundRange {
   readonly length: number;
 }
 
-function boundRange({ matrix, rows, columns }: Operand, limit: number): BoundRange {
+function boundRange(
+  { matrix, rows, columns }: Pick<Operand, "matrix" | "rows" | "columns">,
+  limit: number,
+): BoundRange {
   const { buffer, offset = 0, stride = columns, format = "float32" } = matrix;
   if (buffer.byteLength <= limit)
     return { firstElement: 0, elements: fittingElements(format, buffer.byteLength), length: buffer.byteLength };
@@ -135,7 +139,9 @@ function narrowed(product: MatmulOptions, limit: number): MatmulOptions {
   // Laid out as C, hence sliced as C.
   const addend =
     product.addend && narrow({ ...product.c, buffer: product.addend }, boundRange(operands(product)[0]!, limit)).buffer;
-  return { ...product, a: a!, b: b!, c: c!, addend };
+  const bias =
+    product.bias && narrow(product.bias, boundRange({ matrix: product.bias, rows: 1, columns: product.n }, limit));
+  return { ...product, a: a!, b: b!, c: c!, addend, bias };
 }
 
 function narrow(matrix: Matrix, { firstElement, elements }: BoundRange): Matrix {
