@@ -1,5 +1,16 @@
 /** Files that a person names on the command line. */
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ConfigError, fileError } from "../errors.ts";
@@ -44,6 +55,36 @@ export function readBytes(path: string, what: string): ArrayBuffer {
 /** Writes a file that a person names. @throws {ConfigError} of kind `data` with the reason and what to do. */
 export function writeText(path: string, text: string, what: string): void {
   trying(`write the ${what}`, path, () => writeFileSync(path, text));
+}
+
+/** Writes a large file piece by piece and replaces an earlier one as a whole. @throws {ConfigError} as {@link writeText} */
+export function replaceFile(path: string, pieces: Iterable<string>): void {
+  const draft = join(dirname(path), `.writing-${basename(path)}`);
+  trying(`write ${basename(path)}`, path, () => {
+    const file = openSync(draft, "w");
+    try {
+      for (const piece of inBlocks(pieces)) writeSync(file, piece);
+    } catch (error) {
+      rmSync(draft, { force: true });
+      throw error;
+    } finally {
+      closeSync(file);
+    }
+    renameSync(draft, path);
+  });
+}
+
+const BLOCK_CHARACTERS = 2 ** 16;
+
+function* inBlocks(pieces: Iterable<string>): Generator<string> {
+  let block = "";
+  for (const piece of pieces) {
+    block += piece;
+    if (block.length < BLOCK_CHARACTERS) continue;
+    yield block;
+    block = "";
+  }
+  yield block;
 }
 
 function trying<T>(act: string, file: string, use: () => T): T {

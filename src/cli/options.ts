@@ -16,6 +16,11 @@ export const DEVICE: Option = {
   choices: ["auto", "webgpu", "cpu"],
 };
 
+export const PROFILE: Option = {
+  flag: "--profile",
+  describe: "write a trace of the run's phases and kernels into its folder, for ui.perfetto.dev",
+};
+
 /** Which GPU, on the commands without a configuration. */
 export const ADAPTER: readonly Option[] = [
   { flag: "--adapter", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },

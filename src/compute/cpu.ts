@@ -4,6 +4,7 @@ import { mainMemoryBudget, statedBudget } from "./budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "./device.ts";
 import type { BindingKinds, Kernel, ParamTypes } from "./kernel.ts";
 import { BufferPool, type MemoryRange, PooledMemory } from "./memory.ts";
+import type { DeviceObserver, Observation } from "./observer.ts";
 
 type Range = MemoryRange<ArrayBuffer>;
 
@@ -37,6 +38,7 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
   /** Operations handed over by `submit` and `read` so far. */
   private submitted = 0;
   private running: Promise<unknown> = Promise.resolve();
+  private observer: DeviceObserver | undefined;
 
   constructor(options: CpuDeviceOptions = {}) {
     super();
@@ -73,11 +75,24 @@ export class CpuDevice extends PooledMemory<ArrayBuffer> implements Device {
     const views = Object.fromEntries(
       Object.entries(kernel.bindings).map(([name, kind]) => [name, view(options.buffers[name] as Range, kind)]),
     );
-    this.recorded.push(() => kernel.reference(views as never, params, constants));
+    const run = () => kernel.reference(views as never, params, constants);
+    const { observer } = this;
+    this.recorded.push(observer?.timesKernels ? () => timed(run, kernel.name, observer) : run);
   }
 
   submit(): Promise<void> {
     return this.inOrder(() => undefined);
+  }
+
+  observe(observer: DeviceObserver): Observation {
+    this.observer = observer;
+    return {
+      untimed: undefined,
+      stop: async () => {
+        this.observer = undefined;
+        await this.running;
+      },
+    };
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
@@ -132,4 +147,10 @@ function view({ storage, byteOffset, byteLength }: Range, kind: string): Data {
   if (kind.endsWith("f32")) return new Float32Array(storage, byteOffset, length);
   if (kind.endsWith("u32")) return new Uint32Array(storage, byteOffset, length);
   return new Int32Array(storage, byteOffset, length);
+}
+
+function timed(run: () => void, kernel: string, observer: DeviceObserver): void {
+  const start = performance.now();
+  run();
+  observer.ran({ kernels: [kernel], times: Float64Array.of(start, performance.now()) });
 }

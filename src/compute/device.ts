@@ -3,6 +3,7 @@
  * `submit` or `read` runs it and rejects with a typed error if anything in it failed.
  */
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "./kernel.ts";
+import type { DeviceObserver, Observation } from "./observer.ts";
 
 /** A range of device memory. Offsets and lengths in bytes. */
 export interface Buffer {
@@ -118,6 +119,8 @@ export interface Device {
   rollback(mark: number): void;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
+  /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */
+  observe?(observer: DeviceObserver): Observation;
   /** Whether the device is lost: only {@link Device.reopen} helps. */
   readonly isLost?: boolean;
   /**

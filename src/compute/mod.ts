@@ -20,6 +20,10 @@ export {
 export { defineKernel, folded, type Grid, type Kernel } from "./kernel.ts";
 export { matmul, matmulFamily } from "./matmul/matmul.ts";
 export type { MatmulOptions, Matrix } from "./matmul/product.ts";
+export type { DeviceObserver, HostEvent, KernelRuns, Observation } from "./observer.ts";
 export { type DeviceName, type OpenDeviceOptions, openDevice } from "./open.ts";
 export type { MatrixFormat } from "./packed.ts";
+export { type LeftOut, Profile, type ProfileLimits, type Span } from "./profile/profile.ts";
+export { type KernelTime, kernelTable, timeByKernel } from "./profile/table.ts";
+export { type TraceEvent, traceEvents, traceText } from "./profile/trace.ts";
 export { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";

@@ -7,6 +7,8 @@ export const GROUPS_FILE = "groups.jsonl";
 export const CONFIG_FILE = "config.yaml";
 export const RUN_FILE = "run.json";
 export const REPORT_FILE = "report.html";
+/** Of a run with `--profile`. */
+export const PROFILE_FILE = "profile.json";
 
 /** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */
 export type MetricsLine = { readonly phase: Phase; readonly step: number } & Readonly<Record<string, number | string>>;

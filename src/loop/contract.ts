@@ -2,6 +2,7 @@
  * Every type of the training loop: the values that pass from stage to stage, the stages, the run and its state. Types
  * alone, so that a stage knows this page and no other stage.
  */
+import type { Span } from "../compute/profile/profile.ts";
 import type { Advantages, Backend, Metrics, TopTokens } from "../contract/backend.ts";
 import type { RewardScorer } from "../contract/reward_model.ts";
 import type { Teacher } from "../contract/teacher.ts";
@@ -292,6 +293,11 @@ export interface Run {
   readonly checkpoints?: CheckpointStore<LoopState> | undefined;
   /** Ends the run with a checkpoint and abandons the current step. */
   readonly signal: AbortSignal;
+  /**
+   * Called at the end of each stage of a step, by its name, and of each `warmup` step, `step`, `validate` and `save`, which
+   * hold them. Must not throw.
+   */
+  readonly onPhase?: ((phase: Span) => void) | undefined;
 }
 
 type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn" | "failures";

@@ -6,6 +6,7 @@ import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { LoopState, Run, TrainOutcome } from "./contract.ts";
 import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_loss.ts";
 import { usesReference } from "./distill/choices.ts";
+import { inPhase } from "./phase.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";
 
 type Parts =
@@ -17,7 +18,8 @@ type Parts =
   | "warn"
   | "generation"
   | "teacher"
-  | "rewardModel";
+  | "rewardModel"
+  | "onPhase";
 
 /** A run as the driver sees it: what a step, a supervised step of the warm-up and a validation do, and how many there are. */
 export interface Course extends Pick<Run, Parts> {
@@ -66,7 +68,7 @@ async function driveFrom(run: Course, at: Cursor): Promise<boolean> {
   const begun = at.state;
   run.generation?.resume(begun);
   try {
-    if (val_only) at.state = await seal(await run.validate(at.state), run);
+    if (val_only) at.state = await seal(await inPhase(run, "validate", () => run.validate(at.state)), run);
     else {
       await advance(run, at, at.state);
       await takeSteps(run, at);
@@ -94,7 +96,7 @@ async function takeSteps(run: Course, at: Cursor): Promise<void> {
     if (at.state.step >= total) return;
     if (isSaveDue(run, at)) await save(run, at);
     signal.throwIfAborted();
-    const state = await seal(await run.step(at.state), run);
+    const state = await seal(await inPhase(run, "step", () => run.step(at.state)), run);
     await advance(run, at, run.generation ? { ...state, generation: run.generation.state } : state);
     checkUntrained(at.state, { settings, total });
   }
@@ -103,7 +105,7 @@ async function takeSteps(run: Course, at: Cursor): Promise<void> {
 /** A validation that is refused for its settings loses no step: the run continues from here once they are corrected. */
 async function validated(run: Course, at: Cursor): Promise<LoopState> {
   try {
-    return await run.validate(at.state);
+    return await inPhase(run, "validate", () => run.validate(at.state));
   } catch (error) {
     if (error instanceof ConfigError) await save(run, at);
     throw error;
@@ -113,7 +115,7 @@ async function validated(run: Course, at: Cursor): Promise<LoopState> {
 async function warmUp(run: Course, at: Cursor): Promise<void> {
   while (at.state.warmup < run.settings.warmup.steps) {
     run.signal.throwIfAborted();
-    await advance(run, at, await seal(await run.warmUp(at.state), run));
+    await advance(run, at, await seal(await inPhase(run, "warmup", () => run.warmUp(at.state)), run));
   }
   await save(run, at);
 }
@@ -133,7 +135,7 @@ function isSaveDue({ settings }: Course, { state, saved }: Cursor): boolean {
 async function save(run: Course, at: Cursor): Promise<void> {
   // What is not written cannot be returned to after the loss of a device.
   if (!run.checkpoints) return;
-  if (at.state !== at.saved) await saveRun(run, at.state);
+  if (at.state !== at.saved) await inPhase(run, "save", () => saveRun(run, at.state));
   at.saved = at.state;
 }
 

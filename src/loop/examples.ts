@@ -27,7 +27,7 @@ export interface RowChoice<R> {
 export interface ExampleRun<R>
   extends RowChoice<R>,
     Pick<Run, "checkpoints">,
-    Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+    Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Resumable;
   /** By its content, so that a checkpoint knows other data. */
   taskOf(row: R): Task;
@@ -49,7 +49,7 @@ export function exampleCourse<R>(run: ExampleRun<R>): Course {
   backend.onWarning?.(warn);
   const parts: Parts<R> = { ...run, settings, loggers, signal, order, total };
   return {
-    ...{ backend, settings, loggers, checkpoints, signal, warn, total },
+    ...{ backend, settings, loggers, checkpoints, signal, warn, total, onPhase: run.onPhase },
     tasks: { train: rows.train.map(run.taskOf), val: (rows.val ?? []).map(run.taskOf) },
     warmUp: async (state) => state,
     step: (state) => step(parts, state),

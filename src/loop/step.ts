@@ -44,6 +44,7 @@ export function startStep(run: Run, state: LoopState): StartedStep {
   const note = <T>(stage: string, { value, metrics: own }: Staged<T>): T => {
     const now = performance.now();
     Object.assign(metrics, own);
+    run.onPhase?.({ name: stage, start: since, end: now });
     for (const name of [`time/${stage}`, "time/step"]) metrics[name] = (metrics[name] ?? 0) + (now - since) / 1000;
     since = now;
     return value;

@@ -11,12 +11,12 @@ const adapters = gpuDevice ? await listAdapters() : [];
 const software = adapters.find(({ type }) => type === "cpu");
 
 test("flags of the webgpu package", () => {
-  expect(dawnFlags({}, [])).toEqual([]);
+  expect(dawnFlags({}, [])).toEqual(["disable-dawn-features=timestamp_quantization"]);
   expect(dawnFlags({ name: "Apple M1 Max", backend: "metal" }, ["a", "-b", "c"])).toEqual([
     "backend=metal",
     "adapter=Apple M1 Max",
     "enable-dawn-features=a,c",
-    "disable-dawn-features=b",
+    "disable-dawn-features=timestamp_quantization,b",
   ]);
 });
 

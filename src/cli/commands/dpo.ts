@@ -1,12 +1,12 @@
 /** `grpu dpo`: preference training, from a configuration to a report. */
 import type { Command } from "../command.ts";
-import { DEVICE, IMPORT } from "../options.ts";
+import { DEVICE, IMPORT, PROFILE } from "../options.ts";
 
 export const dpoCommand: Command = {
   path: "dpo",
   summary: "train a model on preferences: DPO, IPO, SimPO, ORPO, KTO",
   args: "[config.yaml] [key=value ...]",
-  options: [IMPORT, DEVICE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
+  options: [IMPORT, DEVICE, PROFILE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
   examples: [
     "grpu dpo examples/dpo/run.yaml",
     "grpu dpo model.path=./Qwen3-0.6B data.train_files=pairs.jsonl data.val_set_size=0.05 model.lora_rank=16 optim.lr=1e-5",

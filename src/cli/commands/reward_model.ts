@@ -1,12 +1,12 @@
 /** `grpu reward-model`: a pairwise reward model, from a configuration to a folder. */
 import type { Command } from "../command.ts";
-import { DEVICE, IMPORT } from "../options.ts";
+import { DEVICE, IMPORT, PROFILE } from "../options.ts";
 
 export const rewardModelCommand: Command = {
   path: "reward-model",
   summary: "train a reward model on pairs of answers (Bradley-Terry)",
   args: "[config.yaml] [key=value ...]",
-  options: [IMPORT, DEVICE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
+  options: [IMPORT, DEVICE, PROFILE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
   examples: [
     "grpu reward-model examples/reward_model/run.yaml",
     "grpu reward-model model.path=./Qwen3-0.6B data.train_files=pairs.jsonl data.val_set_size=0.05 model.lora_rank=16 optim.lr=1e-4",

@@ -19,6 +19,7 @@ import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
 import type { OpenedTrainer } from "../run/backend.ts";
 import { commandName, quoted } from "../run/command_line.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
+import { startProfile } from "../run/profiled.ts";
 import { RunPlace } from "../run/run_place.ts";
 import type { ModelSession } from "../run/session.ts";
 import { type RowComposition, type RowExamples, readExamples } from "../run/sft_session.ts";
@@ -55,7 +56,7 @@ export interface RowOptions<R, B extends RowBackend = Backend>
   readonly maxLength: number;
 }
 
-type Watched = Pick<Run, "loggers" | "checkpoints" | "signal">;
+type Watched = Pick<Run, "loggers" | "checkpoints" | "signal" | "onPhase">;
 
 /** Runs a training on the rows that a configuration names. */
 export async function runRows<E, R, B extends RowBackend>(
@@ -113,12 +114,15 @@ async function runIn<E, R, B extends RowBackend>(
       total_steps: steps,
       started: new Date().toISOString(),
     });
+    const profiling = startProfile(input, { device, description });
     const outcome = await start({
+      ...profiling?.parts,
       loggers: openLoggers({ config, dir, io }).map((logger) => place.logger(logger)),
       checkpoints,
       signal: AbortSignal.any([io.signal, place.signal]),
     });
     await place.end({ complete: outcome.isComplete });
+    await profiling?.end(dir, io);
     const run = readRun(dir);
     const report = place.hasBegun ? writeReport(config, { dir, run }) : undefined;
     const latest = await checkpoints.latest();

@@ -1,12 +1,12 @@
 /** `grpu sft`: supervised fine-tuning, from a configuration to a report. */
 import type { Command } from "../command.ts";
-import { DEVICE, IMPORT } from "../options.ts";
+import { DEVICE, IMPORT, PROFILE } from "../options.ts";
 
 export const sftCommand: Command = {
   path: "sft",
   summary: "fine-tune a model on conversations, prompts with responses, or texts",
   args: "[config.yaml] [key=value ...]",
-  options: [IMPORT, DEVICE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
+  options: [IMPORT, DEVICE, PROFILE, { flag: "--json", describe: "print the outcome as JSON on standard output" }],
   examples: [
     "grpu sft examples/sft/run.yaml",
     "grpu sft model.path=./Qwen3-0.6B data.train_files=chats.jsonl data.val_set_size=0.05 model.lora_rank=16 optim.lr=1e-4",

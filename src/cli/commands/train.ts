@@ -1,6 +1,6 @@
 /** `grpu train`: a whole run, from a configuration to a report. */
 import type { Command } from "../command.ts";
-import { ALLOW_UNSUPPORTED, DEVICE, IMPORT } from "../options.ts";
+import { ALLOW_UNSUPPORTED, DEVICE, IMPORT, PROFILE } from "../options.ts";
 
 export const trainCommand: Command = {
   path: "train",
@@ -10,6 +10,7 @@ export const trainCommand: Command = {
     IMPORT,
     DEVICE,
     ALLOW_UNSUPPORTED,
+    PROFILE,
     {
       flag: "--from-traces",
       value: "FILE",

@@ -20,6 +20,7 @@ import { openBackend } from "../run/backend.ts";
 import { commandName, quoted } from "../run/command_line.ts";
 import { gatewaySettings } from "../run/gateway_settings.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
+import { startProfile } from "../run/profiled.ts";
 import { checkPrompts } from "../run/prompts.ts";
 import { openRecording, type Recording } from "../run/recorded_rollout.ts";
 import { RunPlace } from "../run/run_place.ts";
@@ -41,6 +42,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
     io,
   );
   if (isClusterBackend(composition.composed.backend)) {
+    checkHere(input);
     const { trainOnCluster } = await import("../cluster/train_on_cluster.ts");
     return trainOnCluster(composition, input, io);
   }
@@ -59,6 +61,15 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   } finally {
     await place.close();
   }
+}
+
+/** @throws {ConfigError} for an option that acts on this machine alone */
+function checkHere({ options }: Input): void {
+  if (options.profile !== true) return;
+  throw new ConfigError(
+    "Cannot use --profile: the run trains on a cluster, whose trainer has a profiler of its own (global_profiler.*). Leave --profile out.",
+    { kind: "usage" },
+  );
 }
 
 /** @throws {ConfigError} for an option that acts on clusters alone */
@@ -117,8 +128,10 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       total_steps: totalSteps(session.tasks.train, settings),
       started: new Date().toISOString(),
     });
+    const profiling = startProfile(input, { device, description });
     const outcome = await train({
       ...session,
+      ...profiling?.parts,
       rollout: recording?.wrap(session.rollout) ?? session.rollout,
       backend,
       teacher,
@@ -131,6 +144,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       signal: AbortSignal.any([io.signal, place.signal]),
     });
     await place.end({ complete: outcome.isComplete });
+    await profiling?.end(dir, io);
     const run = readRun(dir);
     const report = place.hasBegun ? writeReport(config, { dir, run }) : undefined;
     const latest = await checkpoints.latest();

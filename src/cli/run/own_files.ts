@@ -2,10 +2,10 @@
 import { rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import { namesIn } from "../../log/folder/owner.ts";
-import { CONFIG_FILE, GROUPS_FILE, METRICS_FILE, RUN_FILE, SAMPLES_FILE } from "../../log/run_files.ts";
+import { CONFIG_FILE, GROUPS_FILE, METRICS_FILE, PROFILE_FILE, RUN_FILE, SAMPLES_FILE } from "../../log/run_files.ts";
 
 const OWN = new RegExp(
-  `^(${[CONFIG_FILE, RUN_FILE, METRICS_FILE, SAMPLES_FILE, GROUPS_FILE, "tensorboard", "wandb"].join("|")}|warmup_step_\\d+|\\.(writing|deleting)-.*)$`,
+  `^(${[CONFIG_FILE, RUN_FILE, METRICS_FILE, SAMPLES_FILE, GROUPS_FILE, PROFILE_FILE, "tensorboard", "wandb"].join("|")}|warmup_step_\\d+|\\.(writing|deleting)-.*)$`,
 );
 
 /** Removes a run's files; the folder too where it holds no others. */

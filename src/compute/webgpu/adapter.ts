@@ -33,8 +33,8 @@ async function defaultGpu(injected?: Gpu): Promise<Gpu | undefined> {
   if (injected) return injected;
   const runtime = globalThis as unknown as Runtime;
   // Deno's WebGPU polls about every 10 ms, so Dawn comes first there.
-  if (runtime.Deno) return (await openDawn([])) ?? runtime.navigator?.gpu;
-  return runtime.navigator?.gpu ?? (await openDawn([]));
+  if (runtime.Deno) return (await openDawn(dawnFlags({}, []))) ?? runtime.navigator?.gpu;
+  return runtime.navigator?.gpu ?? (await openDawn(dawnFlags({}, [])));
 }
 
 async function chosenGpu(injected: Gpu | undefined, choice: AdapterChoice): Promise<Gpu | undefined> {

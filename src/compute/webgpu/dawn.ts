@@ -49,15 +49,19 @@ export interface AdapterName {
   readonly backend: string;
 }
 
+/** Rounds timestamps to 0.1 ms, against pages that spy; kernels are shorter than that. */
+const ALWAYS_DISABLED = ["timestamp_quantization"];
+
 /** The flags that choose. A toggle with a leading `-` is disabled. */
 export function dawnFlags(chosen: Partial<AdapterName>, toggles: readonly string[]): string[] {
   const enabled = toggles.filter((name) => !name.startsWith("-"));
-  const disabled = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
+  const given = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
+  const disabled = [...ALWAYS_DISABLED.filter((name) => !toggles.includes(name)), ...given];
   return [
     chosen.backend ? `backend=${chosen.backend}` : "",
     chosen.name ? `adapter=${chosen.name}` : "",
     enabled.length > 0 ? `enable-dawn-features=${enabled.join(",")}` : "",
-    disabled.length > 0 ? `disable-dawn-features=${disabled.join(",")}` : "",
+    `disable-dawn-features=${disabled.join(",")}`,
   ].filter((flag) => flag !== "");
 }
 

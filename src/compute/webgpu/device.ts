@@ -5,6 +5,7 @@ import { type Budget, statedBudget } from "../budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "../device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, PooledMemory } from "../memory.ts";
+import type { DeviceObserver, HostEvent, Observation } from "../observer.ts";
 import { type AdapterChoice, findAdapter } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
@@ -16,6 +17,7 @@ import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
+import { Timestamps } from "./timestamps.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
@@ -59,6 +61,9 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private unflushedBytes = 0;
   /** When the work of the last finished call was done. */
   private lastDone = 0;
+  private observer: DeviceObserver | undefined;
+  /** Of the connection; absent without an observer, and where the adapter has none. */
+  private timer: Timestamps | undefined;
 
   private constructor(
     connection: Connection,
@@ -117,6 +122,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
 
   async reopen(): Promise<void> {
     this.connection.destroy(new DeviceLostError("it was opened again"));
+    this.timer = undefined;
     this.recorded = [];
     this.dropped = [];
     this.pool.reset();
@@ -166,7 +172,29 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   async submit(): Promise<void> {
-    await this.inOrder(() => this.gpuDevice.queue.onSubmittedWorkDone());
+    await this.inOrder({ kind: "wait" }, () => this.gpuDevice.queue.onSubmittedWorkDone());
+  }
+
+  observe(observer: DeviceObserver): Observation {
+    this.observer = observer;
+    const hasTimes = this.gpuDevice.features.has("timestamp-query");
+    return {
+      untimed: hasTimes ? undefined : `the adapter ${this.info.description} has no timestamps (timestamp-query)`,
+      stop: async () => {
+        this.observer = undefined;
+        await this.running;
+        await this.timer?.settle();
+        this.timer?.destroy();
+        this.timer = undefined;
+      },
+    };
+  }
+
+  /** For the submit that begins. */
+  get timestamps(): Timestamps | undefined {
+    if (!this.observer?.timesKernels || !this.gpuDevice.features.has("timestamp-query")) return undefined;
+    this.timer ??= new Timestamps(this.gpuDevice, this.observer);
+    return this.timer;
   }
 
   async read(requests: readonly ReadRequest[]): Promise<Data[]> {
@@ -177,7 +205,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       record: (encoder) => readBack.record(encoder),
     });
     try {
-      await this.inOrder(() => readBack.map());
+      await this.inOrder({ kind: "read-back", bytes: readBack.bytes }, () => readBack.map());
       return readBack.take();
     } catch (error) {
       readBack.drop();
@@ -209,8 +237,8 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.connection.destroy(reason);
   }
 
-  /** Encodes the recorded work after all earlier work; `wait` ends the call. */
-  private inOrder(wait: () => Promise<unknown>): Promise<void> {
+  /** Encodes the recorded work after all earlier work; `wait` ends the call. An observer sees it as `what`. */
+  private inOrder(what: Pick<HostEvent, "kind" | "bytes">, wait: () => Promise<unknown>): Promise<void> {
     const { connection } = this;
     const { allocations, failures } = connection;
     const ops = this.recorded;
@@ -233,8 +261,12 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       () => this.inFlight--,
     );
     return submitted.then(async ({ scopes, ...timed }) => {
+      const { observer } = this;
+      const start = observer && performance.now();
       await failures.settle(scopes, this.napper.during(wait()));
-      await this.learn(timed, performance.now());
+      const end = performance.now();
+      observer?.host({ ...what, start: start!, end });
+      await this.learn(timed, end);
     });
   }
 
@@ -268,16 +300,19 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private async encode(ops: readonly Op[], { failures, bindings }: Connection): Promise<Submitted> {
     failures.throwIfLost();
     const dispatches = ops.filter((op) => op.type === "dispatch");
-    await failures.unlessLost(
-      Promise.all(dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline.compile())),
-    );
+    const { observer } = this;
+    const cold = dispatches.filter((op) => !op.pipeline.ready).map((op) => op.pipeline);
+    const compileStart = performance.now();
+    await failures.unlessLost(Promise.all(cold.map((pipeline) => pipeline.compile())));
     const start = performance.now();
+    if (cold.length > 0) observer?.host({ kind: "compile", start: compileStart, end: start });
     let pieces: readonly Piece[] = [];
     const scopes = failures.scoped(() => {
       bindings.uploadParams(dispatches);
       pieces = new Encoding(this, ops).run();
       this.unflushedBytes = 0;
     });
+    observer?.host({ kind: "submit", start, end: performance.now(), dispatches: dispatches.length });
     return { scopes, pieces, start };
   }
 

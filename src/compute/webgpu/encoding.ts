@@ -5,6 +5,7 @@ import type { MemoryRange } from "../memory.ts";
 import type { Storage } from "./allocations.ts";
 import { LONGEST_SUBMIT_SECONDS, type Pace, type Work } from "./pace.ts";
 import type { Pipeline } from "./pipeline.ts";
+import type { Timestamps } from "./timestamps.ts";
 import type { GpuBindGroup, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
 export type Range = MemoryRange<Storage>;
@@ -62,6 +63,8 @@ export interface EncodingTarget {
   readonly gpuDevice: GpuDevice;
   readonly bindings: BindGroups;
   readonly pace: Pace;
+  /** Where each dispatch is timed. */
+  readonly timestamps?: Timestamps | undefined;
   writeNow(range: Range, data: Data, byteOffset: number): void;
 }
 
@@ -82,6 +85,7 @@ const LEAST_TIMED_SECONDS = LONGEST_SUBMIT_SECONDS / 10;
 export class Encoding {
   private readonly target: EncodingTarget;
   private readonly ops: readonly Op[];
+  private readonly timestamps: Timestamps | undefined;
   private encoder: GpuCommandEncoder;
   private pass: GPUComputePassEncoder | undefined;
   /** The pipeline that the pass has. */
@@ -97,6 +101,7 @@ export class Encoding {
   constructor(target: EncodingTarget, ops: readonly Op[]) {
     this.target = target;
     this.ops = ops;
+    this.timestamps = target.timestamps;
     this.encoder = target.gpuDevice.createCommandEncoder();
   }
 
@@ -109,7 +114,9 @@ export class Encoding {
 
   private submit(): void {
     this.endPass();
+    this.timestamps?.resolve(this.encoder);
     this.target.gpuDevice.queue.submit([this.encoder.finish()]);
+    this.timestamps?.collect();
     if (this.seconds >= LEAST_TIMED_SECONDS) this.endPiece();
     this.seconds = 0;
   }
@@ -181,7 +188,10 @@ export class Encoding {
   }
 
   private dispatch(op: DispatchOp): void {
-    this.pass ??= this.encoder.beginComputePass();
+    if (this.timestamps) this.endPass();
+    this.pass ??= this.encoder.beginComputePass(
+      this.timestamps && { timestampWrites: this.timestamps.writesFor(op.kernel) },
+    );
     const { pass } = this;
     const { pipeline } = op;
     if (pipeline !== this.pipeline) {

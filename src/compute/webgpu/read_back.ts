@@ -56,6 +56,11 @@ export class ReadBack {
     this.staging = pool.take(total);
   }
 
+  /** Of the results. */
+  get bytes(): number {
+    return this.sizes.reduce((sum, size) => sum + size, 0);
+  }
+
   record(encoder: GPUCommandEncoder): void {
     for (const [i, { buffer }] of this.requests.entries()) {
       const { storage, byteOffset } = buffer as Range;

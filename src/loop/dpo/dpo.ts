@@ -12,7 +12,9 @@ import type { EncodedPreference } from "./encode.ts";
 import { ReferenceScores, type Scoring, scorePreferences } from "./scores.ts";
 
 /** What {@link dpo} needs; the rest has defaults. */
-export interface DpoOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+export interface DpoOptions
+  extends Pick<Run, "checkpoints">,
+    Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Backend;
   /** Of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
   readonly rows: {

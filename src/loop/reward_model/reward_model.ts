@@ -15,7 +15,7 @@ import type { EncodedRow } from "../sft/encode.ts";
 /** What {@link trainRewardModel} needs; the rest has defaults. */
 export interface RewardModelRunOptions
   extends Pick<Run, "checkpoints">,
-    Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+    Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: RewardModel;
   /** Pairs of {@link encodePreferences}. Held-out ones are validated on; absent: no validation. */
   readonly rows: {

@@ -11,7 +11,9 @@ import { supervisedStep } from "./update.ts";
 import { HELD_OUT_METRICS, heldOutLoss } from "./validate.ts";
 
 /** What {@link sft} needs; the rest has defaults. */
-export interface SftOptions extends Pick<Run, "checkpoints">, Partial<Pick<Run, "loggers" | "signal" | "warn">> {
+export interface SftOptions
+  extends Pick<Run, "checkpoints">,
+    Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Backend;
   /** Of {@link encodeRows}. Held-out rows are validated on; absent: no validation. */
   readonly rows: { readonly train: readonly EncodedRow[]; readonly val?: readonly EncodedRow[] | undefined };
