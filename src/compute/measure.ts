@@ -87,6 +87,43 @@ async function matmulRate(device: Device, n: number): Promise<number> {
   return (2 * n ** 3) / seconds;
 }
 
+/** Sides of the products whose rate counts as the peak: on a software GPU larger ones only take longer. */
+const PEAK_SIZE = { tiled: 1024, scalar: 256 } as const;
+/** Long enough that the call itself counts for little. */
+const LEAST_ROUND_SECONDS = 0.005;
+const MOST_PRODUCTS = 64;
+
+/**
+ * The most operations a second of products on a GPU, for utilisation: the best of several rounds, about a tenth of a second together,
+ * while nothing else runs there. Undefined on `cpu`, and where the memory for three matrices is missing.
+ */
+export async function productPeak(device: Device): Promise<number | undefined> {
+  const { kind, family } = device.info;
+  const n = PEAK_SIZE[family];
+  const { live, budget } = device.memory;
+  if (kind === "cpu" || live + 3 * n * n * 4 > budget) return undefined;
+  const buffers = ["a", "b", "c"].map((name) => device.alloc(n * n * 4, `measured ${name}`));
+  const [a, b, c] = buffers;
+  for (const buffer of [a!, b!]) device.clear(buffer);
+  const record = (products: number) => {
+    for (let i = 0; i < products; i++)
+      matmul(device, { m: n, n, k: n, a: { buffer: a! }, b: { buffer: b! }, c: { buffer: c! } });
+  };
+  await secondsOf(device, () => record(1));
+  let products = 1;
+  while (products < MOST_PRODUCTS && (await secondsOf(device, () => record(products))) < LEAST_ROUND_SECONDS)
+    products *= 2;
+  const seconds = await best(device, buffers, () => record(products));
+  return (products * 2 * n ** 3) / seconds;
+}
+
+async function secondsOf(device: Device, record: () => void): Promise<number> {
+  const start = performance.now();
+  record();
+  await device.submit();
+  return (performance.now() - start) / 1000;
+}
+
 const ROUNDS = 5;
 
 /** Seconds of the quickest round after one that compiles; releases the buffers. */
@@ -94,12 +131,7 @@ async function best(device: Device, buffers: readonly Buffer[], record: () => vo
   record();
   await device.submit();
   let least = Number.POSITIVE_INFINITY;
-  for (let round = 0; round < ROUNDS; round++) {
-    const start = performance.now();
-    record();
-    await device.submit();
-    least = Math.min(least, performance.now() - start);
-  }
+  for (let round = 0; round < ROUNDS; round++) least = Math.min(least, await secondsOf(device, record));
   device.release(...buffers);
-  return least / 1000;
+  return least;
 }

@@ -222,6 +222,26 @@ export interface ModelDescription {
   readonly parameters: number;
 }
 
+/** What a backend does with its model: the update, log-probs of given tokens, sampling. The first two are verl's names. */
+export type WorkPhase = "actor" | "actor_infer" | "rollout";
+
+/** The work of a phase since it was last taken. */
+export interface PhaseWork {
+  /** Operations that the model needs for it, by its shape. */
+  readonly flop: number;
+  /** Trained, scored or sampled. */
+  readonly tokens: number;
+  /** In which at least one call was under way. */
+  readonly seconds: number;
+}
+
+/** What a backend has computed, and the most that its device could. */
+export interface ModelWork {
+  readonly phases: Readonly<Partial<Record<WorkPhase, PhaseWork>>>;
+  /** Operations per second of large products, measured. Absent: not known. */
+  readonly peakFlops?: number | undefined;
+}
+
 /** Samples from a policy and trains it. Everything is tokens in, tokens out. */
 export interface Backend {
   readonly name: string;
@@ -287,6 +307,11 @@ export interface Backend {
         params: OptimParams,
       ) => Promise<Metrics[]>)
     | undefined;
+  /**
+   * Takes the work since the last call. The first call may measure the device, for which nothing else may run. Absent where
+   * work is not counted. Needs no `this`.
+   */
+  readonly takeWork?: (() => Promise<ModelWork>) | undefined;
   /** Absent where none was opened. `save`, `load`, `keep` and `recover` hold its state too. */
   readonly critic?: Critic | undefined;
   /** Calls `listener` with what people should know of: that memory ran out, and passes are smaller from now on. */

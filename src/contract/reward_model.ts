@@ -24,7 +24,7 @@ export interface RewardScorer extends Scorer {
 /** What a run needs of what it trains between the steps: to count them, to save it and to bring it back. */
 export type Resumable = Pick<
   Backend,
-  "weightVersion" | "critic" | "onWarning" | "freezeReference" | "keep" | "recover" | "save" | "load"
+  "weightVersion" | "critic" | "onWarning" | "freezeReference" | "keep" | "recover" | "save" | "load" | "takeWork"
 >;
 
 /** A reward model that trains. */

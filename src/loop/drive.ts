@@ -66,6 +66,8 @@ async function driveFrom(run: Course, at: Cursor): Promise<boolean> {
   const { signal, total } = run;
   const { val_only } = run.settings.trainer;
   const begun = at.state;
+  // The first call measures the device, which is idle only here.
+  if (!val_only) await run.backend.takeWork?.();
   run.generation?.resume(begun);
   try {
     if (val_only) at.state = await seal(await inPhase(run, "validate", () => run.validate(at.state)), run);
@@ -96,6 +98,8 @@ async function takeSteps(run: Course, at: Cursor): Promise<void> {
     if (at.state.step >= total) return;
     if (isSaveDue(run, at)) await save(run, at);
     signal.throwIfAborted();
+    // Only the step's own work counts, not that of a validation before it.
+    await run.backend.takeWork?.();
     const state = await seal(await inPhase(run, "step", () => run.step(at.state)), run);
     await advance(run, at, run.generation ? { ...state, generation: run.generation.state } : state);
     checkUntrained(at.state, { settings, total });

@@ -10,6 +10,7 @@ import type { Course } from "./drive.ts";
 import { warnOnce } from "./run.ts";
 import type { LoopSettings } from "./settings.ts";
 import { optimParams } from "./stages/learning_rate.ts";
+import { utilisation } from "./utilisation.ts";
 
 /** Which rows a step takes. */
 export interface RowChoice<R> {
@@ -122,7 +123,9 @@ async function step<R>(run: Parts<R>, state: LoopState): Promise<LoopState> {
     "progress/done_frac": done / total,
     "time/step": seconds,
     "perf/total_num_tokens": tokens,
+    "perf/time_per_step": seconds,
     "perf/throughput": tokens / seconds,
+    ...(await utilisation(run.backend, seconds)),
   };
   const note = metrics["train/lr"] === 0 && { note: "the learning rate is 0 (train/lr): the weights do not change" };
   for (const logger of loggers) await logger.log({ phase: "train", step: done, totalSteps: total, metrics, ...note });

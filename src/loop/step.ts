@@ -1,9 +1,10 @@
 /** One training step: `trainStep` is the eight stages in a row. Below it: what every kind of step shares. */
-import type { Metrics } from "../contract/backend.ts";
+import type { Backend, Metrics } from "../contract/backend.ts";
 import type { Task } from "../data/types.ts";
 import type { LoopState, Run, StageContext, Staged } from "./contract.ts";
 import { taskBatch, totalSteps } from "./state.ts";
 import { afterStep } from "./untrained.ts";
+import { utilisation } from "./utilisation.ts";
 
 /** One step over the eight stages. Returns the state after it. */
 export async function trainStep(run: Run, state: LoopState): Promise<LoopState> {
@@ -19,7 +20,7 @@ export async function trainStep(run: Run, state: LoopState): Promise<LoopState> 
     const processed = note("process", await stages.process(rows, context));
     const trainable = note("advantages", await stages.advantages(processed, context));
     note("update", await stages.update(trainable, toTheEnd(context)));
-    Object.assign(metrics, throughput(rows.tokens.length, metrics));
+    Object.assign(metrics, await performanceOf(context.backend, rows.tokens.length, metrics));
   }
   const report = { metrics: { ...metrics, ...progress(context) }, episodes, groups: kept };
   await stages.log(report, toTheEnd(context));
@@ -52,14 +53,15 @@ export function startStep(run: Run, state: LoopState): StartedStep {
   return { tasks, context, metrics, note };
 }
 
-/** verl's names: tokens of the batch per second of the whole step. */
-export function throughput(tokens: number, metrics: Metrics): Metrics {
+/** verl's names: tokens of the batch per second of the whole step, and utilisation. */
+export async function performanceOf(backend: Backend, tokens: number, metrics: Metrics): Promise<Metrics> {
   const seconds = metrics["time/step"]!;
   return {
     "perf/total_num_tokens": tokens,
     "perf/time_per_step": seconds,
     "perf/throughput": tokens / seconds,
     "perf/update_throughput": tokens / metrics["time/update"]!,
+    ...(await utilisation(backend, seconds)),
   };
 }
 

@@ -23,6 +23,14 @@ async function trained(name: string, flags: readonly string[]) {
   return ran;
 }
 
+/** Metrics of the last training step. */
+function train(name: string): Record<string, number> {
+  const lines = readFileSync(join(dir, name, "metrics.jsonl"), "utf8")
+    .trim()
+    .split("\n");
+  return JSON.parse(lines.findLast((line) => line.includes('"phase":"train"'))!);
+}
+
 function traceOf(name: string): TraceEvent[] {
   return JSON.parse(readFileSync(join(dir, name, "profile.json"), "utf8")).traceEvents;
 }
@@ -44,6 +52,12 @@ test("writes phases within steps and kernels within the run, and leaves every bi
   const lines = (name: string) =>
     readFileSync(join(dir, name, "metrics.jsonl"), "utf8").replaceAll(/"(time|perf)\/[^,}]*[,}]/g, "");
   expect(lines("watched")).toBe(lines("plain"));
+  for (const name of ["perf/flops/actor", "perf/flops/rollout", "perf/rollout_throughput", "perf/throughput"])
+    expect(train("plain")[name], name).toBeGreaterThan(0);
+  for (const name of ["perf/mfu/actor", "perf/mfu/rollout", "perf/mfu"]) {
+    if (gpuDevice) expect(train("plain")[name], name).toBeGreaterThan(0);
+    else expect(train("plain")[name], name).toBeUndefined();
+  }
   expect(readdirSync(join(dir, "plain"))).not.toContain("profile.json");
 
   expect(err).toMatch(/^kernel +time +calls +each +share$/m);

@@ -27,8 +27,9 @@ import { loopSettings, STAGE_ORDER } from "../../src/loop/settings.ts";
 import { supervisedBatch } from "../../src/loop/sft/batch.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { batchSizeOf, START, taskBatch, totalSteps } from "../../src/loop/state.ts";
-import { progress, throughput } from "../../src/loop/step.ts";
+import { performanceOf, progress } from "../../src/loop/step.ts";
 import { whyUntrained } from "../../src/loop/untrained.ts";
+import { utilisation } from "../../src/loop/utilisation.ts";
 import { passAtK } from "../../src/loop/validate.ts";
 import { warmupStep } from "../../src/loop/warmup.ts";
 import { anEpisode, aStep } from "../fixtures/episodes.ts";
@@ -312,8 +313,29 @@ describe("warm-up", () => {
 });
 
 describe("a step", () => {
-  test("its throughput under verl's names, and its progress", () => {
-    expect(throughput(60, { "time/step": 4, "time/update": 2 })).toEqual({
+  test("its utilisation by phase and as a whole, without phases that did nothing", async () => {
+    const phases = {
+      actor: { flop: 600, tokens: 10, seconds: 2 },
+      rollout: { flop: 200, tokens: 50, seconds: 1 },
+      actor_infer: { flop: 0, tokens: 0, seconds: 0 },
+    };
+    const metrics = await utilisation({ takeWork: async () => ({ phases, peakFlops: 1000 }) }, 4);
+    expect(metrics).toEqual({
+      "perf/flops/actor": 300,
+      "perf/mfu/actor": 0.3,
+      "perf/flops/rollout": 200,
+      "perf/mfu/rollout": 0.2,
+      "perf/rollout_throughput": 50,
+      "perf/mfu": 0.2,
+    });
+    const unknown = await utilisation({ takeWork: async () => ({ phases }) }, 4);
+    expect(Object.keys(unknown).filter((name) => name.includes("mfu"))).toEqual([]);
+    expect(unknown["perf/flops/actor"]).toBe(300);
+  });
+
+  test("its throughput under verl's names, and its progress", async () => {
+    const backend = {} as Backend;
+    expect(await performanceOf(backend, 60, { "time/step": 4, "time/update": 2 })).toEqual({
       "perf/total_num_tokens": 60,
       "perf/time_per_step": 4,
       "perf/throughput": 15,

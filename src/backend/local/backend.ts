@@ -1,11 +1,13 @@
 /** The backend that trains on this machine: a language model and the policy losses on one device. */
 import type { Device } from "../../compute/device.ts";
+import { productPeak } from "../../compute/measure.ts";
 import { openDevice } from "../../compute/open.ts";
 import type {
   Backend,
   LossSpec,
   Metrics,
   ModelDescription,
+  ModelWork,
   OptimParams,
   PackedTokens,
   SampledSequence,
@@ -21,12 +23,14 @@ import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../mode
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { loadCritic, loadLocalCheckpoint, saveCritic, saveLocalCheckpoint } from "./checkpoint.ts";
+import { countSampling, countScoring, countTraining } from "./counted_work.ts";
 import { type CriticOptions, criticOf, LocalCritic, type OpenedCritic } from "./critic.ts";
 import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
 import { accumulateLoss } from "./policy_loss.ts";
 import { accumulateTopk, topTokens } from "./topk_loss.ts";
+import { WorkMeter } from "./work_meter.ts";
 
 /** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
 export interface LocalBackendOptions {
@@ -83,6 +87,8 @@ export class LocalBackend implements Backend {
   private listener: ((message: string) => void) | undefined;
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
+  private readonly meter = new WorkMeter();
+  private peak: Promise<number | undefined> | undefined;
   private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
 
   constructor(options: LocalBackendOptions) {
@@ -151,7 +157,12 @@ export class LocalBackend implements Backend {
   ): Promise<SampledSequence[]> {
     const published = weights === "published" ? this.published : undefined;
     const weightVersion = published?.version ?? this.weightVersion;
-    return this.languageModel.sample(requests, { weightVersion, policy: published?.policy, signal });
+    const model = this.languageModel;
+    return this.meter.track(
+      "rollout",
+      () => model.sample(requests, { weightVersion, policy: published?.policy, signal }),
+      (sampled) => countSampling(model, requests, sampled),
+    );
   }
 
   /** Updates one reused copy; running samples switch at their next chunk. */
@@ -173,7 +184,9 @@ export class LocalBackend implements Backend {
       readonly greedy?: boolean | undefined;
     },
   ): Promise<{ logprobs: Float32Array; entropy: Float32Array; greedy?: Float32Array }> {
-    return this.languageModel.logprobs(rows, options);
+    const model = this.languageModel;
+    const count = () => countScoring(model, rows, options.mask);
+    return this.meter.track("actor_infer", () => model.logprobs(rows, options), count);
   }
 
   topLogprobs(
@@ -185,23 +198,36 @@ export class LocalBackend implements Backend {
       readonly k: number;
     },
   ): Promise<TopTokens> {
-    return topTokens(this.languageModel, rows, options);
+    const model = this.languageModel;
+    const count = () => countScoring(model, rows, options.mask);
+    return this.meter.track("actor_infer", () => topTokens(model, rows, options), count);
   }
 
   async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
     this.refuseFixed("train");
-    if (batch.teacherTop) return accumulateTopk(this.languageModel, batch, spec);
-    return accumulateLoss(this.languageModel, batch, spec);
+    const model = this.languageModel;
+    const accumulate = batch.teacherTop ? accumulateTopk : accumulateLoss;
+    const count = () => countTraining(model, batch, batch.mask);
+    return this.meter.track("actor", () => accumulate(model, batch, spec), count);
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {
-    const norm = await this.languageModel.optimStep(params);
+    const step = () => this.languageModel.optimStep(params);
+    const norm = await this.meter.track("actor", step, () => ({ flop: 0, tokens: 0 }));
     if (Number.isNaN(norm))
       throw new ConfigError(
         "Cannot take the optimiser step: the gradient's norm is not finite. The weights are unchanged; lower training.learning_rate, or look for extreme rewards or log-probs in the last batch.",
       );
     return { "actor/grad_norm": norm, "actor/lr": params.learning_rate };
   }
+
+  readonly takeWork = async (): Promise<ModelWork> => {
+    this.peak ??= productPeak(this.device).catch((error) => {
+      this.peak = undefined;
+      throw error;
+    });
+    return { peakFlops: await this.peak, phases: this.meter.take() };
+  };
 
   onWarning(listener: (message: string) => void): void {
     this.listener = listener;

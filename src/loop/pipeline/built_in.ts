@@ -1,7 +1,7 @@
 /** The loop's eight stages as stages of a pipeline, over the run's record of functions. */
 import type { Stages } from "../contract.ts";
 import { STAGES } from "../stages.ts";
-import { progress, throughput } from "../step.ts";
+import { performanceOf, progress } from "../step.ts";
 import { asPipelineStage, type PipelineStage, valueAs } from "./stage.ts";
 import { TRANSFORM_PARTS } from "./transform_parts.ts";
 
@@ -87,7 +87,8 @@ const log = (stages: Stages) =>
     uses: ["episodes", "groups", "rows"],
     gives: [],
     run: async ({ metrics, episodes = [], groups = [], rows }, context) => {
-      const speed = rows && "time/update" in metrics ? throughput(rows.tokens.length, metrics) : {};
+      const speed =
+        rows && "time/update" in metrics ? await performanceOf(context.backend, rows.tokens.length, metrics) : {};
       const report = { metrics: { ...metrics, ...speed, ...progress(context) }, episodes, groups };
       return stages.log(report, context);
     },
