@@ -121,6 +121,11 @@ export interface Device {
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
   /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */
   observe?(observer: DeviceObserver): Observation;
+  /**
+   * Whether the driver has granted every buffer, so that it cannot refuse what is recorded now for its memory. Absent: not known
+   * before the work is done.
+   */
+  readonly isSettled?: boolean;
   /** Whether the device is lost: only {@link Device.reopen} helps. */
   readonly isLost?: boolean;
   /**

@@ -26,6 +26,8 @@ type Answer = Promise<GpuError | null>;
 export class Allocations {
   private readonly gpuDevice: GpuDevice;
   private unchecked: Unchecked[] = [];
+  /** Without an answer yet, or refused and not tried again. */
+  private open = 0;
 
   constructor(gpuDevice: GpuDevice) {
     this.gpuDevice = gpuDevice;
@@ -34,8 +36,14 @@ export class Allocations {
   create(size: number, label: string): Storage {
     const { buffer, answer } = this.attempt(size, label);
     const storage: Storage = { buffer, state: "unchecked" };
+    this.open++;
     this.unchecked.push({ storage, size, label, answer, writes: [] });
     return storage;
+  }
+
+  /** Whether every buffer was granted. */
+  get isSettled(): boolean {
+    return this.open === 0;
   }
 
   /** Writes by the host, now. To a refused buffer they are errors of WebGPU's too, which say less than the refusal. */
@@ -76,6 +84,7 @@ export class Allocations {
       if (error) failure ??= refused({ label, bytes: size, live: room.live() }, error);
       else for (const wrong of await Promise.all(writes)) if (wrong) failure ??= validationError(wrong.message);
     }
+    this.open -= taken.length;
     if (failure) throw failure;
   }
 

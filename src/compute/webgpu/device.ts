@@ -116,6 +116,10 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     return this.connection.bindings;
   }
 
+  get isSettled(): boolean {
+    return this.connection.allocations.isSettled;
+  }
+
   get isLost(): boolean {
     return this.connection.failures.isLost;
   }

@@ -107,6 +107,14 @@ interface Part {
   readonly sequences: SequenceRange;
 }
 
+/** A pass that was handed to the device. */
+interface Running<R> {
+  /** Settles when it is done. */
+  readonly done: Promise<R>;
+  /** Whether the driver may still refuse memory that it uses. */
+  readonly mayBeRefused: boolean;
+}
+
 /** The layers of a part, run; what reads `state.hidden` is recorded next. */
 interface OpenPass extends PassRange {
   readonly state: ForwardState;
@@ -236,7 +244,7 @@ export class Passes {
     const chosen = mask ? { ...rows, mask } : { ...rows, targets: rows.tokens };
     const tops = await this.inParts(chosen, { weights, work: "score" }, (part) => {
       const positions = mask && part.targets.positions;
-      return topLogprobs(this.transformer, weights, { ...options, rows: part.rows, positions });
+      return finished(topLogprobs(this.transformer, weights, { ...options, rows: part.rows, positions }));
     });
     return {
       tokens: join(
@@ -254,16 +262,19 @@ export class Passes {
   async draws(weights: Weights, of: PromptDraws & { readonly tokens: Uint32Array }): Promise<TopLogprobs> {
     const rows = { tokens: of.tokens, offsets: Uint32Array.of(0, of.tokens.length), targets: of.tokens };
     const [drawn] = await this.inParts(rows, { weights, work: "score" }, () =>
-      drawnTokens(this.transformer, weights, of),
+      finished(drawnTokens(this.transformer, weights, of)),
     );
     return drawn!;
   }
 
-  /** Runs the parts that have targets, in order. A part that runs out of memory is repeated in smaller ones. */
+  /**
+   * Runs the parts that have targets, in order. A part is recorded while the device works on the one before it, unless that one may
+   * still be refused memory. A part that runs out of memory is repeated in smaller ones; no other has been recorded behind it.
+   */
   private async inParts<R>(
     rows: PackedTokens & TargetChoice,
     of: { weights: Weights; work: RefusedPass["work"] },
-    run: (part: Part, size: PassSize) => Promise<R>,
+    run: (part: Part, size: PassSize) => Promise<Running<R>>,
   ): Promise<R[]> {
     checkRows(this.transformer, rows);
     const targets = { offsets: targetOffsetsOf(rows), most: this.transformer.passTargets };
@@ -272,25 +283,31 @@ export class Passes {
     of.weights.prepare();
     this.transformer.ropes.reserve(longestSequence(rows.offsets));
     await this.device.submit();
-    const results: R[] = [];
+    const results: Promise<R>[] = [];
     for (let from = 0; from + 1 < rows.offsets.length; ) {
       const sequences = nextPass(from, [{ offsets: rows.offsets, most: size.tokens }, targets]);
       const part = partOf(rows, sequences, targets.offsets);
       from = sequences.to;
       if (part.targets.positions.length === 0) continue;
+      const before = results.at(-1);
       try {
-        results.push(await run(part, size));
+        const { done, mayBeRefused } = await run(part, size);
+        if (mayBeRefused) await done;
+        results.push(done);
         this.tell(size);
       } catch (error) {
+        await before;
         if (!(error instanceof OutOfMemoryError)) throw error;
         const tokens = part.rows.tokens.length;
         // What such rows take says nothing about the passes of other rows.
         if (part.targets.positions.length > tokens) size = size.ofOneBatch();
         size.reduce(error, { tokens, sequences: sequences.to - sequences.from, work: of.work });
         from = sequences.from;
+        continue;
       }
+      await before;
     }
-    return results;
+    return Promise.all(results);
   }
 
   private tell(size: PassSize): void {
@@ -299,19 +316,24 @@ export class Passes {
   }
 
   /** @param head records the head; returns its results, one per target each. */
-  private async scorePart(weights: Weights, part: Part, head: (at: OpenPass) => readonly Buffer[]): Promise<Data[]> {
+  private async scorePart(
+    weights: Weights,
+    part: Part,
+    head: (at: OpenPass) => readonly Buffer[],
+  ): Promise<Running<Data[]>> {
     const { transformer, device } = this;
     const scratch = new Scratch(device);
+    const release = () => scratch.release();
     const mark = device.mark();
     try {
       const state = transformer.forward(weights, { input: packInput(scratch, part.rows), scratch });
       const of = { type: "f32", length: part.targets.positions.length } as const;
-      return await device.read(head({ ...part, state, scratch }).map((buffer) => ({ buffer, ...of })));
+      const reads = head({ ...part, state, scratch }).map((buffer) => ({ buffer, ...of }));
+      return this.handOver(reads, { mark, release });
     } catch (error) {
       device.rollback(mark);
+      release();
       throw error;
-    } finally {
-      scratch.release();
     }
   }
 
@@ -323,12 +345,16 @@ export class Passes {
       readonly recomputes: boolean;
       readonly head: (at: OpenPass) => HeadLoss<L>;
     },
-  ): Promise<TrainedPass<L>> {
+  ): Promise<Running<TrainedPass<L>>> {
     const { sink, recomputes, head } = of;
     const { transformer, device } = this;
     const scratch = new Scratch(device);
     const mark = device.mark();
     let loss: L | undefined;
+    const release = () => {
+      loss?.release();
+      scratch.release();
+    };
     try {
       const input = packInput(scratch, part.rows);
       const keep = recomputes ? "inputs" : "activations";
@@ -336,18 +362,49 @@ export class Passes {
       const { loss: recorded, backward } = head({ ...part, state, scratch });
       // Awaited only where it waits itself: otherwise nobody submits a part of the backward pass, which would run twice
       // where memory runs out after it.
-      loss = recorded instanceof Promise ? await recorded : recorded;
-      const hiddenGrad = backward(loss);
+      const own = recorded instanceof Promise ? await recorded : recorded;
+      loss = own;
+      const hiddenGrad = backward(own);
       new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
-      return { loss, data: await device.read(loss.reads) };
+      const { done, mayBeRefused } = this.handOver(own.reads, { mark, release });
+      return quiet({ done: done.then((data) => ({ loss: own, data })), mayBeRefused });
     } catch (error) {
       device.rollback(mark);
+      release();
       throw error;
-    } finally {
-      loss?.release();
-      scratch.release();
     }
   }
+
+  /** Submits a recorded pass. Its memory is free for the next one at once, or after it where the driver may refuse some. */
+  private handOver(
+    reads: readonly ReadRequest[],
+    { mark, release }: { readonly mark: number; release(): void },
+  ): Running<Data[]> {
+    const { device } = this;
+    const mayBeRefused = device.isSettled !== true;
+    const data = device.read(reads);
+    if (!mayBeRefused) {
+      release();
+      return quiet({ done: data, mayBeRefused });
+    }
+    const done = data.catch((error) => {
+      device.rollback(mark);
+      throw error;
+    });
+    return quiet({ done: done.finally(release), mayBeRefused });
+  }
+}
+
+/** Whoever awaits it later gets its error; until then it is nobody's. */
+function quiet<R>(running: Running<R>): Running<R> {
+  running.done.catch(() => {});
+  return running;
+}
+
+/** Work that waits by itself. */
+async function finished<R>(work: Promise<R>): Promise<Running<R>> {
+  const value = await work;
+  return { done: Promise.resolve(value), mayBeRefused: false };
 }
 
 function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange, all: Uint32Array): Part {
