@@ -45,6 +45,9 @@ const adapterOf = (device: string, description = "a driver") =>
     limits: { maxBufferSize: 7 },
   }) as unknown as GpuAdapter;
 
+/** What every instance is opened with. */
+const ALWAYS = "disable-dawn-features=timestamp_quantization";
+
 const gpuWith = (adapter: GpuAdapter | null) => ({ requestAdapter: vi.fn(async () => adapter) }) as unknown as Gpu;
 
 beforeEach(() => {
@@ -59,12 +62,12 @@ afterEach(() => vi.unstubAllGlobals());
 
 describe("a choice", () => {
   test.each([
-    [{ adapter: "4090" }, "backend=vulkan adapter=RTX 4090"],
-    [{ adapter: 2 }, "backend=d3d12 adapter=Arc 3"],
-    [{ adapter: "LLVM", toggles: ["a", "-b"] }, /^backend=vulkan adapter=llvmpipe enable.*=a disable.*=b$/],
-    [{ backend: "d3d12" }, "backend=d3d12"],
-    [{ backend: "vulkan", toggles: ["a"] }, "backend=vulkan enable-dawn-features=a"],
-    [{ toggles: ["a"] }, "enable-dawn-features=a"],
+    [{ adapter: "4090" }, `backend=vulkan adapter=RTX 4090 ${ALWAYS}`],
+    [{ adapter: 2 }, `backend=d3d12 adapter=Arc 3 ${ALWAYS}`],
+    [{ adapter: "LLVM", toggles: ["a", "-b"] }, /^backend=vulkan adapter=llvmpipe enable.*=a disable.*,b$/],
+    [{ backend: "d3d12" }, `backend=d3d12 ${ALWAYS}`],
+    [{ backend: "vulkan", toggles: ["a"] }, `backend=vulkan enable-dawn-features=a ${ALWAYS}`],
+    [{ toggles: ["a"] }, `enable-dawn-features=a ${ALWAYS}`],
   ])("%o is made by Dawn's flags", async (choice, flags) => {
     expect(await findAdapter(undefined, choice)).toBeNull();
     expect(dawn.opened).toEqual([typeof flags === "string" ? flags : expect.stringMatching(flags)]);
@@ -73,7 +76,7 @@ describe("a choice", () => {
 
   test("gives the adapter that answers to the flags", async () => {
     const found = adapterOf("rtx");
-    dawn.answers.set("backend=vulkan adapter=RTX 4090", found);
+    dawn.answers.set(`backend=vulkan adapter=RTX 4090 ${ALWAYS}`, found);
     expect(await findAdapter(undefined, { adapter: 0 })).toBe(found);
   });
 
@@ -133,9 +136,9 @@ describe("without a choice", () => {
     if (navigator) vi.stubGlobal("navigator", { gpu: gpuWith(own) });
     if (deno) vi.stubGlobal("Deno", {});
     if (!dawns) dawn.names = undefined;
-    dawn.answers.set("", package_);
+    dawn.answers.set(ALWAYS, package_);
     expect(await findAdapter(injected ? gpuWith(host) : undefined, { toggles: [] })).toBe(takes);
-    expect(dawn.opened).toEqual(takes === package_ ? [""] : []);
+    expect(dawn.opened).toEqual(takes === package_ ? [ALWAYS] : []);
   });
 
   test("the fast adapter of several is asked for", async () => {
@@ -183,8 +186,8 @@ describe("the list", () => {
   const LISTED = { vendor: "v", architecture: "a", driver: "a driver", features: ["f"], limits: { maxBufferBytes: 7 } };
 
   test("has every adapter that answers, by its place among all", async () => {
-    dawn.answers.set("backend=vulkan adapter=llvmpipe", adapterOf("x", "llvmpipe (LLVM 15)"));
-    dawn.answers.set("backend=d3d12 adapter=Arc 3", adapterOf("y"));
+    dawn.answers.set(`backend=vulkan adapter=llvmpipe ${ALWAYS}`, adapterOf("x", "llvmpipe (LLVM 15)"));
+    dawn.answers.set(`backend=d3d12 adapter=Arc 3 ${ALWAYS}`, adapterOf("y"));
     expect(await listAdapters()).toMatchObject([
       { ...LISTED, index: 1, name: "llvmpipe", backend: "vulkan", type: "cpu", driver: "llvmpipe (LLVM 15)" },
       { ...LISTED, index: 2, name: "Arc 3", backend: "d3d12", type: "gpu" },
