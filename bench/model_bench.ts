@@ -10,7 +10,7 @@ import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backen
 import type { ModelConfig } from "../src/model/files/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
-import { check, heading, openBenchDevice, report, time } from "./harness.ts";
+import { check, heading, openBenchDevice, report, type Timing, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {
   architecture: "llama",
@@ -29,8 +29,8 @@ export const STORIES_SHAPE: ModelConfig = {
   qkvBias: false,
   eosTokenIds: [2],
 };
-const BATCH = 64;
-const LENGTH = 128;
+export const BATCH = 64;
+export const LENGTH = 128;
 /** The clipped loss that training is timed with. */
 export const CLIPPED_LOSS: LossSpec = {
   name: "vanilla",
@@ -40,7 +40,7 @@ export const CLIPPED_LOSS: LossSpec = {
   temperature: 1,
 };
 const OPTIM = { learning_rate: 1e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
-const LORA = { rank: 8, alpha: 16, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
+export const LORA = { rank: 8, alpha: 16, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
 
 type Peer = Readonly<Record<string, number>>;
 
@@ -64,6 +64,18 @@ function open(device: Device, options: LanguageModelOptions = {}): LocalBackend 
 }
 
 async function timeSampling(device: Device, peer: Peer): Promise<void> {
+  const { rate, timing } = await samplingRate(device);
+  report({ what: `sampling, batch ${BATCH}`, rate, unit: "tokens/s", timing, against: against(peer, "sample") });
+}
+
+/** Tokens per second, and the time of the whole batch. */
+interface Rate {
+  readonly rate: number;
+  readonly timing: Timing;
+}
+
+/** Of sampling {@link BATCH} sequences of {@link LENGTH} tokens. */
+export async function samplingRate(device: Device): Promise<Rate> {
   const backend = open(device);
   const params = { max_tokens: LENGTH - 1, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
   const requests: SampleRequest[] = Array.from({ length: BATCH }, (_, seed) => ({
@@ -75,22 +87,21 @@ async function timeSampling(device: Device, peer: Peer): Promise<void> {
   const all = await backend.sample(requests);
   check(`${all[0]!.tokens}` === `${first!.tokens}`, "sampling");
   const timing = await time(() => backend.sample(requests));
-  const rate = (BATCH * (LENGTH - 1)) / timing.median;
-  report({
-    what: `sampling, batch ${BATCH}`,
-    rate,
-    unit: "tokens/s",
-    timing,
-    against: against(peer, "sample"),
-  });
   backend.languageModel.release();
+  return { rate: (BATCH * (LENGTH - 1)) / timing.median, timing };
 }
 
 async function timeTraining(
   device: Device,
   it: { what: string; title: string; options?: LanguageModelOptions; peer: Peer },
 ): Promise<void> {
-  const backend = open(device, it.options);
+  const { rate, timing } = await trainingRate(device, it.options);
+  report({ what: it.title, rate, unit: "tokens/s", timing, against: against(it.peer, it.what) });
+}
+
+/** Of a gradient and an optimiser step over {@link BATCH} sequences of {@link LENGTH} tokens. */
+export async function trainingRate(device: Device, options?: LanguageModelOptions): Promise<Rate> {
+  const backend = open(device, options);
   const rows = randomBatch();
   const { logprobs } = await backend.logprobs(rows, { policy: "current", temperature: 1 });
   const batch = { ...rows, oldLogprobs: logprobs };
@@ -99,10 +110,9 @@ async function timeTraining(
     losses.push((await backend.forwardBackward(batch, CLIPPED_LOSS))["actor/loss"]!);
     await backend.optimStep(OPTIM);
   });
-  check(losses[losses.length - 1]! < losses[0]!, it.title);
-  const rate = batch.tokens.length / timing.median;
-  report({ what: it.title, rate, unit: "tokens/s", timing, against: against(it.peer, it.what) });
+  check(losses[losses.length - 1]! < losses[0]!, "training");
   backend.languageModel.release();
+  return { rate: batch.tokens.length / timing.median, timing };
 }
 
 function randomBatch(): TrainBatch {

@@ -23,21 +23,28 @@ const VALUES = {
   presets: { type: "string" },
   device: { type: "string" },
   runs: { type: "string" },
+  model: { type: "string" },
 } as const;
-const ALGORITHMS = "algorithms";
+/** The benchmark that takes an option with a value. */
+const ownerOf = (option: string) => (option === "model" ? "peers" : "algorithms");
 
 /** The benchmarks that are named. @throws {Error} for an unknown option, and for one without effect on them. */
 export function namedBenches(args: readonly string[]): readonly string[] {
   const { values, positionals } = parse(args);
-  const given = Object.keys(VALUES).find((name) => name in values);
-  if (given !== undefined && positionals.join() !== ALGORITHMS)
-    throw new Error(`Cannot run the benchmarks: --${given} is for algorithms alone. Name that one.`);
+  const foreign = Object.keys(VALUES).find((name) => name in values && positionals.join() !== ownerOf(name));
+  if (foreign !== undefined)
+    throw new Error(`Cannot run the benchmarks: --${foreign} is for ${ownerOf(foreign)} alone. Name that one.`);
   return positionals;
 }
 
 /** Whether `cost` lists the dispatches of each phase by kernel. */
 export function listsKernels(args: readonly string[]): boolean {
   return parse(args).values.kernels === true;
+}
+
+/** The model folder that `peers` compares with others on. */
+export function peerModel(args: readonly string[]): string | undefined {
+  return parse(args).values.model;
 }
 
 /** @throws {Error} for values that `algorithms` does not know. */

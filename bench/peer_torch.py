@@ -135,6 +135,13 @@ def sample(model, prompt, new_tokens):
     return torch.cat(out, 1)
 
 
+def compiled_for_sampling(model):
+    # The prompt and the steps are two shapes; where a step stands is no shape.
+    fast = torch.compile(model, dynamic=True)
+    fast.caches = model.caches
+    return fast
+
+
 @torch.inference_mode()
 def check_cache(model, tokens):
     """The cached pass must give the full pass's logits."""
@@ -145,6 +152,14 @@ def check_cache(model, tokens):
     parts += [model(tokens[:, i : i + 1], caches, i) for i in range(half, tokens.shape[1])]
     error = (torch.cat(parts, 1) - full).abs().max().item()
     assert error < 1e-3, f"the key-value cache changes the logits by {error}"
+
+
+def compiled(model, tokens):
+    fast = torch.compile(model)
+    with torch.no_grad():
+        error = (fast(tokens) - model(tokens)).abs().max().item()
+    assert error < 1e-3, f"compiling changes the logits by {error}"
+    return fast
 
 
 def timed(run, seconds):
@@ -172,6 +187,7 @@ def main():
     defaults.update(prompt=8, new_tokens=120, rank=8, threads=torch.get_num_threads(), seconds=1)
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--compile", action="store_true", help="compile the model, after a check against eager")
     args = parser.parse_args()
     args.context = max(args.length, args.prompt + args.new_tokens)
     torch.set_num_threads(args.threads)
@@ -183,6 +199,8 @@ def main():
         args.rank = rank
         model = Model(args)
         trained = [p for p in model.parameters() if p.requires_grad]
+        if args.compile:
+            model = compiled(model, tokens)
         optimizer = torch.optim.AdamW(trained, lr=1e-4, fused=True)
         advantages = torch.randn(args.batch, 1)
         with torch.no_grad():
@@ -195,6 +213,8 @@ def main():
     args.rank = 0
     model = Model(args)
     check_cache(model, tokens[:4, : min(32, args.length)])
+    if args.compile:
+        model = compiled_for_sampling(model)
     prompt = tokens[:, : args.prompt]
     times = timed(lambda: sample(model, prompt, args.new_tokens), args.seconds)
     report("sample", times, args.batch * args.new_tokens, new_tokens=args.new_tokens, **about)

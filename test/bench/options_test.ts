@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { learningOptions, namedBenches } from "../../bench/options.ts";
+import { learningOptions, namedBenches, peerModel } from "../../bench/options.ts";
 
 const KNOWN = { tasks: ["arithmetic", "game"], presets: ["grpo", "dapo"] };
 
@@ -8,9 +8,16 @@ test("names are benchmarks, and an option's value is none", () => {
   expect(namedBenches(["algorithms", "--seeds", "3", "--presets", "dapo"])).toEqual(["algorithms"]);
 });
 
+test("peers takes a model folder", () => {
+  const args = ["peers", "--model", "DIR", "--save"];
+  expect(namedBenches(args)).toEqual(["peers"]);
+  expect(peerModel(args)).toBe("DIR");
+});
+
 test.each([
   [["matmul", "--seeds", "3"], "--seeds is for algorithms alone"],
   [["--presets", "dapo"], "--presets is for algorithms alone"],
+  [["algorithms", "--model", "DIR"], "--model is for peers alone"],
   [["matmul", "--sede", "3"], "Unknown option '--sede'"],
 ])("%j is refused", (args, message) => {
   expect(() => namedBenches(args)).toThrow(message);
