@@ -5,14 +5,13 @@
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
 import { multipliesByLanes } from "../../compute/matmul/matmul.ts";
 import type { ModelConfig } from "../files/config.ts";
-import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
 import type { Product } from "../layers.ts";
-import { attentionScale } from "../qkv_layout.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
-import { cacheBuffers, type StepInput } from "./step_input.ts";
+import { attendStep } from "./attend_step.ts";
+import type { StepInput } from "./step_input.ts";
 
 /** Up to this width a chain is faster for any number of rows. */
 const WIDEST_ALONE = 128;
@@ -93,31 +92,10 @@ export class DecodeChain {
     weights.embed({ tokens: rows.next, out: x, count: rows.count });
     between(-1, { first: STAGE.qkv, last: STAGE.end });
     for (let layer = 0; layer < layers; layer++) {
-      this.attend({ ...at, layer, qkv, out: attended });
+      attendStep(this.model, attentionStep, { ...at, layer: this.model.layers[layer]!, qkv, out: attended });
       between(layer, { first: STAGE.output, last: layer + 1 < layers ? STAGE.end : STAGE.qkv });
     }
     return x;
-  }
-
-  /** Writes each row's token into the cache, and attends to its keys there. */
-  private attend(at: StepInput & { layer: number; qkv: Buffer; out: Buffer }): void {
-    const { cache, rows, shift, qkv, out } = at;
-    const { config, device, attention, ropes } = this.model;
-    const angles = ropes.table(at.layer);
-    device.dispatch(attentionStep[cache.dtype], {
-      buffers: { ...cacheBuffers(at), qkv, angles, out },
-      params: {
-        rows: rows.count,
-        heads: config.heads,
-        key_heads: config.kvHeads,
-        row_pages: rows.rowPages,
-        shift,
-        window: WHOLE_SEQUENCE,
-        rotates: 1,
-        scale: attentionScale(config),
-      },
-      constants: attention.decodeConstants,
-    });
   }
 
   /** Offsets of the weights of `layer` and of the first ones of the next: -1 has no layer, the last no next one. */

@@ -4,7 +4,8 @@
  *     embedding; each layer: rms_norm, matmul (qkv, with its bias), [head norms], rope_append, attention_decode,
  *     matmul (output), rms_norm, matmul (gate, up), swiglu, matmul (down); rms_norm, matmul (logits), sample
  *
- * On GPUs sample is several: kernels/sample_tiled.ts. Few rows of a GPU, and lanes of a software adapter, take swiglu in the
+ * On GPUs, and for wide heads, rope_append and attention_decode are one, attention_step. Sample is several on GPUs:
+ * kernels/sample_tiled.ts. Few rows of a GPU, and lanes of a software adapter, take swiglu in the
  * product by down. Beside an adapter of the same matrix, biases and swiglu are dispatches of their own. Families with norms of
  * outputs or scaled embeddings take what transformer.ts takes for them.
  *
@@ -22,6 +23,7 @@ import { type RowRun, rowsOf } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
+import { attendStep } from "./attend_step.ts";
 import { DecodeChain } from "./decode_chain.ts";
 import type { HostRows } from "./host_rows.ts";
 import { cacheBuffers, type DecodeRows, type StepInput } from "./step_input.ts";
@@ -80,9 +82,13 @@ export class DecodeStep {
     const { count: rows } = at.rows;
     const { hiddenSize: C, heads, headDim } = this.model.config;
     const qkv = this.project(weights, at);
-    this.rotateAndAppend(at, qkv);
     const attended = scratch.floats(rows * heads * headDim, "attention output");
-    this.attendCache(at, { qkv, out: attended });
+    const { step } = this.model.attention;
+    if (step) attendStep(this.model, step, { ...at, qkv, out: attended });
+    else {
+      this.rotateAndAppend(at, qkv);
+      this.attendCache(at, { qkv, out: attended });
+    }
     const y = scratch.floats(rows * C, "residual");
     this.model.addOutput(weights, { output: layer.attentionOutput, x, input: attended, y, rows, scratch });
     return y;

@@ -4,6 +4,7 @@ import type { DeviceInfo } from "../../compute/device.ts";
 import type { Constants } from "../../compute/kernel.ts";
 import { MAX_HEAD_WIDTH } from "../files/config.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries, headConstants } from "./attention.ts";
+import { type attentionStep, STEP_MULTIPLE } from "./attention_step.ts";
 import {
   attentionBackwardKeysSubgroup,
   attentionBackwardQueriesSubgroup,
@@ -13,6 +14,7 @@ import {
   attentionBackwardKeysTiled,
   attentionBackwardQueriesTiled,
   attentionDecodeTiled,
+  attentionStepTiled,
   attentionTiled,
   tileRows,
 } from "./attention_tiled.ts";
@@ -34,7 +36,10 @@ export interface AttentionKernels {
   readonly backwardConstants: Constants;
   /** By the type of the cache. */
   readonly decode: typeof attentionDecode;
+  /** Of `decode` and `step`. */
   readonly decodeConstants: Constants;
+  /** `ropeAppend` and `decode` in one dispatch, with their bits. Absent: they are two. */
+  readonly step?: typeof attentionStep | undefined;
 }
 
 /** Wider heads take many seconds to compile on software drivers that unroll the loops over them. */
@@ -56,6 +61,7 @@ export function chooseAttention(info: AdapterTraits, shape: HeadShape): Attentio
       constants: { ...constants, ROWS: rows.forward },
       backwardConstants: { ...constants, ROWS: rows.backward },
       decodeConstants: constants,
+      step: headWidth % STEP_MULTIPLE === 0 ? attentionStepTiled : undefined,
     };
   // The kernels' arrays hold two heads of half the greatest width.
   const isPaired = info.family === "scalar" && (heads / keyHeads) % 2 === 0 && headWidth <= MAX_HEAD_WIDTH / 2;

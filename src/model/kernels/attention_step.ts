@@ -4,8 +4,9 @@ import { attentionDecode } from "./cache.ts";
 import { byCacheDtype, CACHE_ELEMENT } from "./cache_storage.ts";
 import { ropeAppend } from "./rope_append.ts";
 
-/** Wider heads, and widths that are not a multiple of {@link STEP_MULTIPLE}, take two kernels. */
+/** Wider heads take the kernels of attention_tiled.ts. */
 export const WIDEST_STEP = 32;
+/** Widths that are not a multiple of it take two kernels. */
 export const STEP_MULTIPLE = 8;
 
 /**

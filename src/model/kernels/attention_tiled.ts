@@ -4,6 +4,7 @@
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";
+import { attentionStep } from "./attention_step.ts";
 import { attentionDecode } from "./cache.ts";
 import { byCacheDtype } from "./cache_storage.ts";
 
@@ -31,15 +32,20 @@ export const attentionBackwardKeysTiled = defineKernel({
   grid: ({ tokens, key_heads }, { ROWS }) => folded(Math.ceil(tokens / ROWS!) * key_heads),
 });
 
+/** A workgroup per row and head. */
+const BY_HEADS = {
+  constants: { HEAD_QUADS: CONSTANTS.HEAD_QUADS },
+  grid: ({ rows, heads }: { rows: number; heads: number }) => folded(rows * heads),
+};
+
 export const attentionDecodeTiled = byCacheDtype(
   { float32: "decode/attention_decode_tiled", bfloat16: "decode/attention_decode_tiled_bfloat16" },
-  (dtype, name) =>
-    defineKernel({
-      ...attentionDecode[dtype],
-      name,
-      constants: { HEAD_QUADS: CONSTANTS.HEAD_QUADS },
-      grid: ({ rows, heads }) => folded(rows * heads),
-    }),
+  (dtype, name) => defineKernel({ ...attentionDecode[dtype], ...BY_HEADS, name }),
+);
+
+export const attentionStepTiled = byCacheDtype(
+  { float32: "decode/attention_step_tiled", bfloat16: "decode/attention_step_tiled_bfloat16" },
+  (dtype, name) => defineKernel({ ...attentionStep[dtype], ...BY_HEADS, name }),
 );
 
 /** Rows of a tile that a kernel keeps, most first. */

@@ -4,9 +4,11 @@ import { decodeFloats, encodeBf16 } from "../../../src/model/files/dtype.ts";
 import { WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
 import { type AttentionKernels, chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
 import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
+import { attentionDecodeTiled, attentionStepTiled } from "../../../src/model/kernels/attention_tiled.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
 import { type CacheDtype, PAGE_TOKENS } from "../../../src/model/kernels/cache_storage.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
+import { randomStream } from "../../../src/random.ts";
 import { expectClose, integers, noise, runOn, runOnBoth, unwritten, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -191,23 +193,71 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
   });
 });
 
+/** Positions of a step's rows before `shift`. */
+const POSITIONS = Uint32Array.of(0, 3, PAGE_TOKENS - 2, PAGE_TOKENS - 1, 2 * PAGE_TOKENS + 4);
+/** `STEP_CASES=10000 npx vitest run test/model/kernels/cache_test.ts` takes longer. */
+const STEP_CASES = Number(process.env.STEP_CASES ?? 40);
+
+interface StepCase {
+  readonly width: number;
+  /** Of a thread; absent for the kernels of GPUs. */
+  readonly HEADS?: number;
+  readonly window?: number;
+  readonly rotates?: number;
+}
+
 describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
   // A kept number may lie on either side of a tie.
   const kept = dtype === "float32" ? { relative: 1e-6, absolute: 1e-6 } : { relative: 2 ** -7, absolute: 1e-6 };
 
   /** Rows at several positions, and everything that a step reads and writes. */
-  function step(rows: number, { heads, keyHeads, width }: Shape) {
-    const positions = Uint32Array.of(0, 3, PAGE_TOKENS - 2, PAGE_TOKENS - 1, 2 * PAGE_TOKENS + 4).slice(0, rows);
+  function step(rows: number, { heads, keyHeads, width }: Shape, positions = POSITIONS.slice(0, rows)) {
     const { pages, row_pages, tokens } = layOut([...positions].map((position) => position + 2));
     const buffers = {
       qkv: noise(rows * (heads + 2 * keyHeads) * width),
-      angles: noise(3 * PAGE_TOKENS * width, 5),
+      angles: noise((Math.max(0, ...positions) + 2) * width, 5),
       pages,
       positions,
       keys: cacheOf(dtype, tokens * keyHeads * width, 2),
       values: cacheOf(dtype, tokens * keyHeads * width, 3),
     };
     return { buffers, params: { rows, heads, key_heads: keyHeads, row_pages, shift: 1, rotates: 1 } };
+  }
+
+  /** One kernel for a step next to the two that it joins. */
+  async function expectParts(run: ReturnType<typeof step>, it: StepCase) {
+    const { width, HEADS, window = WHOLE_SEQUENCE, rotates = 1 } = it;
+    const { rows, heads, key_heads, row_pages, shift } = run.params;
+    const [joined, decode] = HEADS ? [attentionStep, attentionDecode] : [attentionStepTiled, attentionDecodeTiled];
+    const constants = { HEAD_QUADS: width / 4, ...(HEADS && { HEADS }) };
+    const scale = 1 / Math.sqrt(width);
+    const out = unwritten(rows * heads * width);
+    const whole = { buffers: { ...run.buffers, out }, params: { ...run.params, rotates, window, scale }, constants };
+    const got = await runOn(devices.gpu, joined[dtype], whole);
+    const turned = await runOn(devices.gpu, ropeAppend[dtype], {
+      buffers: run.buffers,
+      params: { ...run.params, rotates, width },
+    });
+    const q_stride = (heads + 2 * key_heads) * width;
+    const { qkv: q, keys, values } = turned;
+    const { pages, positions } = run.buffers;
+    const parts = await runOn(devices.gpu, decode[dtype], {
+      buffers: { q, keys, values, pages, positions, out },
+      params: { rows, heads, key_heads, q_stride, q_offset: 0, row_pages, shift, window, scale },
+      constants,
+    });
+    expect(got.keys).toEqual(keys);
+    expect(got.values).toEqual(values);
+    expect(got.out).toEqual(parts.out);
+    return { got, whole };
+  }
+
+  async function expectReference({ got, whole }: Awaited<ReturnType<typeof expectParts>>) {
+    const wanted = await runOn(devices.cpu, attentionStep[dtype], whole);
+    for (const name of ["keys", "values"] as const)
+      expectClose(numbers(got[name]), numbers(wanted[name]), { ...kept, name });
+    const absolute = dtype === "float32" ? attentionStep[dtype].tolerance.absolute : 0.02;
+    expectClose(got.out, wanted.out, { relative: 0, absolute, name: "out" });
   }
 
   const ROPE_SHAPES = [
@@ -230,7 +280,7 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
     }
   });
 
-  test.each([
+  test.each<StepCase & Shape & { rows: number }>([
     { rows: 5, heads: 8, keyHeads: 4, width: 8, HEADS: 2 },
     { rows: 5, heads: 8, keyHeads: 4, width: 8, HEADS: 1 },
     { rows: 5, heads: 4, keyHeads: 1, width: 16, HEADS: 2, window: 5, rotates: 0 },
@@ -238,43 +288,41 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
     { rows: 3, heads: 3, keyHeads: 3, width: 32, HEADS: 1 },
     { rows: 1, heads: 2, keyHeads: 1, width: 8, HEADS: 2 },
     { rows: 0, heads: 2, keyHeads: 1, width: 8, HEADS: 2 },
-  ])("in one kernel has the bits of its parts: %o", async ({ rows, HEADS, ...it }) => {
-    const run = step(rows, it);
-    const { heads, keyHeads, width, window = WHOLE_SEQUENCE, rotates = 1 } = it;
-    const constants = { HEAD_QUADS: width / 4, HEADS };
-    const scale = 1 / Math.sqrt(width);
-    const out = unwritten(rows * heads * width);
-    const whole = { buffers: { ...run.buffers, out }, params: { ...run.params, rotates, window, scale }, constants };
-    const got = await runOn(devices.gpu, attentionStep[dtype], whole);
-    const { tolerance } = attentionStep[dtype];
-    const wanted = await runOn(devices.cpu, attentionStep[dtype], whole);
-    for (const name of ["keys", "values"] as const)
-      expectClose(numbers(got[name]), numbers(wanted[name]), { ...kept, name });
-    const absolute = dtype === "float32" ? tolerance.absolute : 0.02;
-    expectClose(got.out, wanted.out, { relative: 0, absolute, name: "out" });
+    { rows: 5, heads: 4, keyHeads: 2, width: 8 },
+    { rows: 5, heads: 7, keyHeads: 1, width: 64, window: 16, rotates: 0 },
+    { rows: 5, heads: 2, keyHeads: 2, width: 128 },
+    { rows: 3, heads: 4, keyHeads: 1, width: 256, window: 1 },
+    { rows: 0, heads: 2, keyHeads: 1, width: 64 },
+  ])("in one kernel has the bits of its parts: %o", async (it) => {
+    const run = step(it.rows, it);
+    const results = await expectParts(run, it);
+    await expectReference(results);
+    if (it.rows > 0) expect(results.got.keys).not.toEqual(run.buffers.keys);
+  });
 
-    const turned = await runOn(devices.gpu, ropeAppend[dtype], {
-      buffers: run.buffers,
-      params: { ...run.params, rotates, width },
-    });
-    const stride = (heads + 2 * keyHeads) * width;
-    const { row_pages, shift } = run.params;
-    const parts = await runOn(devices.gpu, attentionDecode[dtype], {
-      buffers: {
-        q: turned.qkv,
-        keys: turned.keys,
-        values: turned.values,
-        pages: run.buffers.pages,
-        positions: run.buffers.positions,
-        out,
-      },
-      params: { rows, heads, key_heads: keyHeads, q_stride: stride, q_offset: 0, row_pages, shift, window, scale },
-      constants,
-    });
-    expect(got.keys).toEqual(turned.keys);
-    expect(got.values).toEqual(turned.values);
-    expect(got.out).toEqual(parts.out);
-    if (rows > 0) expect(got.keys).not.toEqual(run.buffers.keys);
+  test("for GPUs has those bits wherever a context ends", async () => {
+    const width = 32;
+    // Steps of 8 keys, pages of 16 and blocks of 64 end and begin here; `shift` adds 1.
+    const positions = Uint32Array.from([6, 7, 8, 14, 15, 61, 62, 63, 64, 126, 127, 128, 190, 300]);
+    for (const window of [WHOLE_SEQUENCE, 65, 9]) {
+      const it = { rows: positions.length, heads: 4, keyHeads: 2, width, window };
+      await expectReference(await expectParts(step(it.rows, it, positions), it));
+    }
+  });
+
+  test(`for GPUs has those bits in ${STEP_CASES} random steps`, { timeout: 3_600_000 }, async () => {
+    for (let seed = 1; seed <= STEP_CASES; seed++) {
+      const next = randomStream(seed);
+      const below = (end: number) => Math.floor(next() * end);
+      const [keyHeads, rows] = [1 + below(3), 1 + below(5)];
+      const width = [8, 16, 24, 64, 72, 128, 256][below(7)]!;
+      const window = below(2) === 0 ? WHOLE_SEQUENCE : 1 + below(200);
+      const it = { rows, keyHeads, heads: keyHeads * (1 + below(4)), width, window, rotates: below(4) === 0 ? 0 : 1 };
+      const positions = Uint32Array.from({ length: rows }, () => below(below(2) === 0 ? 20 : 260));
+      await expectParts(step(rows, it, positions), it).catch((error: unknown) => {
+        throw new Error(`seed ${seed} ${JSON.stringify(it)}`, { cause: error });
+      });
+    }
   });
 
   test("appends no rows", async () => {

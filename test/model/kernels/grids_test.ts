@@ -16,6 +16,7 @@ import {
   attentionBackwardKeysTiled,
   attentionBackwardQueriesTiled,
   attentionDecodeTiled,
+  attentionStepTiled,
   attentionTiled,
 } from "../../../src/model/kernels/attention_tiled.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
@@ -120,6 +121,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [attentionDecode.float32, { rows: 11, heads: 4 }, [3], { HEADS: 2 }],
   [attentionStep.float32, { rows: 11, heads: 4, key_heads: 2 }, [3], { HEADS: 2 }],
   [attentionDecodeTiled.float32, { rows: 11, heads: 3 }, [33]],
+  [attentionStepTiled.float32, { rows: 11, heads: 3 }, [33]],
 ])("$0.name of $1 has $2 workgroups", (kernel, params, expected, constants) => {
   expect(gridOf(kernel, params, constants)).toEqual([...expected, 1, 1].slice(0, 3));
 });
