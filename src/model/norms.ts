@@ -3,7 +3,7 @@ import type { Buffer, Device } from "../compute/device.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { Heads } from "./forward_state.ts";
 import { addScaled } from "./kernels/elementwise.ts";
-import { plainRows, rmsNorm } from "./kernels/norm.ts";
+import { chooseRmsNorm, plainRows } from "./kernels/norm.ts";
 import type { Layer } from "./layers.ts";
 import { keyRows, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
 import type { Scratch } from "./scratch.ts";
@@ -29,7 +29,7 @@ export class Norms {
     const { hiddenSize: C, rmsNormEps: epsilon } = this.config;
     const normed = at.out ?? at.scratch.floats(at.rows * C, "normed");
     const inverse = at.scratch.floats(at.rows, "inverse rms");
-    this.device.dispatch(rmsNorm, {
+    this.device.dispatch(chooseRmsNorm(this.device.info, { width: C }), {
       buffers: { x: at.x, weight: weights.values.get(at.name), y: normed, inverseRms: inverse },
       params: { ...plainRows(at.rows, C), epsilon },
       constants: this.constants,
@@ -49,7 +49,7 @@ export class Norms {
       ["k", inverseK, keyRows(this.config, rows)],
     ] as const) {
       const weight = weights.values.get(layer.name(`self_attn.${part}_norm.weight`));
-      this.device.dispatch(rmsNorm, {
+      this.device.dispatch(chooseRmsNorm(this.device.info, layout), {
         buffers: { x: qkvRaw, weight, y: qkv, inverseRms },
         params: { ...layout, epsilon },
         constants: this.constants,

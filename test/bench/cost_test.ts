@@ -96,6 +96,8 @@ test("a decoding step of Qwen2.5-0.5B is a known number of dispatches, and reads
   const [prefill, one, many, oneLong, manyLong, training] = phases.map(({ cost }) => cost);
   // 24 layers of seven, or of eight where rows are not few, embedding, norm, head and the two of a draw without filters.
   expect([one!.dispatches, many!.dispatches]).toEqual([173, 197]);
+  // A workgroup for each row at least, norms among them.
+  expect(many!.smallest.workgroups).toBeGreaterThanOrEqual(64);
   // A longer context adds dispatches nowhere, and moves more of the cache: keys and values of 2 heads of 64 in float32.
   expect([oneLong!.dispatches, manyLong!.dispatches]).toEqual([173, 197]);
   const longer = 24 * 2 * (2 * 64) * 4 * (8192 - 512);

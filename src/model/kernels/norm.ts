@@ -1,6 +1,6 @@
 /** RMSNorm over rows that may lie inside a wider buffer (q and k heads inside qkv), and its gradients. */
 import type { DeviceInfo } from "../../compute/device.ts";
-import { defineKernel, folded } from "../../compute/kernel.ts";
+import { defineKernel, folded, type Grid } from "../../compute/kernel.ts";
 import { quads, rowStart, THREADS, threads } from "./rows.ts";
 
 const ROWS = {
@@ -35,6 +35,24 @@ export function plainRows(rows: number, width: number): Rows {
   return { rows, width, per_token: 1, x_stride: width, x_offset: 0, y_stride: width, y_offset: 0 };
 }
 
+/** Width at which each thread of a row's workgroup has a vec4. */
+const WIDE_ROW = 256;
+
+type Family = Pick<DeviceInfo, "family">;
+type Width = Pick<Rows, "width">;
+
+function takesGroups({ family }: Family, { width }: Width): boolean {
+  return family === "tiled" && width >= WIDE_ROW;
+}
+
+const GROUP_PER_ROW = {
+  constants: { WEIGHT_OFFSET: 0 },
+  grid({ rows, width }: Pick<Rows, "rows" | "width">): Grid {
+    quads(width, "width");
+    return folded(rows);
+  },
+} as const;
+
 /**
  * y = x * r * (WEIGHT_OFFSET + weight) with r = 1 / sqrt(mean(x^2) + epsilon), per row. weight [width]; inverseRms [rows]
  * stores r. WEIGHT_OFFSET, default 0, is 1 for Gemma.
@@ -63,6 +81,14 @@ export const rmsNorm = defineKernel({
   },
   tolerance: { relative: 1e-5, absolute: 1e-6 },
 });
+
+/** {@link rmsNorm} of wide rows on GPUs, with a workgroup per row. */
+export const rmsNormTiled = defineKernel({ ...rmsNorm, name: "norm/rms_norm_tiled", ...GROUP_PER_ROW });
+
+/** A thread per row where barriers are slow or rows are narrow, a workgroup per row on GPUs. */
+export function chooseRmsNorm(info: Family, rows: Width): typeof rmsNorm {
+  return takesGroups(info, rows) ? rmsNormTiled : rmsNorm;
+}
 
 /**
  * Gradient of {@link rmsNorm} in x, laid out as x: g = yGrad * (WEIGHT_OFFSET + weight); xGrad (+)= r * (g - x * r^2 * mean(g * x)).
@@ -105,22 +131,12 @@ export const rmsNormBackward = defineKernel({
 export const rmsNormBackwardTiled = defineKernel({
   ...rmsNormBackward,
   name: "norm/rms_norm_backward_tiled",
-  constants: { WEIGHT_OFFSET: 0 },
-  grid: ({ rows, width }) => {
-    quads(width, "width");
-    return folded(rows);
-  },
+  ...GROUP_PER_ROW,
 });
 
-/** Width at which each thread of a row's workgroup has a vec4. */
-const WIDE_ROW = 256;
-
-/** A thread per row where barriers are slow or rows are narrow, a workgroup per row on GPUs. */
-export function chooseRmsNormBackward(
-  { family }: Pick<DeviceInfo, "family">,
-  { width }: { readonly width: number },
-): typeof rmsNormBackward {
-  return family === "tiled" && width >= WIDE_ROW ? rmsNormBackwardTiled : rmsNormBackward;
+/** As {@link chooseRmsNorm} chooses. */
+export function chooseRmsNormBackward(info: Family, rows: Width): typeof rmsNormBackward {
+  return takesGroups(info, rows) ? rmsNormBackwardTiled : rmsNormBackward;
 }
 
 /** Row blocks of {@link rmsNormWeightPartials}: fixed, so that a sum repeats bit for bit on every device. */

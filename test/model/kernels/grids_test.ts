@@ -34,6 +34,7 @@ import {
   logprobTiled,
 } from "../../../src/model/kernels/logprob.ts";
 import {
+  chooseRmsNorm,
   chooseRmsNormBackward,
   rmsNorm,
   rmsNormBackward,
@@ -84,6 +85,9 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   // A thread for a row.
   [rmsNorm, { rows: 65, width: 8 }, [2]],
   [rmsNormBackward, { rows: 65, width: 8 }, [2]],
+  [chooseRmsNorm(GPU, { width: 252 }), { rows: 65, width: 252 }, [2]],
+  [chooseRmsNorm(SOFTWARE, { width: 256 }), { rows: 65, width: 256 }, [2]],
+  [chooseRmsNorm(GPU, { width: 256 }), { rows: 65, width: 256 }, [65]],
   [chooseRmsNormBackward(GPU, { width: 252 }), { rows: 65, width: 252 }, [2]],
   [chooseRmsNormBackward(SOFTWARE, { width: 256 }), { rows: 65, width: 256 }, [2]],
   [chooseRmsNormBackward(GPU, { width: 256 }), { rows: 65, width: 256 }, [65]],
@@ -139,6 +143,7 @@ test.each<[Sized, Record<string, number>]>([
   [rmsNormWeightPartials, { rows: 1, width: 6 }],
   [columnSum, { rows: 1, width: 6 }],
   [columnPartials, { rows: 1, width: 6 }],
+  [chooseRmsNorm(GPU, { width: 258 }), { rows: 1, width: 6 }],
   [chooseRmsNormBackward(GPU, { width: 258 }), { rows: 1, width: 6 }],
   [squareSum, { count: 6 }],
   [adamw, { first: 0, count: 6 }],

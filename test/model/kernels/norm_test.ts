@@ -7,6 +7,7 @@ import {
   rmsNorm,
   rmsNormBackward,
   rmsNormBackwardTiled,
+  rmsNormTiled,
   rmsNormWeightPartials,
 } from "../../../src/model/kernels/norm.ts";
 import { rope, ropeTable } from "../../../src/model/kernels/rope.ts";
@@ -45,11 +46,13 @@ describe("rmsNorm", () => {
     const weight = noise(rows.width, 2);
     const yGrad = noise(tokens * rows.y_stride, 3);
     const params = { ...rows, epsilon: 1e-5 };
-    const { inverseRms } = await runOnBoth(devices, rmsNorm, {
+    const forward = {
       buffers: { x, weight, y: new Float32Array(yGrad.length), inverseRms: unwritten(rows.rows) },
       params,
       constants,
-    });
+    };
+    const { inverseRms } = await runOnBoth(devices, rmsNorm, forward);
+    await runOnBoth(devices, rmsNormTiled, forward);
     const backward = {
       buffers: { x, weight, inverseRms, yGrad, xGrad: new Float32Array(x.length) },
       params: { ...rows, accumulate: 0 },
@@ -137,6 +140,19 @@ describe("rmsNorm", () => {
       },
       params: { ...rows, epsilon: 0 },
     });
+  });
+});
+
+test("rmsNormTiled in more than 65,535 workgroups", async () => {
+  const rows = plainRows(65_540, 4);
+  await runOnBoth(devices, rmsNormTiled, {
+    buffers: {
+      x: noise(rows.rows * 4),
+      weight: noise(4, 2),
+      y: unwritten(rows.rows * 4),
+      inverseRms: unwritten(rows.rows),
+    },
+    params: { ...rows, epsilon: 1e-5 },
   });
 });
 
