@@ -151,16 +151,16 @@ describe("endings", () => {
   };
 
   test.each([
-    ["timeout", () => new Promise<number>(() => {})],
-    ["max_turns_exceeded", () => Promise.reject(new Termination("max_turns_exceeded"))],
-  ])("%s keeps the steps so far and their rewards", async (reason, end) => {
+    ["timeout", 0.3, () => new Promise<number>(() => {})],
+    ["max_turns_exceeded", 60, () => Promise.reject(new Termination("max_turns_exceeded"))],
+  ])("%s keeps the steps so far and their rewards", async (reason, timeout, end) => {
     const episode = await attempt({
       rollout: async (_, policy) => {
         await turns(policy);
         await turns(policy);
         return end();
       },
-      settings: { workflow: { workflow_args: { timeout: 0.05 } } },
+      settings: { workflow: { workflow_args: { timeout } } },
     });
     expect(episode.termination_reason).toBe(reason);
     expect(episode.trajectories).toMatchObject([{ reward: 1, steps: [{ reward: 0.5 }, { reward: 0.5 }] }]);
