@@ -1,6 +1,7 @@
 /** The time of a profile by kernel, as a table for people. */
 import { kernelRuns, type Profile } from "./profile.ts";
 
+/** What one kernel took in a profile. */
 export interface KernelTime {
   readonly name: string;
   readonly calls: number;
