@@ -17,7 +17,7 @@ import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
-import { Timestamps } from "./timestamps.ts";
+import type { Timestamps } from "./timestamps.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
 /** Dawn keeps the staging memory of queue writes until a submit, so uploads are flushed at this many bytes. */
@@ -64,6 +64,8 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private observer: DeviceObserver | undefined;
   /** Of the connection; absent without an observer, and where the adapter has none. */
   private timer: Timestamps | undefined;
+  /** For the submit that begins: absent without an observer that times kernels. */
+  timestamps: Timestamps | undefined;
 
   private constructor(
     connection: Connection,
@@ -194,10 +196,11 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     };
   }
 
-  /** For the submit that begins. */
-  get timestamps(): Timestamps | undefined {
-    if (!this.observer?.timesKernels || !this.gpuDevice.features.has("timestamp-query")) return undefined;
-    this.timer ??= new Timestamps(this.gpuDevice, this.observer);
+  /** Pages load it with their first profile. */
+  private async openTimer(observer: DeviceObserver): Promise<Timestamps | undefined> {
+    if (!this.gpuDevice.features.has("timestamp-query")) return undefined;
+    const { Timestamps } = await import("./timestamps.ts");
+    this.timer ??= new Timestamps(this.gpuDevice, observer);
     return this.timer;
   }
 
@@ -309,6 +312,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     const compileStart = performance.now();
     await failures.unlessLost(Promise.all(cold.map((pipeline) => pipeline.compile())));
     const start = performance.now();
+    this.timestamps = observer?.timesKernels ? await this.openTimer(observer) : undefined;
     if (cold.length > 0) observer?.host({ kind: "compile", start: compileStart, end: start });
     let pieces: readonly Piece[] = [];
     const scopes = failures.scoped(() => {

@@ -1,6 +1,6 @@
 /** GPU times of dispatches: each is a compute pass of its own between two timestamps, which are read back after the submit. */
 import type { DeviceObserver } from "../observer.ts";
-import type { GpuDevice } from "./types.ts";
+import type { GpuCommandEncoder, GpuDevice, GpuQuerySet } from "./types.ts";
 
 /** The most that a query set holds. */
 const QUERIES = 4096;
@@ -12,6 +12,13 @@ const { MAP_READ, COPY_SRC, COPY_DST, QUERY_RESOLVE } = {
   COPY_DST: 0x8,
   QUERY_RESOLVE: 0x200,
 };
+
+/** What a pass writes: when it began and when it ended. */
+interface PassTimes {
+  readonly querySet: GpuQuerySet;
+  readonly beginningOfPassWriteIndex: number;
+  readonly endOfPassWriteIndex: number;
+}
 
 /** The queries of up to {@link QUERIES} / 2 dispatches of one submit, on their way to the host. */
 interface Batch {
@@ -36,7 +43,7 @@ export class Timestamps {
   }
 
   /** For the pass of a dispatch. */
-  writesFor(kernel: string): GPUComputePassTimestampWrites {
+  writesFor(kernel: string): PassTimes {
     let batch = this.open.at(-1);
     if (!batch || batch.kernels.length === QUERIES / 2) {
       batch = this.free.pop() ?? this.create();
@@ -48,7 +55,7 @@ export class Timestamps {
   }
 
   /** At the end of a submit's commands, just before they are submitted. */
-  resolve(encoder: GPUCommandEncoder): void {
+  resolve(encoder: GpuCommandEncoder): void {
     this.submitted = performance.now();
     for (const { querySet, resolved, staging, kernels } of this.open) {
       const count = 2 * kernels.length;

@@ -13,3 +13,4 @@ export type GpuBindGroup = Global<"GPUBindGroup">;
 export type GpuBindGroupLayout = Global<"GPUBindGroupLayout">;
 export type GpuCommandEncoder = Global<"GPUCommandEncoder">;
 export type GpuComputePipeline = Global<"GPUComputePipeline">;
+export type GpuQuerySet = Global<"GPUQuerySet">;
