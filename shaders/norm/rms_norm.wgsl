@@ -14,9 +14,9 @@ fn compute_row(index: u32) {
     let value = x[x_at + q];
     squares += value * value;
   }
-  let r = inverse_of(dot(squares, vec4f(1.0)));
+  let r = inverse_rms_of(dot(squares, vec4f(1.0)), params.width, params.epsilon);
   inverse_rms[index] = r;
   for (var q = 0u; q < quads; q++) {
-    y[y_at + q] = x[x_at + q] * r * (WEIGHT_OFFSET + weight[q]);
+    y[y_at + q] = normalised(x[x_at + q], r, weight[q]);
   }
 }

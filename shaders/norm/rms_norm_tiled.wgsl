@@ -1,5 +1,5 @@
-// rms_norm for wide rows on GPUs: the same bindings and params, and squares added in another order. The threads of a row
-// read neighbouring vec4s.
+// rms_norm for wide rows on GPUs: the same bindings and params, and squares added in another order, which
+// matmul/parts/normed_rows repeats. The threads of a row read neighbouring vec4s.
 // Grid: a workgroup per row.
 
 //#include "norm/parts/forward.wgsl"
@@ -20,15 +20,15 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   var squares = vec4f();
   for (var q = lane; q < quads; q += THREADS) {
     let value = x[x_at + q];
-    squares += value * value;
+    squares = fma(value, value, squares);
   }
-  sum_threads(lane, dot(squares, vec4f(1.0)));
+  sum_threads(lane, (squares.x + squares.y) + (squares.z + squares.w));
   workgroupBarrier();
-  let r = inverse_of(shared_sums[0]);
+  let r = inverse_rms_of(shared_sums[0], params.width, params.epsilon);
   if (lane == 0u) {
     inverse_rms[row] = r;
   }
   for (var q = lane; q < quads; q += THREADS) {
-    y[y_at + q] = x[x_at + q] * r * (WEIGHT_OFFSET + weight[q]);
+    y[y_at + q] = normalised(x[x_at + q], r, weight[q]);
   }
 }

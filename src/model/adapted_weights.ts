@@ -11,7 +11,7 @@ import type { ParameterSet, Shape } from "./parameters.ts";
 import { Scratch } from "./scratch.ts";
 import type { StoredWeights } from "./stored_weights.ts";
 import type { LoraAdapter } from "./train/lora_adapter.ts";
-import type { ApplyBackwardOptions, ApplyOptions, Weights } from "./weights.ts";
+import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Weights } from "./weights.ts";
 
 /** The weights that a model starts from. */
 export interface BaseModel {
@@ -64,8 +64,8 @@ export class AdaptedWeights implements Weights {
     this.base.embed(io);
   }
 
-  fusesInput(name: string, m: number): boolean {
-    return !this.adapter.parts.has(name) && this.base.fusesInput(name, m);
+  fuses(name: string, kernel: FusedRows): boolean {
+    return !this.adapter.parts.has(name) && this.base.fuses(name, kernel);
   }
 
   /** The adapter's products lie between that of the base and the bias. */

@@ -1,9 +1,10 @@
 /** The RMSNorms of a model: over rows of the residual stream, and over the heads of q and k. */
 import type { Buffer, Device } from "../compute/device.ts";
+import type { RmsNormInput } from "../compute/matmul/product.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { Heads } from "./forward_state.ts";
 import { addScaled } from "./kernels/elementwise.ts";
-import { chooseRmsNorm, plainRows } from "./kernels/norm.ts";
+import { chooseRmsNorm, plainRows, rmsNormTiled } from "./kernels/norm.ts";
 import type { Layer } from "./layers.ts";
 import { keyRows, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
 import type { Scratch } from "./scratch.ts";
@@ -35,6 +36,19 @@ export class Norms {
       constants: this.constants,
     });
     return { normed, inverse };
+  }
+
+  /** What a product by `matrix` computes of the norm itself, with its bits; undefined where it does not. */
+  fused(
+    weights: Weights,
+    { name, matrix, rows }: { name: string; matrix: string; rows: number },
+  ): RmsNormInput | undefined {
+    const { hiddenSize: width, rmsNormEps: epsilon } = this.config;
+    // Products repeat the order of sums of that kernel.
+    if (chooseRmsNorm(this.device.info, { width }) !== rmsNormTiled) return undefined;
+    if (!weights.fuses(matrix, { part: "rms_norm_input", m: rows })) return undefined;
+    const { WEIGHT_OFFSET: weightOffset } = this.constants;
+    return { kind: "rms_norm", weight: weights.values.get(name), weightOffset, epsilon };
   }
 
   /** RMSNorm of every head of q and k; v is copied. */

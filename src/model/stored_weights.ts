@@ -4,9 +4,9 @@
  * one orientation only. Matrices that do not train may be packed (storage_format.ts); their products unpack them.
  */
 import type { Buffer, Device } from "../compute/device.ts";
-import { fusesInput, matmul, multipliesByLanes, prefersColumns } from "../compute/matmul/matmul.ts";
-import type { Matrix } from "../compute/matmul/product.ts";
-import type { MatrixFormat, PackedFormat } from "../compute/packed.ts";
+import { fuses, matmul, multipliesByLanes, prefersColumns } from "../compute/matmul/matmul.ts";
+import { type Matrix, widthOfA, widthOfC } from "../compute/matmul/product.ts";
+import { type MatrixFormat, matrixBytes, type PackedFormat } from "../compute/packed.ts";
 import { embedRows } from "./embed_rows.ts";
 import type { ModelConfig } from "./files/config.ts";
 import { packElements } from "./formats/pack.ts";
@@ -14,7 +14,14 @@ import { fusedParts, fusedShapes, isMatrix, type Part } from "./fused_parts.ts";
 import { PackedMatrices } from "./packed_matrices.ts";
 import { type Layout, layOut, layoutBytes, ParameterSet, type Shape } from "./parameters.ts";
 import { transposeInto } from "./transpose_into.ts";
-import { type ApplyBackwardOptions, type ApplyOptions, EMBEDDING, type PlainWeights, type Weights } from "./weights.ts";
+import {
+  type ApplyBackwardOptions,
+  type ApplyOptions,
+  EMBEDDING,
+  type FusedRows,
+  type PlainWeights,
+  type Weights,
+} from "./weights.ts";
 
 export class StoredWeights implements Weights, PlainWeights {
   readonly config: ModelConfig;
@@ -89,12 +96,12 @@ export class StoredWeights implements Weights, PlainWeights {
     embedRows(this.device, { ...this.operand(EMBEDDING), rows, width }, io);
   }
 
-  fusesInput(name: string, m: number): boolean {
+  fuses(name: string, { part, m }: FusedRows): boolean {
     const { rows: n, columns: k } = this.shapeOf(name);
-    const isBound = n * k * 4 <= this.device.info.limits.maxBindingBytes;
+    const isBound = matrixBytes(this.formatOf(name), n * k) <= this.device.info.limits.maxBindingBytes;
     // Lanes read an input only beside rows of B, which packed matrices do not have.
     const isReadable = !(this.packed.matrices.has(name) && multipliesByLanes(this.device));
-    return isReadable && isBound && fusesInput(this.device, { m, n, k });
+    return isReadable && isBound && fuses(this.device, { part, m, n, k });
   }
 
   /** Not on the cpu, which sums in float64 and would round once instead of twice. */
@@ -146,19 +153,20 @@ export class StoredWeights implements Weights, PlainWeights {
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.shapeOf(name);
     const turned = this.turnedFor(name, io);
-    const { first = 0 } = io;
-    const stride = io.input?.kind === "swiglu" ? 2 * k : k;
+    const { first = 0, input, output } = io;
+    const [stride, width] = [widthOfA({ k, input }), widthOfC({ n, output })];
     matmul(this.device, {
       m: io.m,
       n,
       k,
       a: { buffer: io.x, offset: first * stride, stride },
       b: turned ? { buffer: turned } : this.operand(name),
-      c: { buffer: io.y, offset: first * (io.stride ?? n), stride: io.stride },
+      c: { buffer: io.y, offset: first * (io.stride ?? width), stride: io.stride },
       transposeB: !turned,
       addend: io.addend,
       bias: io.bias && { buffer: io.bias },
-      input: io.input,
+      input,
+      output,
     });
   }
 

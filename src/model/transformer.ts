@@ -25,7 +25,7 @@ import { attentionParams, qkvBuffers, qkvWidth } from "./qkv_layout.ts";
 import { RopeTables } from "./rope_tables.ts";
 import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
-import { EMBEDDING, type Weights } from "./weights.ts";
+import { type ApplyOptions, EMBEDDING, type Weights } from "./weights.ts";
 
 export const FINAL_NORM = "model.norm.weight";
 
@@ -45,6 +45,13 @@ interface LayerRows {
   readonly x: Buffer;
   readonly rows: number;
   readonly scratch: Scratch;
+}
+
+/** Rows in front of a product, and where its results go, [rows, width]. */
+interface ProductRows extends Pick<ApplyOptions, "x" | "y" | "input" | "output"> {
+  readonly product: Product;
+  readonly rows: number;
+  readonly width: number;
 }
 
 /** Rows in front of the product that attention or the MLP ends with. */
@@ -172,11 +179,10 @@ export class Transformer {
 
   /** q, k and v of every row: norm(x) W_qkv^T (+ bias). */
   project(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
-    const { normed, inverse } = this.norms.rows(weights, { name: layer.inputNorm, x, rows, scratch });
-    const qkv = scratch.floats(rows * this.qkvWidth, "qkv");
-    this.multiply(weights, { product: layer.qkv, x: normed, y: qkv, rows, width: this.qkvWidth });
-    scratch.free(normed, inverse);
-    return qkv;
+    const width = this.qkvWidth;
+    const y = scratch.floats(rows * width, "qkv");
+    this.multiplyNormed(weights, { norm: layer.inputNorm, product: layer.qkv, x, y, rows, width, scratch });
+    return y;
   }
 
   /** y = x + input W^T (+ bias), what is added normalised first where the model has norms of outputs. */
@@ -258,14 +264,41 @@ export class Transformer {
     return active;
   }
 
+  /** What {@link activate} makes of norm(x) W_gate_up^T (+ bias), [rows, F]; for few rows of a GPU in one dispatch. */
+  activated(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
+    const { intermediateSize: width, activation = "silu" } = this.config;
+    const at = { norm: layer.middleNorm, product: layer.gateUp, x, rows, scratch };
+    const { matrix, bias } = layer.gateUp;
+    if (activation === "silu" && bias === undefined && weights.fuses(matrix, { part: "swiglu_output", m: rows })) {
+      const y = scratch.floats(rows * width, "activation");
+      this.multiplyNormed(weights, { ...at, y, width, output: { kind: "swiglu" } });
+      return y;
+    }
+    const gateUp = scratch.floats(rows * 2 * width, "gate and up");
+    this.multiplyNormed(weights, { ...at, y: gateUp, width: 2 * width });
+    const active = this.activate(gateUp, { rows, scratch });
+    scratch.free(gateUp);
+    return active;
+  }
+
+  /** y = norm(x) W^T (+ bias); y [rows, width]. */
+  private multiplyNormed(weights: Weights, at: ProductRows & { norm: string; scratch: Scratch }): void {
+    const { norm: name, product, x, rows, scratch } = at;
+    const input = this.norms.fused(weights, { name, matrix: product.matrix, rows });
+    if (input) {
+      this.multiply(weights, { ...at, input });
+      return;
+    }
+    const { normed, inverse } = this.norms.rows(weights, { name, x, rows, scratch });
+    this.multiply(weights, { ...at, x: normed });
+    scratch.free(normed, inverse);
+  }
+
   /** y = x W^T (+ bias), y [rows, width]. */
-  private multiply(
-    weights: Weights,
-    { product, x, y, rows, width }: { product: Product; x: Buffer; y: Buffer; rows: number; width: number },
-  ): void {
+  private multiply(weights: Weights, { product, x, y, rows, width, input, output }: ProductRows): void {
     const { matrix, bias } = product;
     const isFused = bias !== undefined && weights.fusesBias(matrix);
-    weights.apply(matrix, { x, y, m: rows, bias: isFused ? weights.values.get(bias) : undefined });
+    weights.apply(matrix, { x, y, m: rows, bias: isFused ? weights.values.get(bias) : undefined, input, output });
     if (!isFused) this.addBias(weights, { bias, y, rows, width });
   }
 

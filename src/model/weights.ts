@@ -3,6 +3,7 @@
  * beside them (adapted_weights.ts), is hidden behind it.
  */
 import type { Buffer, Device } from "../compute/device.ts";
+import type { FusedPart } from "../compute/matmul/matmul.ts";
 import type { MatmulOptions } from "../compute/matmul/product.ts";
 import type { ModelConfig } from "./files/config.ts";
 import type { Layout, ParameterSet, Shape } from "./parameters.ts";
@@ -22,9 +23,16 @@ export interface ApplyOptions {
   readonly addend?: Buffer;
   /** Added to every row, instead of an addend, where `fusesBias` allows it. */
   readonly bias?: Buffer | undefined;
-  /** Default: the matrix's rows. */
+  /** Default: what a row of y holds. */
   readonly stride?: number | undefined;
   readonly input?: MatmulOptions["input"];
+  readonly output?: MatmulOptions["output"];
+}
+
+/** A kernel beside a product of m rows. */
+export interface FusedRows {
+  readonly part: FusedPart;
+  readonly m: number;
 }
 
 export interface ApplyBackwardOptions {
@@ -52,11 +60,11 @@ export interface Weights {
   shapeOf(name: string): Shape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;
-  /** Whether fusing an activation of m rows with its product by this matrix is possible and faster. */
-  fusesInput(name: string, m: number): boolean;
+  /** Whether fusing such a kernel with the product by this matrix is possible and faster. */
+  fuses(name: string, kernel: FusedRows): boolean;
   /** Whether `apply` takes a bias, with the bits of adding it afterwards. */
   fusesBias(name: string): boolean;
-  /** y = f(x) W^T (+ addend): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
+  /** y = g(f(x) W^T (+ addend)): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
   apply(name: string, io: ApplyOptions): void;
   /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. Records only. */
   applyBackward(name: string, io: ApplyBackwardOptions): void;

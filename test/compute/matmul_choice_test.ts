@@ -3,7 +3,14 @@ import { describe, expect, test, vi } from "vitest";
 import { CountingDevice, TYPICAL_GPU } from "../../src/compute/counting.ts";
 import type { DeviceInfo, DispatchOptions } from "../../src/compute/device.ts";
 import type { Kernel } from "../../src/compute/kernel.ts";
-import { fusesInput, matmul, multipliesByLanes, prefersColumns, tileColumns } from "../../src/compute/matmul/matmul.ts";
+import {
+  type FusedPart,
+  fuses,
+  matmul,
+  multipliesByLanes,
+  prefersColumns,
+  tileColumns,
+} from "../../src/compute/matmul/matmul.ts";
 import { bindableParts } from "../../src/compute/matmul/parts.ts";
 import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
 import { UnsupportedError } from "../../src/errors.ts";
@@ -39,6 +46,8 @@ function dispatched(adapter: string, [m, n, k]: Shape, more: More = () => ({})) 
 const [GPU, SOFTWARE, LANES, CPU] = ["a GPU", "a software driver", "8 lanes", "the cpu device"] as const;
 const SMALL_TILES = "a GPU of small tiles";
 const turned = () => ({ transposeB: true });
+const NORM = { OUTPUT: 0, WEIGHT_OFFSET: 1, EPSILON: 0.5 };
+const normed: More = ({ a }) => ({ input: { kind: "rms_norm", weight: a.buffer, weightOffset: 1, epsilon: 0.5 } });
 
 describe("the kernel of a product", () => {
   test.each<[string, Shape, string, object | undefined, More?]>([
@@ -79,8 +88,12 @@ describe("the kernel of a product", () => {
     [GPU, [1, 16 * 255, 64], "tiled_few", { COLUMNS: 8, ROWS: 1, STEP: 64 }, turned],
     [GPU, [1, 16 * 255 + 1, 64], "tiled_few", { COLUMNS: 16, ROWS: 1, STEP: 32 }, turned],
     [GPU, [8, 64, 66], "tiled", undefined, turned],
-    [GPU, [9, 66, 64], "tiled_narrow", undefined, turned],
-    [GPU, [64, 64 * 255, 64], "tiled_narrow", undefined, turned],
+    [GPU, [9, 66, 64], "tiled_narrow", { OUTPUT: 0 }, turned],
+    [GPU, [64, 64 * 255, 64], "tiled_narrow", { OUTPUT: 0 }, turned],
+    [GPU, [9, 66, 64], "tiled_narrow", { OUTPUT: 1 }, () => ({ transposeB: true, output: { kind: "swiglu" } })],
+    [GPU, [2, 66, 64], "tiled_few", { OUTPUT: 1 }, () => ({ transposeB: true, output: { kind: "swiglu" } })],
+    [GPU, [2, 66, 64], "tiled_few_normed", NORM, (at) => ({ transposeB: true, ...normed(at) })],
+    [GPU, [9, 66, 64], "tiled_narrow_normed", NORM, (at) => ({ transposeB: true, ...normed(at) })],
     [GPU, [65, 64 * 127 + 64, 64], "tiled_large", { ROWS: 64 }, turned],
     // Whole vec4 along the axis that each matrix lies on; tiles are halved where they would be few.
     [GPU, [64, 64 * 255 + 4, 64], "tiled_large", { ROWS: 128 }, turned],
@@ -154,18 +167,26 @@ describe("the kernel of a product", () => {
     expect(dispatched(GPU, [2, 5, 7], options).params).toMatchObject({ mode });
   });
 
-  test.each<[string, Shape, boolean]>([
-    [GPU, [1, 6, 4], true],
-    [GPU, [8, 6, 4], true],
-    [GPU, [9, 6, 4], false],
-    [GPU, [8, 6, 6], false],
-    [SOFTWARE, [8, 8, 4], false],
-    [LANES, [8, 8, 4], true],
-    [LANES, [33, 8, 4], true],
-    [LANES, [8, 256, 512], false],
-    [CPU, [8, 8, 4], false],
-  ])("on %s %o fuses an input: %s", (adapter, [m, n, k], fuses) => {
-    expect(fusesInput(deviceOf(adapter).device, { m, n, k })).toBe(fuses);
+  test.each<[string, Shape, FusedPart, boolean]>([
+    [GPU, [1, 6, 4], "swiglu_output", true],
+    [GPU, [8, 6, 4], "rms_norm_input", true],
+    [GPU, [64, 64 * 255, 64], "rms_norm_input", true],
+    [GPU, [64, 64 * 255, 64], "swiglu_output", true],
+    [GPU, [64, 64 * 255 + 4, 64], "rms_norm_input", false],
+    [GPU, [8, 6, 6], "swiglu_output", false],
+    [GPU, [8, 6, 4], "swiglu_input", false],
+    [SMALL_TILES, [8, 6, 4], "rms_norm_input", true],
+    [SMALL_TILES, [9, 6, 4], "rms_norm_input", false],
+    [SOFTWARE, [8, 8, 4], "swiglu_input", false],
+    [LANES, [8, 8, 4], "swiglu_input", true],
+    [LANES, [33, 8, 4], "swiglu_input", true],
+    [LANES, [8, 256, 512], "swiglu_input", false],
+    [LANES, [8, 8, 4], "swiglu_output", false],
+    [LANES, [8, 8, 4], "rms_norm_input", false],
+    [CPU, [8, 8, 4], "swiglu_input", false],
+    [CPU, [8, 8, 4], "rms_norm_input", false],
+  ])("on %s %o fuses %s: %s", (adapter, [m, n, k], part, isFused) => {
+    expect(fuses(deviceOf(adapter).device, { part, m, n, k })).toBe(isFused);
   });
 
   test("only software adapters with eight lanes multiply by them", () => {
@@ -173,14 +194,18 @@ describe("the kernel of a product", () => {
     expect(found).toEqual([false, false, true, false]);
   });
 
-  test("an input that the kernel does not take is an error", () => {
-    for (const [adapter, n] of [
-      [GPU, 8],
-      [LANES, 6],
-    ] as const)
-      expect(() => dispatched(adapter, [2, n, 4], () => ({ input: { kind: "swiglu" } }))).toThrow(
-        `Cannot fuse swiglu into a product: this device or its shape does not allow it (2 x ${n} x 4). Ask fusesInput first.`,
-      );
+  test.each<[string, Shape, More]>([
+    [GPU, [2, 8, 4], () => ({ transposeB: true, input: { kind: "swiglu" } })],
+    [GPU, [2, 8, 4], () => ({ output: { kind: "swiglu" } })],
+    [LANES, [2, 6, 4], () => ({ input: { kind: "swiglu" } })],
+    [LANES, [2, 8, 4], () => ({ output: { kind: "swiglu" } })],
+    [LANES, [2, 8, 4], normed],
+    [GPU, [2, 8, 4], normed],
+  ])("what the kernel does not take over is an error: %s, %o", (adapter, [m, n, k], more) => {
+    const kind = more === normed ? "rms_norm" : "swiglu";
+    expect(() => dispatched(adapter, [m, n, k], more)).toThrow(
+      `Cannot fuse ${kind} into a product: this device or its shape does not allow it (${m} x ${n} x ${k}). Ask fuses first.`,
+    );
   });
 });
 

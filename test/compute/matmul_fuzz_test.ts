@@ -5,9 +5,9 @@
 import { describe, expect, test } from "vitest";
 import { type Buffer, type Device, readFloats, type TileFamily } from "../../src/compute/device.ts";
 import { FEW_ROWS, MATMUL_KERNELS } from "../../src/compute/matmul/kernels.ts";
-import { fusesInput, matmul } from "../../src/compute/matmul/matmul.ts";
-import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
+import { fuses, matmul } from "../../src/compute/matmul/matmul.ts";
 import type { PackedFormat } from "../../src/compute/packed.ts";
+import { plainRows, rmsNormTiled } from "../../src/model/kernels/norm.ts";
 import { swiglu } from "../../src/model/kernels/swiglu.ts";
 import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
@@ -57,8 +57,8 @@ describe.skipIf(!gpuDevice)("random products as a GPU takes them", () => {
     for (let seed = 1; seed <= CASES; seed++) await runCase(gpuDevice!, randomCase(seed), `seed ${seed}`);
   });
 
-  test(`${CASES} of SwiGLU, with the bits of its own kernel`, { timeout: 7_200_000 }, async () => {
-    for (let seed = 1; seed <= CASES; seed++) await runSwiglu(gpuDevice!, randomCase(seed), `seed ${seed}`);
+  test(`${CASES} that take over norms and SwiGLU, with the bits of those kernels`, { timeout: 7_200_000 }, async () => {
+    for (let seed = 1; seed <= CASES; seed++) await runFused(gpuDevice!, randomCase(seed), `seed ${seed}`);
   });
 });
 
@@ -116,44 +116,77 @@ async function runCase(device: Device, it: Case, where: string): Promise<void> {
   device.release(A, B, S, D);
 }
 
-/** Few rows of [gate | up] by a weight held by columns: fused, against float64 and against both kernels. */
-async function runSwiglu(device: Device, it: Case, where: string): Promise<void> {
-  const { n, format, margin } = it;
-  const [m, k, gpu] = [1 + (it.m % FEW_ROWS), 4 * Math.ceil(it.k / 4), asGpu(device, "tiled_large")];
-  const what = `${where} ${JSON.stringify({ ...it, m, k })}`;
+/**
+ * Few rows by a weight held by columns, with the norm of the rows, SwiGLU of the sums, or both taken over: against float64 and
+ * against the bits of the kernels that they replace.
+ */
+async function runFused(device: Device, it: Case, where: string): Promise<void> {
+  const { format, margin, joins } = it;
+  const isGated = it.transposeA || joins === "nothing";
+  const isNormed = it.transposeB || !isGated;
+  const [m, k, gpu] = [
+    1 + (it.m % (joins === "sums" ? FEW_ROWS : 64)),
+    4 * Math.ceil(it.k / 4),
+    asGpu(device, "tiled_large"),
+  ];
+  const n = isGated ? 2 * it.n : it.n;
+  const what = `${where} ${JSON.stringify({ m, n, k, format, isGated, isNormed })}`;
+  const width = isGated ? it.n : n;
   const b = laidOut({ rows: k, columns: n, isTurned: true, margin: 4 * margin });
   const packed = packedElements(format ?? "bfloat16", b.length, 2);
-  const [gateUp, weight] = [floats(m * 2 * k, 1, 4), format ? packed.values : floats(b.length, 2)];
-  const [G, B, S, D] = [gateUp, format ? packed.words : weight, packed.scales, floats(m * n, 3)].map((data) =>
+  const [x, normWeight, bias] = [floats(m * k, 1), floats(k, 5), floats(n, 3)];
+  const weight = format ? packed.values : floats(b.length, 2);
+  const [X, W, D, B, S] = [x, normWeight, bias, format ? packed.words : weight, packed.scales].map((data) =>
     device.upload(data, "input"),
-  ) as [Buffer, Buffer, Buffer, Buffer];
-  const A = device.alloc(m * k * 4, "active");
-  device.dispatch(swiglu, { buffers: { gateUp: G, out: A }, params: { rows: m, width: k } });
-  const run = async (on: Device, input: MatmulOptions["input"]) => {
-    const C = device.alloc(m * n * 4, "c");
-    const a = input ? { buffer: G, stride: 2 * k } : { buffer: A };
-    const stored = { buffer: B, offset: b.offset, stride: b.stride, format: format ?? "float32", scales: S } as const;
-    const addend = it.joins === "addend" ? D : undefined;
-    matmul(on, { m, n, k, a, b: stored, c: { buffer: C }, transposeB: true, addend, input });
-    const found = await readFloats(device, C, m * n);
-    device.release(C);
-    return found;
-  };
-  expect(fusesInput(gpu, { m, n, k }), what).toBe(true);
-  const fused = await run(it.isNarrow ? narrowDevice(gpu, NARROW_BYTES) : gpu, { kind: "swiglu" });
-  const addend = it.joins === "addend" ? floats(m * n, 3) : new Float32Array(m * n);
-  const expected = Float64Array.from(addend, (before, at) => {
-    const [i, j] = [Math.floor(at / n), at % n];
-    let sum = before;
-    for (let q = 0; q < k; q++) {
-      const [gate, up] = [gateUp[i * 2 * k + q]!, gateUp[i * 2 * k + k + q]!];
-      sum += (gate / (1 + Math.exp(-gate))) * up * weight[b.at(q, j)]!;
-    }
-    return sum;
+  ) as [Buffer, Buffer, Buffer, Buffer, Buffer];
+  const norm = { weightOffset: margin > 0 ? 1 : 0, epsilon: 1e-5 };
+  const stored = { buffer: B, offset: b.offset, stride: b.stride, format: format ?? "float32", scales: S } as const;
+  const shape = { m, n, k, b: stored, transposeB: true, ...(!isGated && { bias: { buffer: D } }) };
+  const C = device.alloc(m * n * 4, "c");
+  const A = device.alloc(m * width * 4, "active");
+  const N = device.alloc(m * k * 4, "normed");
+  for (const part of ["rms_norm_input", "swiglu_output"] as const)
+    expect(fuses(gpu, { part, m, n, k }), what).toBe(true);
+  // A fused output is not cut along n.
+  matmul(it.isNarrow && !isGated ? narrowDevice(gpu, NARROW_BYTES) : gpu, {
+    ...shape,
+    a: { buffer: X },
+    c: { buffer: isGated ? A : C },
+    input: isNormed ? { kind: "rms_norm", weight: W, ...norm } : undefined,
+    output: isGated ? { kind: "swiglu" } : undefined,
   });
-  expectClose(fused, expected, { relative: 2e-5, absolute: 2e-4 }, what);
-  expect(firstDifference(fused, await run(gpu, undefined)), what).toBe(-1);
-  device.release(G, B, S, D, A);
+  const fused = await readFloats(device, isGated ? A : C, m * width);
+  expectClose(fused, expectedOf(), { relative: 2e-5, absolute: 1e-3 }, what);
+  // SwiGLU's own kernel takes whole vec4.
+  if (!isGated || width % 4 === 0) expect(firstDifference(fused, await apart()), what).toBe(-1);
+  device.release(X, W, D, B, S, C, A, N);
+
+  async function apart(): Promise<Float32Array> {
+    if (isNormed)
+      device.dispatch(rmsNormTiled, {
+        buffers: { x: X, weight: W, y: N, inverseRms: A },
+        params: { ...plainRows(m, k), epsilon: norm.epsilon },
+        constants: { WEIGHT_OFFSET: norm.weightOffset },
+      });
+    matmul(gpu, { ...shape, a: { buffer: isNormed ? N : X }, c: { buffer: C } });
+    if (isGated) device.dispatch(swiglu, { buffers: { gateUp: C, out: A }, params: { rows: m, width } });
+    return readFloats(device, isGated ? A : C, m * width);
+  }
+
+  function expectedOf(): Float64Array {
+    const expected = new Float64Array(m * width);
+    for (let i = 0; i < m; i++) {
+      const row = Float64Array.from(x.subarray(i * k, (i + 1) * k));
+      const r = 1 / Math.sqrt(row.reduce((sum, value) => sum + value * value, 0) / k + norm.epsilon);
+      if (isNormed) for (let q = 0; q < k; q++) row[q]! *= r * (norm.weightOffset + normWeight[q]!);
+      const sum = (j: number) => row.reduce((total, value, q) => total + value * weight[b.at(q, j)]!, 0);
+      for (let j = 0; j < width; j++) {
+        const own = sum(j);
+        expected[i * width + j] = isGated ? (own / (1 + Math.exp(-own))) * sum(width + j) : own + bias[j]!;
+      }
+    }
+    return expected;
+  }
 }
 
 /** How a matrix lies in its buffer: with a margin before it and after each row. */

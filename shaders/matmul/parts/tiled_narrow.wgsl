@@ -1,6 +1,7 @@
-// The work of matmul/tiled_narrow, by a kernel that defines read_b(at), the vec4 at 4 at.
+// The work of matmul/tiled_narrow, by a kernel that includes plain_rows or normed_rows and defines read_b(at), the vec4 at 4 at.
 
 //#include "matmul/parts/product.wgsl"
+//#include "matmul/parts/gated.wgsl"
 
 const ROWS = 16u;
 const COLUMNS = 32u;
@@ -16,10 +17,12 @@ const STAGED = 8u;
 var<workgroup> a_tile: array<vec4f, ROWS * STRIDE>;
 var<workgroup> b_tile: array<vec4f, COLUMNS * STRIDE>;
 
-fn a_quad(row: u32, quad: u32) -> vec4f {
+// Of the block's rows from row0 on.
+fn a_quad(row0: u32, local_row: u32, quad: u32) -> vec4f {
+  let row = row0 + local_row;
   let isInside = row < params.m && quad < params.k / 4u;
   let at = (params.a_offset + row * params.a_row) / 4u + quad;
-  return select(vec4f(), a[select(0u, at, isInside)], isInside);
+  return select(vec4f(), read_a(local_row, quad, select(0u, at, isInside)), isInside);
 }
 
 fn b_quad(column: u32, quad: u32) -> vec4f {
@@ -35,7 +38,9 @@ fn added(sum: f32, x: vec4f, y: vec4f) -> f32 {
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
   let row0 = block.y * ROWS;
-  let column0 = block.x * COLUMNS;
+  // Columns of C that a thread stores in a row.
+  let stored = select(2u, 1u, OUTPUT == SWIGLU);
+  let column0 = block.x * 16u * stored;
   // The thread's part of what is staged.
   let line = thread / STEP;
   let place = thread % STEP;
@@ -51,6 +56,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
       sums = vec4f(sums.yzw, c[params.c_offset + row * params.c_row + column]);
     }
   }
+  prepare_rows(row0, thread);
   let quads = params.k / 4u;
   let steps = (quads + STEP - 1u) / STEP;
   var a0: vec4f;
@@ -62,12 +68,12 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   for (var step = 0u; step <= steps; step++) {
     if (step < steps) {
       let quad = step * STEP + place;
-      a0 = a_quad(row0 + line, quad);
-      a1 = a_quad(row0 + line + STAGED, quad);
-      b0 = b_quad(column0 + line, quad);
-      b1 = b_quad(column0 + line + STAGED, quad);
-      b2 = b_quad(column0 + line + 2u * STAGED, quad);
-      b3 = b_quad(column0 + line + 3u * STAGED, quad);
+      a0 = a_quad(row0, line, quad);
+      a1 = a_quad(row0, line + STAGED, quad);
+      b0 = b_quad(column_of_b(block.x, line), quad);
+      b1 = b_quad(column_of_b(block.x, line + STAGED), quad);
+      b2 = b_quad(column_of_b(block.x, line + 2u * STAGED), quad);
+      b3 = b_quad(column_of_b(block.x, line + 3u * STAGED), quad);
     }
     if (step > 0u) {
       // Whole steps of matmul/tiled: zeros are added where it adds them.
@@ -99,10 +105,15 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     }
     workgroupBarrier();
   }
-  for (var i = 0u; i < count; i++) {
-    let row = row0 + y + i / 2u * 8u;
-    let column = column0 + x + i % 2u * 16u;
-    if (row < params.m && column < params.n) {
+  var columns = params.n;
+  if (OUTPUT == SWIGLU) {
+    sums = vec4f(swiglu(sums.x, sums.y), swiglu(sums.z, sums.w), 0.0, 0.0);
+    columns = params.n / 2u;
+  }
+  for (var i = 0u; i < hidden(2u * stored); i++) {
+    let row = row0 + y + i / stored * 8u;
+    let column = column0 + x + i % stored * 16u;
+    if (row < params.m && column < columns) {
       store(row, column, sums.x);
     }
     sums = vec4f(sums.yzw, 0.0);

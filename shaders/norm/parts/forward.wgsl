@@ -1,8 +1,6 @@
 // Parameters and buffers of an RMSNorm.
+//#include "norm/parts/row.wgsl"
 //#include "norm/parts/rows.wgsl"
-
-// 1 where the model stores weights less one.
-override WEIGHT_OFFSET: f32 = 0.0;
 
 struct Params {
   rows: u32,
@@ -20,8 +18,3 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<vec4f>;
 @group(0) @binding(3) var<storage, read_write> inverse_rms: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
-
-// r of a row, by the sum of its squares.
-fn inverse_of(squares: f32) -> f32 {
-  return 1.0 / sqrt(squares / f32(params.width) + params.epsilon);
-}

@@ -12,6 +12,7 @@ import { elementReader, FORMAT } from "../packed.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PACKED_BINDINGS = { ...BINDINGS, b: "read u32", scales: "read f32" } as const;
+const NORM_BINDINGS = { normWeight: "read f32" } as const;
 const PARAMS = {
   m: "u32",
   n: "u32",
@@ -35,6 +36,9 @@ export type ProductParams = Values<typeof PARAMS>;
 /** What a kernel does to A's rows when it reads them: the shaders' constant INPUT. */
 export const INPUT = { plain: 0, swiglu: 1 } as const;
 
+/** What a kernel does to its sums before it stores them: the shaders' constant OUTPUT. */
+export const OUTPUT = { plain: 0, swiglu: 1 } as const;
+
 /** What becomes of the sums: the param `mode`. From `continue` on they start at what C holds. */
 export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndAdd: 4 } as const;
 
@@ -48,6 +52,8 @@ export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | TiledFamily
 export type TiledFamily = "tiled" | "tiled_few" | "tiled_narrow" | "tiled_large";
 /** The families that also read a packed B. */
 export type PackedFamily = Extract<MatmulFamily, "subgroup" | "columns" | "few" | TiledFamily>;
+/** The families of few rows on GPUs, which take over kernels before and after a product. */
+export type FewTiledFamily = Extract<TiledFamily, "tiled_few" | "tiled_narrow">;
 
 /** The part of C that a workgroup computes. */
 export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
@@ -62,12 +68,13 @@ export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; re
   any: { columns: 8, rows: 4 },
 };
 
-/** Defaults of the shaders' constants: rows of a tile where they vary, and what is read of A. */
+/** Defaults of the shaders' constants: rows of a tile where they vary, what is read of A and what is stored. */
 const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   subgroup: { INPUT: INPUT.plain, ROWS: TILES.subgroup.rows },
   columns: { ROWS: TILES.columns.rows },
   few: { ROWS: TILES.few.rows },
-  tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32, INPUT: INPUT.plain },
+  tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32, OUTPUT: OUTPUT.plain },
+  tiled_narrow: { OUTPUT: OUTPUT.plain },
   tiled_large: { ROWS: TILES.tiled_large.rows },
 };
 
@@ -106,13 +113,31 @@ function packed(name: string, family: PackedFamily): MatmulKernel<typeof PACKED_
     name,
     bindings: PACKED_BINDINGS,
     constants: { ...constants, FORMAT: FORMAT.bfloat16 },
-    reference({ b, scales, ...views }, params, constants) {
-      const { n, k, b_offset, b_k, b_column } = params;
-      const read = elementReader(constants.FORMAT!, b, scales);
-      const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
-      for (let i = 0; i < values.length; i++) values[i] = read(b_offset + i);
-      multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
-    },
+    reference: multiplyPacked,
+  });
+}
+
+const NORM_CONSTANTS = { WEIGHT_OFFSET: 0, EPSILON: 0 } as const;
+
+function normed(name: string, family: FewTiledFamily) {
+  const { constants, ...rest } = shared(family);
+  return defineKernel({
+    ...rest,
+    name,
+    bindings: { ...BINDINGS, ...NORM_BINDINGS },
+    constants: { ...constants, ...NORM_CONSTANTS },
+    reference: multiply,
+  });
+}
+
+function normedPacked(name: string, family: FewTiledFamily) {
+  const { constants, ...rest } = shared(family);
+  return defineKernel({
+    ...rest,
+    name,
+    bindings: { ...PACKED_BINDINGS, ...NORM_BINDINGS },
+    constants: { ...constants, ...NORM_CONSTANTS, FORMAT: FORMAT.bfloat16 },
+    reference: multiplyPacked,
   });
 }
 
@@ -140,31 +165,80 @@ export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof P
   tiled_large: packed("matmul/tiled_large_packed", "tiled_large"),
 };
 
+/** C = norm(A) B (+ addend): the RMSNorm of A's rows over k, with the constants WEIGHT_OFFSET and EPSILON and normWeight [k]. */
+export const NORMED_KERNELS = {
+  tiled_few: normed("matmul/tiled_few_normed", "tiled_few"),
+  tiled_narrow: normed("matmul/tiled_narrow_normed", "tiled_narrow"),
+} as const satisfies Readonly<Record<FewTiledFamily, unknown>>;
+
+/** {@link NORMED_KERNELS} for a packed B. */
+export const NORMED_PACKED_KERNELS = {
+  tiled_few: normedPacked("matmul/tiled_few_normed_packed", "tiled_few"),
+  tiled_narrow: normedPacked("matmul/tiled_narrow_normed_packed", "tiled_narrow"),
+} as const satisfies Readonly<Record<FewTiledFamily, unknown>>;
+
 interface Views {
   readonly a: Float32Array;
   readonly b: Float32Array;
   readonly addend: Float32Array;
   readonly c: Float32Array;
+  /** Of a kernel that normalises A's rows. */
+  readonly normWeight?: Float32Array;
 }
 
-function multiply({ a, b, addend, c }: Views, p: ProductParams, { INPUT: input = INPUT.plain }: Constants): void {
+type PackedViews = Omit<Views, "b"> & { readonly b: Uint32Array; readonly scales: Float32Array };
+
+function multiplyPacked({ b, scales, ...views }: PackedViews, params: ProductParams, constants: Constants): void {
+  const { n, k, b_offset, b_k, b_column } = params;
+  const read = elementReader(constants.FORMAT!, b, scales);
+  const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
+  for (let i = 0; i < values.length; i++) values[i] = read(b_offset + i);
+  multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
+}
+
+function multiply(views: Views, p: ProductParams, constants: Constants): void {
+  const { b, addend, c } = views;
+  const isGated = constants.OUTPUT === OUTPUT.swiglu;
+  const width = isGated ? p.n / 2 : p.n;
   const row = new Float64Array(p.n);
-  const inputs = new Float64Array(p.k);
   for (let i = 0; i < p.m; i++) {
-    const from = p.a_offset + i * p.a_row;
-    for (let k = 0; k < p.k; k++) inputs[k] = a[from + k * p.a_k]!;
-    if (input === INPUT.swiglu)
-      for (let k = 0; k < p.k; k++) inputs[k]! *= a[from + p.k + k]! / (1 + Math.exp(-inputs[k]!));
+    const inputs = inputsOf(views, p, { row: i, constants });
     const at = p.c_offset + i * p.c_row;
     if (p.mode >= MODE.continue) row.set(c.subarray(at, at + p.n));
     else row.fill(0);
     for (let k = 0; k < p.k; k++) addScaled(row, inputs[k]!, b, p.b_offset + k * p.b_k, p.b_column);
-    for (let j = 0; j < p.n; j++) {
+    if (isGated) for (let j = 0; j < width; j++) row[j] = swiglu(row[j]!, row[width + j]!);
+    for (let j = 0; j < width; j++) {
       const adds = p.mode === MODE.add || p.mode === MODE.continueAndAdd;
       const before = p.mode === MODE.accumulate ? c[at + j] : adds ? addend[p.addend_offset + i * p.addend_row + j] : 0;
       c[at + j] = before! + p.alpha * row[j]!;
     }
   }
+}
+
+/** What a row of A contributes: as it is, or what INPUT or a norm makes of it. */
+function inputsOf(
+  { a, normWeight }: Views,
+  { k: K, a_offset, a_row, a_k }: ProductParams,
+  { row, constants }: { row: number; constants: Constants },
+): Float64Array {
+  const from = a_offset + row * a_row;
+  const inputs = new Float64Array(K);
+  for (let k = 0; k < K; k++) inputs[k] = a[from + k * a_k]!;
+  if (constants.INPUT === INPUT.swiglu) for (let k = 0; k < K; k++) inputs[k] = swiglu(inputs[k]!, a[from + K + k]!);
+  if (normWeight) normalise(inputs, normWeight, constants);
+  return inputs;
+}
+
+function swiglu(gate: number, up: number): number {
+  return (gate / (1 + Math.exp(-gate))) * up;
+}
+
+function normalise(row: Float64Array, weight: Float32Array, { WEIGHT_OFFSET = 0, EPSILON = 0 }: Constants): void {
+  let squares = 0;
+  for (const x of row) squares += x * x;
+  const r = 1 / Math.sqrt(squares / row.length + EPSILON);
+  for (let k = 0; k < row.length; k++) row[k]! *= r * (WEIGHT_OFFSET + weight[k]!);
 }
 
 function addScaled(row: Float64Array, x: number, b: Float32Array, offset: number, stride: number): void {

@@ -9,17 +9,21 @@ import type { Constants } from "../kernel.ts";
 import { FORMAT, hasScales } from "../packed.ts";
 import {
   FEW_ROWS,
+  type FewTiledFamily,
   INPUT,
   MATMUL_KERNELS,
   type MatmulFamily,
   MODE,
+  NORMED_KERNELS,
+  NORMED_PACKED_KERNELS,
+  OUTPUT,
   PACKED_KERNELS,
   type PackedFamily,
   type ProductParams,
   TILES,
 } from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
-import { type MatmulOptions, packedFormat } from "./product.ts";
+import { type MatmulOptions, packedFormat, widthOfA, widthOfC } from "./product.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
 /** True on software adapters whose products share what they read among the lanes of a subgroup. */
@@ -27,14 +31,29 @@ export function multipliesByLanes(device: Device): boolean {
   return device.info.kind === "webgpu" && matmulFamily(device) === "subgroup";
 }
 
+/** A kernel before or after a product that the product may take over. */
+export type FusedPart = "swiglu_input" | "rms_norm_input" | "swiglu_output";
+
 /**
- * True where the product of a weight [n, k] by m rows takes an `input` and is faster by it: in decoding, where that
- * saves a dispatch. On GPUs with few rows, because each block of columns computes the input of its rows again.
+ * True where the product of a weight [n, k] by m rows takes over such a kernel and is faster by it: in decoding, where that
+ * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs normalise few rows and store SwiGLU's output.
  */
-export function fusesInput(device: Device, { m, n, k }: { m: number; n: number; k: number }): boolean {
+export function fuses(device: Device, { part, m, n, k }: FusedShape): boolean {
   if (device.info.kind !== "webgpu") return false;
-  if (device.info.family === "tiled") return m <= FEW_ROWS && k % 4 === 0;
+  if (part !== "swiglu_input") return isFewTiled(familyFor(device, heldByColumns({ m, n, k })));
   return multipliesByLanes(device) && !prefersColumns(device, { m, n, k });
+}
+
+export interface FusedShape {
+  readonly part: FusedPart;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+}
+
+function heldByColumns({ m, n, k }: { m: number; n: number; k: number }): ProductShape {
+  const offsets = { a_offset: 0, b_offset: 0, c_offset: 0, addend_offset: 0 };
+  return { m, n, k, ...offsets, a_row: k, a_k: 1, b_k: 1, b_column: k, c_row: n };
 }
 
 /**
@@ -67,21 +86,43 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
     return;
   }
-  if (input && family !== "subgroup" && family !== "tiled_few")
-    throw new RangeError(
-      `Cannot fuse ${input.kind} into a product: this device or its shape does not allow it (${params.m} x ${params.n} x ${params.k}). Ask fusesInput first.`,
-    );
+  checkFused(options, family);
   const buffers = { a: a.buffer, b: b.buffer, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
+  const packedBuffers = { ...buffers, scales: b.scales ?? b.buffer };
   const constants = CONSTANTS[family]?.(options);
-  if (!format || !isPackedFamily(family)) {
-    device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+  const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
+  if (input?.kind === "rms_norm" && isFewTiled(family)) {
+    const norm = { WEIGHT_OFFSET: input.weightOffset, EPSILON: input.epsilon };
+    const normWeight = input.weight;
+    if (format)
+      device.dispatch(NORMED_PACKED_KERNELS[family], {
+        buffers: { ...packedBuffers, normWeight },
+        params,
+        constants: { ...packedConstants, ...norm },
+      });
+    else
+      device.dispatch(NORMED_KERNELS[family], {
+        buffers: { ...buffers, normWeight },
+        params,
+        constants: { ...constants, ...norm },
+      });
     return;
   }
-  device.dispatch(PACKED_KERNELS[family], {
-    buffers: { ...buffers, scales: b.scales ?? b.buffer },
-    params,
-    constants: { ...constants, FORMAT: FORMAT[format] },
-  });
+  if (format && isPackedFamily(family))
+    device.dispatch(PACKED_KERNELS[family], { buffers: packedBuffers, params, constants: packedConstants });
+  else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+}
+
+function checkFused({ m, n, k, input, output }: MatmulOptions, family: MatmulFamily): void {
+  const isTaken = isFewTiled(family) ? input?.kind !== "swiglu" : !output && input?.kind !== "rms_norm";
+  if (isTaken && (!input || isFewTiled(family) || family === "subgroup")) return;
+  throw new RangeError(
+    `Cannot fuse ${(input ?? output)?.kind} into a product: this device or its shape does not allow it (${m} x ${n} x ${k}). Ask fuses first.`,
+  );
+}
+
+function isFewTiled(family: MatmulFamily): family is FewTiledFamily {
+  return family === "tiled_few" || family === "tiled_narrow";
 }
 
 function isPackedFamily(family: MatmulFamily): family is PackedFamily {
@@ -90,9 +131,9 @@ function isPackedFamily(family: MatmulFamily): family is PackedFamily {
 
 function paramsOf(options: MatmulOptions): ProductParams {
   const { m, n, k, a, b, c, bias } = options;
-  const aStride = a.stride ?? (options.transposeA ? m : k);
+  const aStride = a.stride ?? (options.transposeA ? m : widthOfA(options));
   const bStride = b.stride ?? (options.transposeB ? k : n);
-  const [cOffset, cRow] = [c.offset ?? 0, c.stride ?? n];
+  const [cOffset, cRow] = [c.offset ?? 0, c.stride ?? widthOfC(options)];
   return {
     m,
     n,
@@ -123,12 +164,17 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, (options: MatmulOptions) 
   subgroup: ({ m, input }) => ({ ROWS: rowsOfBlock(m), INPUT: inputOf(input) }),
   columns: ({ m }) => ({ ROWS: rowsOfBlock(m) }),
   few: ({ m }) => ({ ROWS: [1, 2, 4].find((rows) => rows >= m) ?? FEW_ROWS }),
-  tiled_few: ({ m, n, input }) => ({ ...blockOfFew(m, n), INPUT: inputOf(input) }),
+  tiled_few: ({ m, n, output }) => ({ ...blockOfFew(m, n), OUTPUT: outputOf(output) }),
+  tiled_narrow: ({ output }) => ({ OUTPUT: outputOf(output) }),
   tiled_large: ({ m, n }) => ({ ROWS: rowsOfTile(m, n) }),
 };
 
 function inputOf(input: MatmulOptions["input"]): number {
-  return INPUT[input?.kind ?? "plain"];
+  return input?.kind === "swiglu" ? INPUT.swiglu : INPUT.plain;
+}
+
+function outputOf(output: MatmulOptions["output"]): number {
+  return OUTPUT[output?.kind ?? "plain"];
 }
 
 /** Fewer tiles than these leave parts of a large GPU without work. */
@@ -180,7 +226,10 @@ export function tileColumns(device: Device): number {
   return TILES[matmulFamily(device)].columns;
 }
 
-function familyFor(device: Device, p: ProductParams): MatmulFamily {
+/** What decides which kernel a product takes. */
+type ProductShape = Omit<ProductParams, "alpha" | "addend_row" | "mode">;
+
+function familyFor(device: Device, p: ProductShape): MatmulFamily {
   const family = matmulFamily(device);
   if (device.info.kind === "cpu") return family;
   const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);

@@ -2,7 +2,7 @@
 import { UnsupportedError } from "../../errors.ts";
 import type { Buffer } from "../device.ts";
 import { alignedElements, fittingElements, matrixBytes, scalesBytes } from "../packed.ts";
-import type { MatmulOptions, Matrix } from "./product.ts";
+import { type MatmulOptions, type Matrix, widthOfA, widthOfC } from "./product.ts";
 
 type Axis = "m" | "n" | "k";
 
@@ -21,7 +21,8 @@ const TILE_ROWS = 128;
 /**
  * The products that make up one, each with buffers of at most `limit` bytes. A part along k continues the sums of the
  * part before it, so that the bits are those of the whole; with an alpha, or into an accumulated C, it adds to them.
- * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k.
+ * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k, or an
+ * `output` along n or k.
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
   const { a, b, c, addend, bias } = product;
@@ -40,13 +41,13 @@ export function cutRowsOfB(product: MatmulOptions, rows: number): readonly Matmu
   return product[axis] <= rows ? [product] : cuts(product, { axis, size: wholeTiles(rows) });
 }
 
-function operands({ m, n, k, a, b, c, ...product }: MatmulOptions): Operand[] {
-  const inputs = product.input?.kind === "swiglu" ? 2 * k : k;
+function operands(product: MatmulOptions): Operand[] {
+  const { m, n, k, a, b, c } = product;
   return [
-    { name: "c", matrix: c, along: "m", rows: m, columns: n },
+    { name: "c", matrix: c, along: "m", rows: m, columns: widthOfC(product) },
     product.transposeA
       ? { name: "a", matrix: a, along: "k", rows: k, columns: m }
-      : { name: "a", matrix: a, along: "m", rows: m, columns: inputs },
+      : { name: "a", matrix: a, along: "m", rows: m, columns: widthOfA(product) },
     product.transposeB
       ? { name: "b", matrix: b, along: "n", rows: n, columns: k }
       : { name: "b", matrix: b, along: "k", rows: k, columns: n },
@@ -90,9 +91,10 @@ function wholeTiles(rows: number): number {
 }
 
 function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number }): MatmulOptions[] {
-  if (axis === "k" && product.input)
+  const fused = axis === "k" && product.input ? "input" : axis !== "m" && product.output ? "output" : undefined;
+  if (fused)
     throw new RangeError(
-      `Cannot fuse ${product.input.kind} into a product: one binding does not hold its k (${product.k}). Multiply without input.`,
+      `Cannot fuse ${product[fused]!.kind} into a product: one binding does not hold its ${axis} (${product[axis]}). Multiply without ${fused}.`,
     );
   const found: MatmulOptions[] = [];
   for (let from = 0; from < product[axis]; from += size) {
@@ -120,15 +122,16 @@ function joined(
 /** The three matrices from index `from` of an axis on, with the same strides. */
 function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: number }) {
   const { m, n, k, transposeA, transposeB, bias } = product;
+  const [widthA, widthC] = [widthOfA(product), widthOfC(product)];
   const along = (matrix: Matrix, rowAxis: Axis, columnAxis: Axis, columns: number): Matrix => {
     const { offset = 0, stride = columns } = matrix;
     const step = axis === rowAxis ? stride : axis === columnAxis ? 1 : 0;
     return { ...matrix, offset: offset + from * step, stride };
   };
   return {
-    a: transposeA ? along(product.a, "k", "m", m) : along(product.a, "m", "k", k),
+    a: transposeA ? along(product.a, "k", "m", m) : along(product.a, "m", "k", widthA),
     b: transposeB ? along(product.b, "n", "k", k) : along(product.b, "k", "n", n),
-    c: along(product.c, "m", "n", n),
+    c: along(product.c, "m", "n", widthC),
     ...(bias && { bias: { ...bias, offset: (bias.offset ?? 0) + (axis === "n" ? from : 0) } }),
   };
 }

@@ -43,11 +43,38 @@ export interface MatmulOptions {
   readonly bias?: { readonly buffer: Buffer; readonly offset?: number | undefined } | undefined;
   /** Sums continue from what C holds, as if k had not been cut there. Needs an alpha of 1. */
   readonly continues?: boolean;
-  /** What is done to A's rows when they are read, where `fusesInput` allows it. */
-  readonly input?: SwigluInput | undefined;
+  /** What is done to A's rows when they are read, where `fuses` allows it. */
+  readonly input?: SwigluInput | RmsNormInput | undefined;
+  /** What is done to the sums, where `fuses` allows it. Needs an alpha of 1 and nothing that is added. */
+  readonly output?: SwigluOutput | undefined;
 }
 
 /** Rows of A hold a gate and an upper half of k elements each; the product takes silu(gate) * up. */
 export interface SwigluInput {
   readonly kind: "swiglu";
+}
+
+/** The product takes a * r * (weightOffset + weight) of each row of A, with r = 1 / sqrt(mean(a^2) + epsilon). */
+export interface RmsNormInput {
+  readonly kind: "rms_norm";
+  /** [k]. */
+  readonly weight: Buffer;
+  /** 1 where the model stores weights less one. */
+  readonly weightOffset: number;
+  readonly epsilon: number;
+}
+
+/** Columns of B are gates, then as many upper halves; C [m, n / 2] holds silu(gate) * up. */
+export interface SwigluOutput {
+  readonly kind: "swiglu";
+}
+
+/** Elements in a row of A. */
+export function widthOfA({ k, input }: Pick<MatmulOptions, "k" | "input">): number {
+  return input?.kind === "swiglu" ? 2 * k : k;
+}
+
+/** Elements in a row of C. */
+export function widthOfC({ n, output }: Pick<MatmulOptions, "n" | "output">): number {
+  return output?.kind === "swiglu" ? n / 2 : n;
 }

@@ -5,9 +5,10 @@
  *     matmul (output), rms_norm, matmul (gate, up), swiglu, matmul (down); rms_norm, matmul (logits), sample
  *
  * On GPUs, and for wide heads, rope_append and attention_decode are one, attention_step. Sample is several on GPUs:
- * kernels/sample_tiled.ts. Few rows of a GPU, and lanes of a software adapter, take swiglu in the
- * product by down. Beside an adapter of the same matrix, biases and swiglu are dispatches of their own. Families with norms of
- * outputs or scaled embeddings take what transformer.ts takes for them.
+ * kernels/sample_tiled.ts. Few rows of a GPU (at most 64, as a rule) are normalised in the products by qkv and by gate and up, and the
+ * latter stores swiglu; lanes of a software adapter take swiglu in the product by down. Beside an adapter of the same matrix, biases,
+ * norms and swiglu are dispatches of their own. Families with norms of outputs or scaled embeddings take what transformer.ts
+ * takes for them.
  *
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
@@ -153,15 +154,15 @@ export class DecodeStep {
   private mlpRun(weights: Weights, at: { layer: Layer; x: Buffer; out: Buffer; rows: number; scratch: Scratch }): void {
     const { layer, x, out: y, rows, scratch } = at;
     const { model } = this;
-    const { normed } = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
-    const gateUp = model.gateUp(weights, { layer, x: normed, rows, scratch });
     const { mlpOutput: output } = layer;
     const isPlain = (model.config.activation ?? "silu") === "silu" && output.norm === undefined && !output.bias;
-    if (isPlain && weights.fusesInput(output.matrix, rows)) {
+    if (isPlain && weights.fuses(output.matrix, { part: "swiglu_input", m: rows })) {
+      const { normed } = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
+      const gateUp = model.gateUp(weights, { layer, x: normed, rows, scratch });
       weights.apply(output.matrix, { x: gateUp, y, m: rows, addend: x, input: { kind: "swiglu" } });
       return;
     }
-    const active = model.activate(gateUp, { rows, scratch });
+    const active = model.activated(weights, { layer, x, rows, scratch });
     model.addOutput(weights, { output, x, input: active, y, rows, scratch });
   }
 

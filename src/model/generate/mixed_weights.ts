@@ -7,7 +7,7 @@ import { AdaptedWeights } from "../adapted_weights.ts";
 import type { ModelConfig } from "../files/config.ts";
 import type { ParameterSet, Shape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
-import type { ApplyBackwardOptions, ApplyOptions, Weights } from "../weights.ts";
+import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Weights } from "../weights.ts";
 
 /** Rows of one policy. */
 interface Segment extends RowRun {
@@ -79,9 +79,9 @@ class MixedWeights implements Weights {
     this.segments[0]!.weights.embed(io);
   }
 
-  fusesInput(name: string, m: number): boolean {
+  fuses(name: string, { part, m }: FusedRows): boolean {
     const { base, segments } = this;
-    return segments.every(({ weights, rows }) => weights.fusesInput(name, base ? m : rows));
+    return segments.every(({ weights, rows }) => weights.fuses(name, { part, m: base ? m : rows }));
   }
 
   fusesBias(name: string): boolean {

@@ -1,0 +1,15 @@
+// matmul/tiled_narrow_normed with B in a packed format.
+
+//#include "matmul/parts/tiled_narrow.wgsl"
+//#include "matmul/parts/normed_rows.wgsl"
+//#include "matmul/parts/packed_b.wgsl"
+//#include "parts/nf4_select.wgsl"
+
+alias A = vec4f;
+alias C = f32;
+
+@group(0) @binding(5) var<storage, read> norm_weight: array<vec4f>;
+
+fn read_b(at: u32) -> vec4f {
+  return packed_quad(at);
+}
