@@ -37,7 +37,7 @@ export interface CountedPhase {
 const STEPS = 16;
 const ROUNDS = 3;
 
-/** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, also at the long context, and a training pass. */
+/** Samples with weights as its files have them, as a server does; trains an adapter over these, or all weights. Prefill of 8 prompts, decoding of 1 and of 64 rows, also at the long context and with the adapter beside, and a training pass. */
 export async function countPhases(model: CountedModel, info: DeviceInfo): Promise<CountedPhase[]> {
   // One chunk of steps; pipelined ones are shorter, with a dispatch more each.
   const sampler = open(model, info, { frozen: true, pipelined: false });
@@ -46,6 +46,7 @@ export async function countPhases(model: CountedModel, info: DeviceInfo): Promis
     await decode(sampler, model, 1),
     await decode(sampler, model, 64),
     ...(await decodeLong(sampler, model)),
+    ...(await decodeAdapted(model, info)),
     await train(model, info),
   ];
 }
@@ -87,10 +88,21 @@ async function decodeLong(opened: Opened, model: CountedModel): Promise<CountedP
   return [await decode(opened, long, 1), await decode(opened, long, 64)];
 }
 
+/** As the adapter that trains is sampled. */
+async function decodeAdapted(model: CountedModel, info: DeviceInfo): Promise<CountedPhase[]> {
+  if (!model.loraRank) return [];
+  const opened = open(model, info, { lora: loraOf(model.loraRank), foldAdapter: false, pipelined: false });
+  const named = (it: CountedPhase) => ({ ...it, name: `${it.name}, LoRA ${model.loraRank}` });
+  return [named(await decode(opened, model, 1)), named(await decode(opened, model, 64))];
+}
+
+function loraOf(rank: number) {
+  return { rank, alpha: 2 * rank, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
+}
+
 async function train(model: CountedModel, info: DeviceInfo): Promise<CountedPhase> {
   const { loraRank: rank, passTokens, promptTokens } = model;
-  const lora = rank && { rank, alpha: 2 * rank, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
-  const opened = open(model, info, { ...(lora && { lora }), maxTokensPerPass: passTokens });
+  const opened = open(model, info, { ...(rank && { lora: loraOf(rank) }), maxTokensPerPass: passTokens });
   opened.device.context = promptTokens;
   const batch = fullBatch(passTokens, { longest: promptTokens, loss: CLIPPED_LOSS });
   const counted = await repeat(opened, () => accumulateLoss(opened.language, batch, CLIPPED_LOSS));

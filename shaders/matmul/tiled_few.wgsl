@@ -8,7 +8,7 @@
 // Grid: x = blocks of COLUMNS columns, y = blocks of ROWS rows.
 
 //#include "matmul/parts/tiled_few.wgsl"
-//#include "matmul/parts/plain_rows.wgsl"
+//#include "matmul/parts/plain.wgsl"
 
 alias A = vec4f;
 alias B = vec4f;

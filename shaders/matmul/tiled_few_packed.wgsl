@@ -1,7 +1,7 @@
 // matmul/tiled_few with B in a packed format.
 
 //#include "matmul/parts/tiled_few.wgsl"
-//#include "matmul/parts/plain_rows.wgsl"
+//#include "matmul/parts/plain.wgsl"
 //#include "matmul/parts/packed_b.wgsl"
 //#include "parts/nf4_select.wgsl"
 

@@ -7,7 +7,7 @@
 // Grid: x = blocks of 32 columns, y = blocks of 16 rows.
 
 //#include "matmul/parts/tiled_narrow.wgsl"
-//#include "matmul/parts/plain_rows.wgsl"
+//#include "matmul/parts/plain.wgsl"
 
 alias A = vec4f;
 alias B = vec4f;

@@ -1,5 +1,5 @@
 // rms_norm for wide rows on GPUs: the same bindings and params, and squares added in another order, which
-// matmul/parts/normed_rows repeats. The threads of a row read neighbouring vec4s.
+// matmul/parts/fused repeats. The threads of a row read neighbouring vec4s.
 // Grid: a workgroup per row.
 
 //#include "norm/parts/forward.wgsl"

@@ -10,7 +10,7 @@ import { moduleOf } from "./lora.ts";
 import type { ParameterSet, Shape } from "./parameters.ts";
 import { Scratch } from "./scratch.ts";
 import type { StoredWeights } from "./stored_weights.ts";
-import type { LoraAdapter } from "./train/lora_adapter.ts";
+import type { LoraAdapter, StackedFactors } from "./train/lora_adapter.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Weights } from "./weights.ts";
 
 /** The weights that a model starts from. */
@@ -64,18 +64,45 @@ export class AdaptedWeights implements Weights {
     this.base.embed(io);
   }
 
-  fuses(name: string, kernel: FusedRows): boolean {
-    return !this.adapter.parts.has(name) && this.base.fuses(name, kernel);
+  /** Whether the adapter changes this matrix. */
+  adapts(name: string): boolean {
+    return this.adapter.parts.has(name);
   }
 
-  /** The adapter's products lie between that of the base and the bias. */
-  fusesBias(name: string): boolean {
-    return !this.adapter.parts.has(name) && this.base.fusesBias(name);
+  /** Of a matrix that the adapter changes, only in a product that adds what the adapter does: that lies in between. */
+  fuses(name: string, { part, m }: FusedRows): boolean {
+    return (!this.adapts(name) || this.stacked(name, m) !== undefined) && this.base.fuses(name, { part, m });
   }
 
   apply(name: string, io: ApplyOptions): void {
-    this.base.apply(name, io);
-    this.addTo(name, io);
+    const factors = this.stacked(name, io.m);
+    if (factors) this.applyFused(name, { ...io, factors });
+    else {
+      this.base.apply(name, io);
+      this.addTo(name, io);
+    }
+  }
+
+  /** The factors of a matrix, where its product adds what the adapter does. */
+  private stacked(name: string, m: number): StackedFactors | undefined {
+    const factors = this.adapter.stacked(name);
+    return factors && this.base.fuses(name, { part: "adapter", m }) ? factors : undefined;
+  }
+
+  /** y = g(f(x) W^T + s (f(x) A^T) B^T (+ addend)) in two products. */
+  private applyFused(name: string, io: ApplyOptions & { factors: StackedFactors }): void {
+    const { device, adapter } = this;
+    const { m, x, input, factors, first = 0 } = io;
+    const { A, B, starts } = factors;
+    const { rank } = adapter.config;
+    const n = rank * starts.length;
+    const { columns: k } = this.shapeOf(name);
+    Scratch.during(device, (scratch) => {
+      const low = scratch.floats(m * n, "x A^T");
+      const a = { buffer: x, offset: first * k, stride: k };
+      matmul(device, { m, n, k, a, b: { buffer: A }, transposeB: true, c: { buffer: low }, input });
+      this.base.apply(name, { ...io, adapter: { low, factor: B, rank, scale: adapter.scale, starts } });
+    });
   }
 
   /** y += s (x A^T) B^T, what the adapter adds to the product of the base. Records only. */

@@ -83,6 +83,17 @@ export class ParameterSet {
     return slice;
   }
 
+  /** The range of several tensors that lie on end; undefined where they do not. */
+  span(names: readonly string[]): Buffer | undefined {
+    const [first, ...rest] = names.map((name) => this.entry(name)) as [Entry, ...Entry[]];
+    let end = first.byteOffset + entryBytes(first);
+    for (const entry of rest) {
+      if (entry.shard !== first.shard || entry.byteOffset !== end) return undefined;
+      end += entryBytes(entry);
+    }
+    return this.shards[first.shard]!.slice(first.byteOffset, end - first.byteOffset);
+  }
+
   entry(name: string): Entry {
     const entry = this.layout.entries.get(name);
     if (!entry) throw new RangeError(`Cannot find a parameter named ${name}.`);
@@ -120,6 +131,10 @@ export class ParameterSet {
   release(): void {
     this.device.release(...this.shards);
   }
+}
+
+function entryBytes({ rows, columns }: Entry): number {
+  return rows * columns * 4;
 }
 
 /** Buffers of these sizes; none where the memory does not suffice for all. */

@@ -97,16 +97,13 @@ export class StoredWeights implements Weights, PlainWeights {
   }
 
   fuses(name: string, { part, m }: FusedRows): boolean {
+    // A bias not on the cpu, which sums in float64 and would round once instead of twice.
+    if (part === "bias") return this.device.info.kind === "webgpu";
     const { rows: n, columns: k } = this.shapeOf(name);
     const isBound = matrixBytes(this.formatOf(name), n * k) <= this.device.info.limits.maxBindingBytes;
     // Lanes read an input only beside rows of B, which packed matrices do not have.
     const isReadable = !(this.packed.matrices.has(name) && multipliesByLanes(this.device));
     return isReadable && isBound && fuses(this.device, { part, m, n, k });
-  }
-
-  /** Not on the cpu, which sums in float64 and would round once instead of twice. */
-  fusesBias(): boolean {
-    return this.device.info.kind === "webgpu";
   }
 
   /** How the elements of a fused matrix or vector lie. */
@@ -153,7 +150,7 @@ export class StoredWeights implements Weights, PlainWeights {
   apply(name: string, io: ApplyOptions): void {
     const { rows: n, columns: k } = this.shapeOf(name);
     const turned = this.turnedFor(name, io);
-    const { first = 0, input, output } = io;
+    const { first = 0, input, output, adapter } = io;
     const [stride, width] = [widthOfA({ k, input }), widthOfC({ n, output })];
     matmul(this.device, {
       m: io.m,
@@ -167,6 +164,7 @@ export class StoredWeights implements Weights, PlainWeights {
       bias: io.bias && { buffer: io.bias },
       input,
       output,
+      adapter,
     });
   }
 

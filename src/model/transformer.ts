@@ -297,7 +297,7 @@ export class Transformer {
   /** y = x W^T (+ bias), y [rows, width]. */
   private multiply(weights: Weights, { product, x, y, rows, width, input, output }: ProductRows): void {
     const { matrix, bias } = product;
-    const isFused = bias !== undefined && weights.fusesBias(matrix);
+    const isFused = bias !== undefined && weights.fuses(matrix, { part: "bias", m: rows });
     weights.apply(matrix, { x, y, m: rows, bias: isFused ? weights.values.get(bias) : undefined, input, output });
     if (!isFused) this.addBias(weights, { bias, y, rows, width });
   }

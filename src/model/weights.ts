@@ -21,17 +21,18 @@ export interface ApplyOptions {
   readonly first?: number | undefined;
   /** Laid out as y. */
   readonly addend?: Buffer;
-  /** Added to every row, instead of an addend, where `fusesBias` allows it. */
+  /** Added to every row, instead of an addend, where `fuses` allows it. */
   readonly bias?: Buffer | undefined;
   /** Default: what a row of y holds. */
   readonly stride?: number | undefined;
   readonly input?: MatmulOptions["input"];
   readonly output?: MatmulOptions["output"];
+  readonly adapter?: MatmulOptions["adapter"];
 }
 
-/** A kernel beside a product of m rows. */
+/** A kernel beside a product of m rows; adding a bias is one too. */
 export interface FusedRows {
-  readonly part: FusedPart;
+  readonly part: FusedPart | "bias";
   readonly m: number;
 }
 
@@ -60,10 +61,8 @@ export interface Weights {
   shapeOf(name: string): Shape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;
-  /** Whether fusing such a kernel with the product by this matrix is possible and faster. */
+  /** Whether `apply` takes over such a kernel with the same bits, and is faster by it. */
   fuses(name: string, kernel: FusedRows): boolean;
-  /** Whether `apply` takes a bias, with the bits of adding it afterwards. */
-  fusesBias(name: string): boolean;
   /** y = g(f(x) W^T (+ addend)): x [m, in], y [m, out] with rows `stride` elements apart. Records only. */
   apply(name: string, io: ApplyOptions): void;
   /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. Records only. */

@@ -46,7 +46,7 @@ function dispatched(adapter: string, [m, n, k]: Shape, more: More = () => ({})) 
 const [GPU, SOFTWARE, LANES, CPU] = ["a GPU", "a software driver", "8 lanes", "the cpu device"] as const;
 const SMALL_TILES = "a GPU of small tiles";
 const turned = () => ({ transposeB: true });
-const NORM = { OUTPUT: 0, WEIGHT_OFFSET: 1, EPSILON: 0.5 };
+const NORM = { INPUT: 2, OUTPUT: 0, WEIGHT_OFFSET: 1, EPSILON: 0.5 };
 const normed: More = ({ a }) => ({ input: { kind: "rms_norm", weight: a.buffer, weightOffset: 1, epsilon: 0.5 } });
 
 describe("the kernel of a product", () => {
@@ -92,8 +92,8 @@ describe("the kernel of a product", () => {
     [GPU, [64, 64 * 255, 64], "tiled_narrow", { OUTPUT: 0 }, turned],
     [GPU, [9, 66, 64], "tiled_narrow", { OUTPUT: 1 }, () => ({ transposeB: true, output: { kind: "swiglu" } })],
     [GPU, [2, 66, 64], "tiled_few", { OUTPUT: 1 }, () => ({ transposeB: true, output: { kind: "swiglu" } })],
-    [GPU, [2, 66, 64], "tiled_few_normed", NORM, (at) => ({ transposeB: true, ...normed(at) })],
-    [GPU, [9, 66, 64], "tiled_narrow_normed", NORM, (at) => ({ transposeB: true, ...normed(at) })],
+    [GPU, [2, 66, 64], "tiled_few_fused", NORM, (at) => ({ transposeB: true, ...normed(at) })],
+    [GPU, [9, 66, 64], "tiled_narrow_fused", NORM, (at) => ({ transposeB: true, ...normed(at) })],
     [GPU, [65, 64 * 127 + 64, 64], "tiled_large", { ROWS: 64 }, turned],
     // Whole vec4 along the axis that each matrix lies on; tiles are halved where they would be few.
     [GPU, [64, 64 * 255 + 4, 64], "tiled_large", { ROWS: 128 }, turned],
@@ -184,6 +184,8 @@ describe("the kernel of a product", () => {
     [LANES, [8, 8, 4], "swiglu_output", false],
     [LANES, [8, 8, 4], "rms_norm_input", false],
     [CPU, [8, 8, 4], "swiglu_input", false],
+    [GPU, [64, 64 * 255, 64], "adapter", true],
+    [LANES, [8, 8, 4], "adapter", false],
     [CPU, [8, 8, 4], "rms_norm_input", false],
   ])("on %s %o fuses %s: %s", (adapter, [m, n, k], part, isFused) => {
     expect(fuses(deviceOf(adapter).device, { part, m, n, k })).toBe(isFused);

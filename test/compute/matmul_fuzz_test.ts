@@ -60,6 +60,10 @@ describe.skipIf(!gpuDevice)("random products as a GPU takes them", () => {
   test(`${CASES} that take over norms and SwiGLU, with the bits of those kernels`, { timeout: 7_200_000 }, async () => {
     for (let seed = 1; seed <= CASES; seed++) await runFused(gpuDevice!, randomCase(seed), `seed ${seed}`);
   });
+
+  test(`${CASES} that take over an adapter's product, with the bits of its own`, { timeout: 7_200_000 }, async () => {
+    for (let seed = 1; seed <= CASES; seed++) await runAdapted(gpuDevice!, randomCase(seed), `seed ${seed}`);
+  });
 });
 
 async function runCase(device: Device, it: Case, where: string): Promise<void> {
@@ -187,6 +191,66 @@ async function runFused(device: Device, it: Case, where: string): Promise<void> 
     }
     return expected;
   }
+}
+
+/** Few rows with an adapter's product taken over, after an addend or before a bias, with and without the norm of the rows. */
+async function runAdapted(device: Device, it: Case, where: string): Promise<void> {
+  const { format, joins, margin } = it;
+  const [m, k, gpu] = [
+    1 + (it.m % (it.transposeA ? FEW_ROWS : 64)),
+    4 * Math.ceil(it.k / 4),
+    asGpu(device, "tiled_large"),
+  ];
+  const n = Math.max(3, it.n);
+  const rank = 4 * (1 + (it.m % 5));
+  const starts = [0, Math.ceil(n / 3), n - 1].slice(0, 1 + (it.k % 3));
+  const what = `${where} ${JSON.stringify({ m, n, k, rank, starts, format, joins })}`;
+  const packed = packedElements(format ?? "bfloat16", n * k, 2);
+  const [X, W, B, S, L, F, D, N] = [
+    ...[floats(m * k, 1), floats(k, 5), format ? packed.words : floats(n * k, 2), packed.scales],
+    ...[
+      floats(m * rank * starts.length, 6),
+      floats(n * rank, 7),
+      floats(Math.max(m, n) * n, 3),
+      new Float32Array(m * k),
+    ],
+  ].map((data) => device.upload(data, "input")) as [Buffer, Buffer, Buffer, Buffer, Buffer, Buffer, Buffer, Buffer];
+  const [C, R] = [device.alloc(m * n * 4, "c"), device.alloc(m * 4, "inverse rms")];
+  const norm = { weightOffset: margin > 0 ? 1 : 0, epsilon: 1e-5 };
+  const addend = joins === "addend" || joins === "C" ? D : undefined;
+  const bias = joins === "bias" ? { buffer: D } : undefined;
+  const [isNormed, scale] = [it.transposeB, 0.3];
+  const base = {
+    m,
+    n,
+    k,
+    b: { buffer: B, format: format ?? "float32", scales: S },
+    transposeB: true,
+    addend,
+    c: { buffer: C },
+  } as const;
+  expect(fuses(gpu, { part: "adapter", m, n, k }), what).toBe(true);
+  const input = isNormed ? ({ kind: "rms_norm", weight: W, ...norm } as const) : undefined;
+  matmul(gpu, { ...base, a: { buffer: X }, bias, input, adapter: { low: L, factor: F, rank, scale, starts } });
+  const fused = await readFloats(device, C, m * n);
+  device.dispatch(rmsNormTiled, {
+    buffers: { x: X, weight: W, y: N, inverseRms: R },
+    params: { ...plainRows(m, k), epsilon: norm.epsilon },
+    constants: { WEIGHT_OFFSET: norm.weightOffset },
+  });
+  matmul(gpu, { ...base, a: { buffer: isNormed ? N : X } });
+  for (const [i, start] of starts.entries())
+    matmul(gpu, {
+      ...{ m, n: (starts[i + 1] ?? n) - start, k: rank, transposeB: true, alpha: scale, accumulate: true },
+      a: { buffer: L, offset: i * rank, stride: rank * starts.length },
+      b: { buffer: F, offset: start * rank },
+      c: { buffer: C, offset: start, stride: n },
+    });
+  const apart = await readFloats(device, C, m * n);
+  const added = floats(Math.max(m, n) * n, 3);
+  if (bias) for (let at = 0; at < m * n; at++) apart[at] = Math.fround(apart[at]! + added[at % n]!);
+  expect(firstDifference(fused, apart), what).toBe(-1);
+  device.release(X, W, B, S, L, F, D, N, C, R);
 }
 
 /** How a matrix lies in its buffer: with a margin before it and after each row. */

@@ -50,7 +50,7 @@ test("every other file is the module of a kernel, with one entry point once link
 test.skipIf(!gpuDevice)("an error in an included file names the file and its line", async () => {
   const module = await loadShader("matmul/any");
   const source = module.replace("alpha: f32", "alpha: f33");
-  const line = readFileSync("shaders/matmul/parts/product.wgsl", "utf8").split("\n").indexOf("  alpha: f32,") + 1;
+  const line = readFileSync("shaders/matmul/parts/params.wgsl", "utf8").split("\n").indexOf("  alpha: f32,") + 1;
   const broken = defineKernel({
     name: "broken",
     source,
@@ -60,5 +60,5 @@ test.skipIf(!gpuDevice)("an error in an included file names the file and its lin
     reference: () => {},
     tolerance: { relative: 0, absolute: 0 },
   });
-  await expect(gpuDevice!.prepare([{ kernel: broken }])).rejects.toThrow(`matmul/parts/product.wgsl line ${line}:`);
+  await expect(gpuDevice!.prepare([{ kernel: broken }])).rejects.toThrow(`matmul/parts/params.wgsl line ${line}:`);
 });

@@ -20,6 +20,8 @@ const ADAPTERS = [
   [", LoRA", { lora: LORA }],
   [", LoRA beside", { lora: { ...LORA, rank: 3, targets: [...LORA.targets, "lm_head"] }, foldAdapter: false }],
 ] as const;
+/** All matrices of a layer: the products of few rows on a GPU add what it does. */
+const WHOLE = { ...LORA, targets: [...LORA.targets, "k_proj", "up_proj"] };
 /** Not a power of two, and its inverse is not exact. */
 const TEMPERATURE = 0.7;
 
@@ -251,7 +253,13 @@ describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {
-      for (const how of [{}, { lora: LORA, foldAdapter: false }, { lora: LORA, dtype: "bfloat16" as const }])
+      for (const how of [
+        {},
+        { lora: LORA, foldAdapter: false },
+        { lora: LORA, dtype: "bfloat16" as const },
+        { lora: WHOLE, dtype: "bfloat16" as const },
+        { lora: WHOLE, foldAdapter: false },
+      ])
         await check(LanguageModel.create(device, config, { seed: 4, maxTokensPerPass: 100, ...how }), WIDE_SCALE);
     },
   );

@@ -1,6 +1,6 @@
-// The work of matmul/tiled_few, by a kernel that includes plain_rows or normed_rows and defines read_b(at), the vec4 at 4 at.
+// The work of matmul/tiled_few, by a kernel that includes plain or fused and defines read_b(at), the vec4 at 4 at.
 
-//#include "matmul/parts/product.wgsl"
+//#include "matmul/parts/results.wgsl"
 //#include "matmul/parts/gated.wgsl"
 
 override COLUMNS: u32 = 16u;
@@ -55,10 +55,11 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     workgroupBarrier();
   }
   if (OUTPUT == SWIGLU) {
+    if (isInside) { sum = with_adapter(sum, row0 + row, column); }
     b_tile[thread].x = sum;
     workgroupBarrier();
     if (isInside && column < params.n / 2u) { store(row0 + row, column, swiglu(sum, b_tile[thread + COLUMNS / 2u].x)); }
   } else if (isInside) {
-    store(row0 + row, column, sum);
+    store_adapted(row0 + row, column, sum);
   }
 }

@@ -1,6 +1,6 @@
-// The work of matmul/tiled_narrow, by a kernel that includes plain_rows or normed_rows and defines read_b(at), the vec4 at 4 at.
+// The work of matmul/tiled_narrow, by a kernel that includes plain or fused and defines read_b(at), the vec4 at 4 at.
 
-//#include "matmul/parts/product.wgsl"
+//#include "matmul/parts/results.wgsl"
 //#include "matmul/parts/gated.wgsl"
 
 const ROWS = 16u;
@@ -107,14 +107,22 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   }
   var columns = params.n;
   if (OUTPUT == SWIGLU) {
-    sums = vec4f(swiglu(sums.x, sums.y), swiglu(sums.z, sums.w), 0.0, 0.0);
     columns = params.n / 2u;
+    for (var i = 0u; i < count; i++) {
+      let column = column_of_b(block.x, x + i % 2u * 16u);
+      sums = vec4f(sums.yzw, with_adapter(sums.x, min(row0 + y + i / 2u * 8u, params.m - 1u), min(column, params.n - 1u)));
+    }
+    sums = vec4f(swiglu(sums.x, sums.y), swiglu(sums.z, sums.w), 0.0, 0.0);
   }
   for (var i = 0u; i < hidden(2u * stored); i++) {
     let row = row0 + y + i / stored * 8u;
     let column = column0 + x + i % stored * 16u;
     if (row < params.m && column < columns) {
-      store(row, column, sums.x);
+      if (OUTPUT == SWIGLU) {
+        store(row, column, sums.x);
+      } else {
+        store_adapted(row, column, sums.x);
+      }
     }
     sums = vec4f(sums.yzw, 0.0);
   }

@@ -12,7 +12,7 @@ import { elementReader, FORMAT } from "../packed.ts";
 
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PACKED_BINDINGS = { ...BINDINGS, b: "read u32", scales: "read f32" } as const;
-const NORM_BINDINGS = { normWeight: "read f32" } as const;
+const FUSED_BINDINGS = { normWeight: "read f32", low: "read f32", factor: "read f32" } as const;
 const PARAMS = {
   m: "u32",
   n: "u32",
@@ -31,10 +31,14 @@ const PARAMS = {
   mode: "u32",
 } as const;
 
+/** Of a product that takes over an adapter's: {@link AdapterProduct}. */
+const FUSED_PARAMS = { ...PARAMS, rank: "u32", low_row: "u32", scale: "f32", second: "u32", third: "u32" } as const;
+
 export type ProductParams = Values<typeof PARAMS>;
+export type FusedParams = Values<typeof FUSED_PARAMS>;
 
 /** What a kernel does to A's rows when it reads them: the shaders' constant INPUT. */
-export const INPUT = { plain: 0, swiglu: 1 } as const;
+export const INPUT = { plain: 0, swiglu: 1, rms_norm: 2 } as const;
 
 /** What a kernel does to its sums before it stores them: the shaders' constant OUTPUT. */
 export const OUTPUT = { plain: 0, swiglu: 1 } as const;
@@ -117,26 +121,28 @@ function packed(name: string, family: PackedFamily): MatmulKernel<typeof PACKED_
   });
 }
 
-const NORM_CONSTANTS = { WEIGHT_OFFSET: 0, EPSILON: 0 } as const;
+const FUSED_CONSTANTS = { INPUT: INPUT.plain, WEIGHT_OFFSET: 0, EPSILON: 0 } as const;
 
-function normed(name: string, family: FewTiledFamily) {
+function fused(name: string, family: FewTiledFamily) {
   const { constants, ...rest } = shared(family);
   return defineKernel({
     ...rest,
     name,
-    bindings: { ...BINDINGS, ...NORM_BINDINGS },
-    constants: { ...constants, ...NORM_CONSTANTS },
+    params: FUSED_PARAMS,
+    bindings: { ...BINDINGS, ...FUSED_BINDINGS },
+    constants: { ...constants, ...FUSED_CONSTANTS },
     reference: multiply,
   });
 }
 
-function normedPacked(name: string, family: FewTiledFamily) {
+function fusedPacked(name: string, family: FewTiledFamily) {
   const { constants, ...rest } = shared(family);
   return defineKernel({
     ...rest,
     name,
-    bindings: { ...PACKED_BINDINGS, ...NORM_BINDINGS },
-    constants: { ...constants, ...NORM_CONSTANTS, FORMAT: FORMAT.bfloat16 },
+    params: FUSED_PARAMS,
+    bindings: { ...PACKED_BINDINGS, ...FUSED_BINDINGS },
+    constants: { ...constants, ...FUSED_CONSTANTS, FORMAT: FORMAT.bfloat16 },
     reference: multiplyPacked,
   });
 }
@@ -165,16 +171,19 @@ export const PACKED_KERNELS: Readonly<Record<PackedFamily, MatmulKernel<typeof P
   tiled_large: packed("matmul/tiled_large_packed", "tiled_large"),
 };
 
-/** C = norm(A) B (+ addend): the RMSNorm of A's rows over k, with the constants WEIGHT_OFFSET and EPSILON and normWeight [k]. */
-export const NORMED_KERNELS = {
-  tiled_few: normed("matmul/tiled_few_normed", "tiled_few"),
-  tiled_narrow: normed("matmul/tiled_narrow_normed", "tiled_narrow"),
+/**
+ * Products of few rows with the kernels around them: C = g(norm(A) B + scale low factor^T (+ addend)). INPUT chooses the RMSNorm of A's
+ * rows over k, with WEIGHT_OFFSET, EPSILON and normWeight [k]; a rank above 0 what an adapter adds; OUTPUT the SwiGLU.
+ */
+export const FUSED_KERNELS = {
+  tiled_few: fused("matmul/tiled_few_fused", "tiled_few"),
+  tiled_narrow: fused("matmul/tiled_narrow_fused", "tiled_narrow"),
 } as const satisfies Readonly<Record<FewTiledFamily, unknown>>;
 
-/** {@link NORMED_KERNELS} for a packed B. */
-export const NORMED_PACKED_KERNELS = {
-  tiled_few: normedPacked("matmul/tiled_few_normed_packed", "tiled_few"),
-  tiled_narrow: normedPacked("matmul/tiled_narrow_normed_packed", "tiled_narrow"),
+/** {@link FUSED_KERNELS} for a packed B. */
+export const FUSED_PACKED_KERNELS = {
+  tiled_few: fusedPacked("matmul/tiled_few_fused_packed", "tiled_few"),
+  tiled_narrow: fusedPacked("matmul/tiled_narrow_fused_packed", "tiled_narrow"),
 } as const satisfies Readonly<Record<FewTiledFamily, unknown>>;
 
 interface Views {
@@ -182,13 +191,16 @@ interface Views {
   readonly b: Float32Array;
   readonly addend: Float32Array;
   readonly c: Float32Array;
-  /** Of a kernel that normalises A's rows. */
+  /** Of kernels that take over those around them. */
   readonly normWeight?: Float32Array;
+  readonly low?: Float32Array;
+  readonly factor?: Float32Array;
 }
 
+type Params = ProductParams & Partial<FusedParams>;
 type PackedViews = Omit<Views, "b"> & { readonly b: Uint32Array; readonly scales: Float32Array };
 
-function multiplyPacked({ b, scales, ...views }: PackedViews, params: ProductParams, constants: Constants): void {
+function multiplyPacked({ b, scales, ...views }: PackedViews, params: Params, constants: Constants): void {
   const { n, k, b_offset, b_k, b_column } = params;
   const read = elementReader(constants.FORMAT!, b, scales);
   const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
@@ -196,7 +208,7 @@ function multiplyPacked({ b, scales, ...views }: PackedViews, params: ProductPar
   multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
 }
 
-function multiply(views: Views, p: ProductParams, constants: Constants): void {
+function multiply(views: Views, p: Params, constants: Constants): void {
   const { b, addend, c } = views;
   const isGated = constants.OUTPUT === OUTPUT.swiglu;
   const width = isGated ? p.n / 2 : p.n;
@@ -207,6 +219,7 @@ function multiply(views: Views, p: ProductParams, constants: Constants): void {
     if (p.mode >= MODE.continue) row.set(c.subarray(at, at + p.n));
     else row.fill(0);
     for (let k = 0; k < p.k; k++) addScaled(row, inputs[k]!, b, p.b_offset + k * p.b_k, p.b_column);
+    addAdapter(row, views, { ...p, row: i });
     if (isGated) for (let j = 0; j < width; j++) row[j] = swiglu(row[j]!, row[width + j]!);
     for (let j = 0; j < width; j++) {
       const adds = p.mode === MODE.add || p.mode === MODE.continueAndAdd;
@@ -216,7 +229,7 @@ function multiply(views: Views, p: ProductParams, constants: Constants): void {
   }
 }
 
-/** What a row of A contributes: as it is, or what INPUT or a norm makes of it. */
+/** What a row of A contributes: as it is, or what INPUT makes of it. */
 function inputsOf(
   { a, normWeight }: Views,
   { k: K, a_offset, a_row, a_k }: ProductParams,
@@ -226,8 +239,19 @@ function inputsOf(
   const inputs = new Float64Array(K);
   for (let k = 0; k < K; k++) inputs[k] = a[from + k * a_k]!;
   if (constants.INPUT === INPUT.swiglu) for (let k = 0; k < K; k++) inputs[k] = swiglu(inputs[k]!, a[from + K + k]!);
-  if (normWeight) normalise(inputs, normWeight, constants);
+  if (constants.INPUT === INPUT.rms_norm) normalise(inputs, normWeight!, constants);
   return inputs;
+}
+
+/** sums[j] += scale * dot(low of the row and of j's matrix, factor[j]). */
+function addAdapter(sums: Float64Array, { low, factor }: Views, p: Partial<FusedParams> & { row: number }): void {
+  const { rank = 0, low_row = 0, scale = 0, second = 0, third = 0, row } = p;
+  for (let j = 0; rank > 0 && j < sums.length; j++) {
+    const at = row * low_row + (Number(j >= second) + Number(j >= third)) * rank;
+    let added = 0;
+    for (let r = 0; r < rank; r++) added += low![at + r]! * factor![j * rank + r]!;
+    sums[j]! += scale * added;
+  }
 }
 
 function swiglu(gate: number, up: number): number {

@@ -10,12 +10,13 @@ import { FORMAT, hasScales } from "../packed.ts";
 import {
   FEW_ROWS,
   type FewTiledFamily,
+  FUSED_KERNELS,
+  FUSED_PACKED_KERNELS,
+  type FusedParams,
   INPUT,
   MATMUL_KERNELS,
   type MatmulFamily,
   MODE,
-  NORMED_KERNELS,
-  NORMED_PACKED_KERNELS,
   OUTPUT,
   PACKED_KERNELS,
   type PackedFamily,
@@ -32,11 +33,11 @@ export function multipliesByLanes(device: Device): boolean {
 }
 
 /** A kernel before or after a product that the product may take over. */
-export type FusedPart = "swiglu_input" | "rms_norm_input" | "swiglu_output";
+export type FusedPart = "swiglu_input" | "rms_norm_input" | "swiglu_output" | "adapter";
 
 /**
  * True where the product of a weight [n, k] by m rows takes over such a kernel and is faster by it: in decoding, where that
- * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs normalise few rows and store SwiGLU's output.
+ * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs take over the rest for few rows.
  */
 export function fuses(device: Device, { part, m, n, k }: FusedShape): boolean {
   if (device.info.kind !== "webgpu") return false;
@@ -78,7 +79,7 @@ function checkFormats({ a, b, c }: MatmulOptions): void {
 }
 
 function multiplyBound(device: Device, options: MatmulOptions): void {
-  const { a, b, c, addend, bias, input } = options;
+  const { a, b, c, addend, bias, input, adapter } = options;
   const params = paramsOf(options);
   const format = packedFormat(b);
   const family = familyFor(device, params);
@@ -91,20 +92,20 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   const packedBuffers = { ...buffers, scales: b.scales ?? b.buffer };
   const constants = CONSTANTS[family]?.(options);
   const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
-  if (input?.kind === "rms_norm" && isFewTiled(family)) {
-    const norm = { WEIGHT_OFFSET: input.weightOffset, EPSILON: input.epsilon };
-    const normWeight = input.weight;
+  if (isFewTiled(family) && (input || adapter)) {
+    const more = fusedBuffers(options);
+    const fusedParams = { ...params, ...adapterParams(options) };
     if (format)
-      device.dispatch(NORMED_PACKED_KERNELS[family], {
-        buffers: { ...packedBuffers, normWeight },
-        params,
-        constants: { ...packedConstants, ...norm },
+      device.dispatch(FUSED_PACKED_KERNELS[family], {
+        buffers: { ...packedBuffers, ...more },
+        params: fusedParams,
+        constants: { ...packedConstants, ...normConstants(input) },
       });
     else
-      device.dispatch(NORMED_KERNELS[family], {
-        buffers: { ...buffers, normWeight },
-        params,
-        constants: { ...constants, ...norm },
+      device.dispatch(FUSED_KERNELS[family], {
+        buffers: { ...buffers, ...more },
+        params: fusedParams,
+        constants: { ...constants, ...normConstants(input) },
       });
     return;
   }
@@ -113,12 +114,33 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
 }
 
-function checkFused({ m, n, k, input, output }: MatmulOptions, family: MatmulFamily): void {
-  const isTaken = isFewTiled(family) ? input?.kind !== "swiglu" : !output && input?.kind !== "rms_norm";
-  if (isTaken && (!input || isFewTiled(family) || family === "subgroup")) return;
+function checkFused({ m, n, k, input, output, adapter }: MatmulOptions, family: MatmulFamily): void {
+  if (!input && !output && !adapter) return;
+  const isOfLanes = input?.kind === "swiglu";
+  if (isOfLanes ? family === "subgroup" && !output && !adapter : isFewTiled(family)) return;
   throw new RangeError(
-    `Cannot fuse ${(input ?? output)?.kind} into a product: this device or its shape does not allow it (${m} x ${n} x ${k}). Ask fuses first.`,
+    `Cannot fuse ${(input ?? output)?.kind ?? "an adapter"} into a product: this device or its shape does not allow it (${m} x ${n} x ${k}). Ask fuses first.`,
   );
+}
+
+function fusedBuffers({ a, input, adapter }: MatmulOptions) {
+  return {
+    normWeight: input?.kind === "rms_norm" ? input.weight : a.buffer,
+    low: adapter?.low ?? a.buffer,
+    factor: adapter?.factor ?? a.buffer,
+  };
+}
+
+function adapterParams({ n, adapter }: MatmulOptions): Omit<FusedParams, keyof ProductParams> {
+  if (!adapter) return { rank: 0, low_row: 0, scale: 0, second: n, third: n };
+  const { rank, scale, starts } = adapter;
+  const [, second = n, third = n] = starts;
+  return { rank, low_row: rank * starts.length, scale, second, third };
+}
+
+function normConstants(input: MatmulOptions["input"]): Constants {
+  if (input?.kind !== "rms_norm") return { INPUT: INPUT.plain };
+  return { INPUT: INPUT.rms_norm, WEIGHT_OFFSET: input.weightOffset, EPSILON: input.epsilon };
 }
 
 function isFewTiled(family: MatmulFamily): family is FewTiledFamily {

@@ -21,8 +21,8 @@ const TILE_ROWS = 128;
 /**
  * The products that make up one, each with buffers of at most `limit` bytes. A part along k continues the sums of the
  * part before it, so that the bits are those of the whole; with an alpha, or into an accumulated C, it adds to them.
- * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k, or an
- * `output` along n or k.
+ * @throws {UnsupportedError} where one row is larger, {@link RangeError} where an `input` would have to be cut along k, an
+ * `output` along n or k, or an `adapter`.
  */
 export function bindableParts(product: MatmulOptions, limit: number): readonly MatmulOptions[] {
   const { a, b, c, addend, bias } = product;
@@ -91,10 +91,11 @@ function wholeTiles(rows: number): number {
 }
 
 function cuts(product: MatmulOptions, { axis, size }: { axis: Axis; size: number }): MatmulOptions[] {
-  const fused = axis === "k" && product.input ? "input" : axis !== "m" && product.output ? "output" : undefined;
+  const { input, output, adapter } = product;
+  const fused = axis === "k" && input ? input.kind : axis !== "m" && output ? output.kind : adapter && "an adapter";
   if (fused)
     throw new RangeError(
-      `Cannot fuse ${product[fused]!.kind} into a product: one binding does not hold its ${axis} (${product[axis]}). Multiply without ${fused}.`,
+      `Cannot fuse ${fused} into a product: one binding does not hold its ${axis} (${product[axis]}). Multiply without it.`,
     );
   const found: MatmulOptions[] = [];
   for (let from = 0; from < product[axis]; from += size) {

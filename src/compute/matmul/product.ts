@@ -47,6 +47,8 @@ export interface MatmulOptions {
   readonly input?: SwigluInput | RmsNormInput | undefined;
   /** What is done to the sums, where `fuses` allows it. Needs an alpha of 1 and nothing that is added. */
   readonly output?: SwigluOutput | undefined;
+  /** Added to the sums, after an addend and before a bias, where `fuses` allows it. Needs an alpha of 1. */
+  readonly adapter?: AdapterProduct | undefined;
 }
 
 /** Rows of A hold a gate and an upper half of k elements each; the product takes silu(gate) * up. */
@@ -67,6 +69,18 @@ export interface RmsNormInput {
 /** Columns of B are gates, then as many upper halves; C [m, n / 2] holds silu(gate) * up. */
 export interface SwigluOutput {
   readonly kind: "swiglu";
+}
+
+/** What a LoRA adapter adds to C: scale * low * factor^T, each matrix that lies in C with its own columns of `low`. */
+export interface AdapterProduct {
+  /** [m, rank * matrices]. */
+  readonly low: Buffer;
+  /** [n, rank], the matrices one below the other. */
+  readonly factor: Buffer;
+  readonly rank: number;
+  readonly scale: number;
+  /** The columns of C at which the matrices begin, at most three; the first is 0. */
+  readonly starts: readonly number[];
 }
 
 /** Elements in a row of A. */

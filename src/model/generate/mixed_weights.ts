@@ -79,13 +79,12 @@ class MixedWeights implements Weights {
     this.segments[0]!.weights.embed(io);
   }
 
+  /** Not where adapters add to a product of the base that all rows share. */
   fuses(name: string, { part, m }: FusedRows): boolean {
     const { base, segments } = this;
-    return segments.every(({ weights, rows }) => weights.fuses(name, { part, m: base ? m : rows }));
-  }
-
-  fusesBias(name: string): boolean {
-    return this.segments.every(({ weights }) => weights.fusesBias(name));
+    if (!base) return segments.every(({ weights, rows }) => weights.fuses(name, { part, m: rows }));
+    const isAdapted = segments.some(({ weights }) => weights instanceof AdaptedWeights && weights.adapts(name));
+    return !isAdapted && base.fuses(name, { part, m });
   }
 
   apply(name: string, io: ApplyOptions): void {

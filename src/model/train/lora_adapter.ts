@@ -19,6 +19,19 @@ import { EMBEDDING, SCORE } from "../weights.ts";
 /** A factor as operand B of a product, without the other operands. */
 type FactorOperand = Pick<MatmulOptions, "b" | "transposeB">;
 
+/** The factors of all tensors in a fused matrix, one below the other. */
+export interface StackedFactors {
+  /** [rank per tensor, in]. */
+  readonly A: Buffer;
+  /** [out, rank]. */
+  readonly B: Buffer;
+  /** The rows of the fused matrix at which its tensors begin. */
+  readonly starts: readonly number[];
+}
+
+/** As many tensors as a fused matrix has: q, k and v. */
+const MOST_STACKED = 3;
+
 export class LoraAdapter {
   readonly config: LoraConfig;
   readonly device: Device;
@@ -27,6 +40,7 @@ export class LoraAdapter {
   readonly values: ParameterSet;
   /** The tensors that the adapter changes, by their fused matrix. */
   readonly parts: ReadonlyMap<string, readonly Part[]>;
+  private readonly stacks = new Map<string, StackedFactors | undefined>();
   /** Number of changes of the values. Code that changes them calls {@link changed}. */
   version = 0;
   /** On software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part], `MODULE.B` [rank, out]. */
@@ -42,9 +56,10 @@ export class LoraAdapter {
     this.base = base;
     this.config = config;
     this.parts = targetedParts(base, config);
-    const shapes = this.tensors().flatMap(({ tensor, rows, columns }) => [
-      [`${moduleOf(tensor)}.A`, { rows: config.rank, columns }] as const,
-      [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const,
+    // Those of a fused matrix lie together, so that one product can take them all.
+    const shapes = [...this.parts.values()].flatMap((parts) => [
+      ...parts.map(({ tensor, columns }) => [`${moduleOf(tensor)}.A`, { rows: config.rank, columns }] as const),
+      ...parts.map(({ tensor, rows }) => [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const),
     ]);
     const score = [SCORE, { rows: 1, columns: base.config.hiddenSize }] as const;
     const layout = layOut(base.device, config.scoreHead ? [...shapes, score] : shapes);
@@ -184,10 +199,33 @@ export class LoraAdapter {
     const [{ fused, columns: k }] = parts as [Part];
     const turned = this.transposed();
     if (turned) return [{ options: { b: { buffer: turned.get(`${fused}.A`) }, n: parts.length * rank, k }, first: 0 }];
+    const stacked = this.stacked(fused);
+    if (stacked)
+      return [{ options: { b: { buffer: stacked.A }, transposeB: true, n: parts.length * rank, k }, first: 0 }];
     return parts.map(({ tensor }, i) => {
       const b = { buffer: this.values.get(`${moduleOf(tensor)}.A`) };
       return { options: { b, transposeB: true, n: rank, k }, first: i * rank };
     });
+  }
+
+  /**
+   * On GPUs, the factors of a fused matrix that the adapter changes as a whole. Undefined where it leaves out one of its tensors,
+   * or where they do not lie on end, or in whole vec4.
+   */
+  stacked(fused: string): StackedFactors | undefined {
+    if (!this.stacks.has(fused)) this.stacks.set(fused, this.stack(fused));
+    return this.stacks.get(fused);
+  }
+
+  private stack(fused: string): StackedFactors | undefined {
+    const parts = this.parts.get(fused);
+    if (!parts || this.device.info.family !== "tiled" || this.config.rank % 4 !== 0) return undefined;
+    const modules = parts.map(({ tensor }) => moduleOf(tensor));
+    const A = this.values.span(modules.map((module) => `${module}.A`));
+    const B = this.values.span(modules.map((module) => `${module}.B`));
+    const rows = parts.reduce((sum, part) => sum + part.rows, 0);
+    const isWhole = rows === this.base.shapeOf(fused).rows && parts.length <= MOST_STACKED;
+    return A && B && isWhole ? { A, B, starts: parts.map(({ row }) => row) } : undefined;
   }
 
   /** B of one module, to multiply rows of x A^T. */

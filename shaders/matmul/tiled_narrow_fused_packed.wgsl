@@ -1,7 +1,7 @@
-// matmul/tiled_narrow_normed with B in a packed format.
+// matmul/tiled_narrow_fused with B in a packed format.
 
 //#include "matmul/parts/tiled_narrow.wgsl"
-//#include "matmul/parts/normed_rows.wgsl"
+//#include "matmul/parts/fused.wgsl"
 //#include "matmul/parts/packed_b.wgsl"
 //#include "parts/nf4_select.wgsl"
 
@@ -9,6 +9,8 @@ alias A = vec4f;
 alias C = f32;
 
 @group(0) @binding(5) var<storage, read> norm_weight: array<vec4f>;
+@group(0) @binding(6) var<storage, read> low: array<vec4f>;
+@group(0) @binding(7) var<storage, read> factor: array<vec4f>;
 
 fn read_b(at: u32) -> vec4f {
   return packed_quad(at);
