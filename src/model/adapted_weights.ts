@@ -143,23 +143,32 @@ export class AdaptedWeights implements Weights {
   applyBackward(name: string, io: ApplyBackwardOptions): void {
     this.base.applyBackward(name, io);
     const stride = io.stride ?? this.shapeOf(name).rows;
-    for (const part of this.adapter.parts.get(name) ?? []) this.addProductBackward(part, { ...io, stride });
+    const parts = this.adapter.parts.get(name) ?? [];
+    const factors = this.adapter.stacked(name);
+    if (factors) this.addStackedBackward({ ...io, stride, parts, A: factors.A });
+    else for (const part of parts) this.addPartBackward(part, { ...io, stride });
+  }
+
+  /** dx += s (dy B of every part, side by side) A. */
+  private addStackedBackward(io: ApplyBackwardOptions & { stride: number; parts: readonly Part[]; A: Buffer }): void {
+    const { adapter, device } = this;
+    const { m, dx, parts, A } = io;
+    const [k, n] = [parts.length * adapter.config.rank, parts[0]!.columns];
+    Scratch.during(device, (scratch) => {
+      const a = { buffer: adapter.outputProducts(parts, { ...io, scratch }) };
+      matmul(device, { m, n, k, a, b: { buffer: A }, c: { buffer: dx }, alpha: adapter.scale, accumulate: true });
+    });
   }
 
   /** dx += s (dy[:, rows of a part] B) A. */
-  private addProductBackward(
-    { tensor, row, rows, columns }: Part,
-    io: { dy: Buffer; dx: Buffer; m: number; stride: number },
-  ): void {
+  private addPartBackward(part: Part, io: ApplyBackwardOptions & { stride: number }): void {
     const { adapter, device } = this;
-    const { rank } = adapter.config;
-    const [A, B] = ["A", "B"].map((factor) => ({ buffer: adapter.values.get(`${moduleOf(tensor)}.${factor}`) }));
-    const added = { alpha: adapter.scale, accumulate: true };
+    const { m } = io;
+    const A = { buffer: adapter.values.get(`${moduleOf(part.tensor)}.A`) };
     Scratch.during(device, (scratch) => {
-      const dyB = { buffer: scratch.floats(io.m * rank, "dy B") };
-      const dy = { buffer: io.dy, offset: row, stride: io.stride };
-      matmul(device, { m: io.m, n: rank, k: rows, a: dy, b: B!, c: dyB });
-      matmul(device, { ...added, m: io.m, n: columns, k: rank, a: dyB, b: A!, c: { buffer: io.dx } });
+      const dyB = { buffer: adapter.outputProducts([part], { ...io, scratch }) };
+      const added = { alpha: adapter.scale, accumulate: true };
+      matmul(device, { ...added, m, n: part.columns, k: adapter.config.rank, a: dyB, b: A, c: { buffer: io.dx } });
     });
   }
 }

@@ -12,6 +12,7 @@ import type { Part } from "../fused_parts.ts";
 import { initialScore } from "../initial_score.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
 import { layOut, layoutBytes, ParameterSet } from "../parameters.ts";
+import type { Scratch } from "../scratch.ts";
 import type { StoredWeights } from "../stored_weights.ts";
 import { transposeInto } from "../transpose_into.ts";
 import { EMBEDDING, SCORE } from "../weights.ts";
@@ -226,6 +227,24 @@ export class LoraAdapter {
     const rows = parts.reduce((sum, part) => sum + part.rows, 0);
     const isWhole = rows === this.base.shapeOf(fused).rows && parts.length <= MOST_STACKED;
     return A && B && isWhole ? { A, B, starts: parts.map(({ row }) => row) } : undefined;
+  }
+
+  /** dy B of each part of a fused matrix, side by side: [m, rank per part]. Rows of dy are `stride` elements apart. Records only. */
+  outputProducts(
+    parts: readonly Part[],
+    { dy, m, stride, scratch }: { dy: Buffer; m: number; stride: number; scratch: Scratch },
+  ): Buffer {
+    const { rank } = this.config;
+    const width = parts.length * rank;
+    const dyB = scratch.floats(m * width, "dy B");
+    for (const [i, { tensor, row, rows }] of parts.entries())
+      matmul(this.device, {
+        ...{ m, n: rank, k: rows },
+        a: { buffer: dy, offset: row, stride },
+        b: { buffer: this.values.get(`${moduleOf(tensor)}.B`) },
+        c: { buffer: dyB, offset: i * rank, stride: width },
+      });
+    return dyB;
   }
 
   /** B of one module, to multiply rows of x A^T. */

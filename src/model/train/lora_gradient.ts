@@ -2,6 +2,7 @@
  * The gradient of a LoRA adapter W + s B A, s = alpha / rank. From dW = dy^T x it is dB = s dW A^T and dA = s B^T dW. The
  * factors give the same, often with less work: dB = s dy^T (x A^T) and dA = s (dy B)^T x.
  */
+import type { Buffer } from "../../compute/device.ts";
 import { matmul, tileColumns } from "../../compute/matmul/matmul.ts";
 import type { Matrix } from "../../compute/matmul/product.ts";
 import type { Part } from "../fused_parts.ts";
@@ -10,22 +11,70 @@ import { moduleOf } from "../lora.ts";
 import type { ParameterSet } from "../parameters.ts";
 import { Scratch } from "../scratch.ts";
 import type { GradientSink, MatrixGradient } from "./gradient_sink.ts";
-import type { LoraAdapter } from "./lora_adapter.ts";
+import type { LoraAdapter, StackedFactors } from "./lora_adapter.ts";
 
 /** Accumulates the adapter's gradient in `gradients`, which has the layout of its values. */
 export function loraGradient(adapter: LoraAdapter, gradients: ParameterSet): GradientSink {
   return {
     trains: (name) => adapter.parts.has(name),
     matrix(name, io) {
-      for (const part of adapter.parts.get(name) ?? []) {
-        const at = moduleGradient(adapter, { gradients, part, io });
-        if (isFactoredCheaper(adapter, at)) accumulateFactored(adapter, at);
-        else accumulateWhole(adapter, at);
-      }
+      const parts = adapter.parts.get(name) ?? [];
+      const factors = adapter.stacked(name);
+      if (factors) accumulateStacked(adapter, { gradients, parts, factors, io });
+      else
+        for (const part of parts) {
+          const at = moduleGradient(adapter, { gradients, part, io });
+          if (isFactoredCheaper(adapter, at)) accumulateFactored(adapter, at);
+          else accumulateWhole(adapter, at);
+        }
     },
     // A scalar head that trains with the adapter.
     slot: (name) => (gradients.has(name) ? gradients.get(name) : undefined),
   };
+}
+
+/**
+ * The modules of a fused matrix at once, on GPUs: one product by the A of all and one for their gradients, because each alone is
+ * narrower than a tile.
+ */
+function accumulateStacked(
+  adapter: LoraAdapter,
+  at: { gradients: ParameterSet; parts: readonly Part[]; factors: StackedFactors; io: MatrixGradient },
+): void {
+  const { device, scale: alpha, config, base } = adapter;
+  const { gradients, parts, factors, io } = at;
+  const { rank } = config;
+  const { m, dy } = io;
+  const [{ fused, columns }] = parts as [Part];
+  const stride = io.stride ?? base.shapeOf(fused).rows;
+  const width = parts.length * rank;
+  const shared = { alpha, accumulate: true, transposeA: true };
+  Scratch.during(device, (scratch) => {
+    const [x, xA] = [{ buffer: io.x }, scratch.floats(m * width, "x A^T")];
+    const dyB = { buffer: adapter.outputProducts(parts, { dy, m, stride, scratch }) };
+    matmul(device, { m, n: width, k: columns, a: x, b: { buffer: factors.A }, transposeB: true, c: { buffer: xA } });
+    matmul(device, {
+      ...shared,
+      m: width,
+      n: columns,
+      k: m,
+      a: dyB,
+      b: x,
+      c: { buffer: gradientsOfA(gradients, parts) },
+    });
+    for (const [i, { tensor, row, rows }] of parts.entries())
+      matmul(device, {
+        ...{ ...shared, m: rows, n: rank, k: m },
+        a: { buffer: dy, offset: row, stride },
+        b: { buffer: xA, offset: i * rank, stride: width },
+        c: { buffer: gradients.get(`${moduleOf(tensor)}.B`) },
+      });
+  });
+}
+
+/** They have the layout of the values, which lie on end. */
+function gradientsOfA(gradients: ParameterSet, parts: readonly Part[]): Buffer {
+  return gradients.span(parts.map(({ tensor }) => `${moduleOf(tensor)}.A`))!;
 }
 
 /** Inputs and outputs of one module's gradient: A [rank, columns], B [rows, rank]. */
