@@ -74,7 +74,7 @@ const range = (byteOffset = 0, byteLength = 16, capacity = 256) =>
 
 const dispatch = (nominal: number, of: Partial<DispatchOp> = {}): DispatchOp => ({
   type: "dispatch",
-  pipeline: { compiled: {}, paramsBytes: 16, bindingCode: 2, bindingLayout: {}, paramsLayout: {} } as never,
+  pipeline: { compiled: {}, paramsBytes: 16, bindingCode: 2, bindingLayout: {} } as never,
   buffers: [range()],
   params: new Uint32Array(2),
   grid: [3],
@@ -88,7 +88,7 @@ describe("recorded work", () => {
     const { gpu, calls } = fakeGpu();
     const target: EncodingTarget = {
       gpuDevice: gpu,
-      bindings: { storageGroup: () => ({}) as never, paramsGroup: () => ({}) as never },
+      bindings: { group: () => ({}) as never },
       pace: new Pace("tiled"),
       writeNow: (_, data, byteOffset) => void calls.push(`host ${data.byteLength} at ${byteOffset}`),
     };
@@ -106,10 +106,10 @@ describe("recorded work", () => {
       dispatch(1e-4),
     ]);
     expect(calls).toEqual([
-      ...["pass", "params 1 at 0", "dispatch 3", "params 1 at 256", "dispatch 2 5 1", "end"],
+      ...["pass", "params 0 at 0", "dispatch 3", "params 0 at 256", "dispatch 2 5 1", "end"],
       ...["copy 8 from 256 to 512", "clear 8 at 256"],
-      ...["pass", "params 1 at 512", "dispatch 1 2 3", "end", "submit", "host 8 at 4"],
-      ...["pass", "params 1 at 768", "dispatch 3", "end", "submit"],
+      ...["pass", "params 0 at 512", "dispatch 1 2 3", "end", "submit", "host 8 at 4"],
+      ...["pass", "params 0 at 768", "dispatch 3", "end", "submit"],
     ]);
     expect(pieces).toHaveLength(1);
     expect([...pieces[0]!.work.keys()]).toEqual(["k", "copy", "clear"]);
@@ -186,8 +186,8 @@ describe("bind groups", () => {
       range(256, 6, 260),
     ];
     const op = dispatch(0, { buffers: sizes });
-    const first = bindings.storageGroup(op);
-    expect(bindings.storageGroup({ ...op, params: new Uint32Array(1) })).toBe(first);
+    const first = bindings.group(op);
+    expect(bindings.group({ ...op, params: new Uint32Array(1) })).toBe(first);
     expect(groups[0]!.entries.map(({ resource }) => [resource.offset, resource.size])).toEqual([
       ...[
         [0, 16],
@@ -199,16 +199,18 @@ describe("bind groups", () => {
         [256, 256],
         [256, 4],
       ],
+      // The params.
+      [0, 16],
     ]);
     for (const buffers of [[range(0, 2), ...sizes.slice(1)], [range(256, 1), ...sizes.slice(1)], sizes.slice(1)])
-      expect(bindings.storageGroup({ ...op, buffers })).not.toBe(first);
+      expect(bindings.group({ ...op, buffers })).not.toBe(first);
     // Another layout with the same code.
     const other = { ...op, pipeline: { ...op.pipeline, bindingLayout: {} } as never };
-    const second = bindings.storageGroup(other);
+    const second = bindings.group(other);
     expect(second).not.toBe(first);
-    expect(bindings.storageGroup(other)).toBe(second);
+    expect(bindings.group(other)).toBe(second);
     bindings.forget();
-    expect(bindings.storageGroup(other)).not.toBe(second);
+    expect(bindings.group(other)).not.toBe(second);
   });
 
   test("the params of a submit share a buffer, which grows by powers of two from 64 KiB", () => {
@@ -217,12 +219,13 @@ describe("bind groups", () => {
     const params = (count: number) => Array<DispatchOp>(count).fill(dispatch(0));
     bindings.uploadParams(params(0));
     bindings.uploadParams(params(256));
-    const before = bindings.paramsGroup(dispatch(0));
-    expect(bindings.paramsGroup(dispatch(0))).toBe(before);
+    const op = dispatch(0);
+    const before = bindings.group(op);
+    expect(bindings.group(op)).toBe(before);
     expect(groups).toHaveLength(1);
     bindings.uploadParams(params(257));
     bindings.uploadParams(params(512));
-    expect(bindings.paramsGroup(dispatch(0))).not.toBe(before);
+    expect(bindings.group(op)).not.toBe(before);
     expect(calls).toEqual([256, 65_536, 65_792, 131_072].map((bytes) => `write ${bytes} at 0`));
     expect(buffers).toMatchObject([
       { label: "params", size: 2 ** 16, isDestroyed: true },

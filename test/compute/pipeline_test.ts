@@ -46,19 +46,17 @@ describe("a pipeline", () => {
     const { gpu, cache } = fakeGpu();
     const pipeline = cache.get(kernel(scalars(5)), { WORKGROUP: 64 });
     const storage = { binding: 0, visibility: 4, buffer: { type: "read-only-storage" } };
-    expect(pipeline).toMatchObject({ bindingKey: "rrw", bindingCode: 0b1001, paramsBytes: 32 });
+    expect(pipeline).toMatchObject({ bindingCode: 0b1001 + 32 * 512, paramsBytes: 32 });
+    const params = { type: "uniform", hasDynamicOffset: true, minBindingSize: 32 };
     expect(pipeline.bindingLayout).toMatchObject({
-      label: "rrw",
-      entries: [storage, { ...storage, binding: 1 }, { ...storage, binding: 2, buffer: { type: "storage" } }],
-    });
-    expect(pipeline.paramsLayout).toMatchObject({
-      label: "params32",
-      entries: [{ binding: 0, visibility: 4, buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: 32 } }],
+      label: "rrw, 32",
+      entries: [
+        ...[storage, { ...storage, binding: 1 }, { ...storage, binding: 2, buffer: { type: "storage" } }],
+        { binding: 8, visibility: 4, buffer: params },
+      ],
     });
     await pipeline.compile();
-    expect(gpu.createPipelineLayout.mock.calls).toEqual([
-      [{ bindGroupLayouts: [pipeline.bindingLayout, pipeline.paramsLayout] }],
-    ]);
+    expect(gpu.createPipelineLayout.mock.calls).toEqual([[{ bindGroupLayouts: [pipeline.bindingLayout] }]]);
     expect(pipeline.compiled).toMatchObject({
       label: "own",
       compute: { module: { label: "own", code: SOURCE }, entryPoint: "main", constants: { WORKGROUP: 64 } },
@@ -85,9 +83,8 @@ describe("a pipeline", () => {
     const pipeline = cache.get(kernel(scalars(count)), {});
     expect(pipeline.paramsBytes).toBe(bytes);
     await pipeline.compile();
-    const [[{ bindGroupLayouts }]] = gpu.createPipelineLayout.mock.calls as unknown as [[{ bindGroupLayouts: [] }]];
-    expect(bindGroupLayouts).toHaveLength(bytes === 0 ? 1 : 2);
-    expect(pipeline.paramsLayout === undefined).toBe(bytes === 0);
+    const [[{ entries }]] = gpu.createBindGroupLayout.mock.calls as unknown as [[{ entries: [] }]];
+    expect(entries).toHaveLength(bytes === 0 ? 3 : 4);
   });
 
   test("is made once for a kernel and its constants, its module once for the kernel, layouts once for all", async () => {
@@ -99,7 +96,17 @@ describe("a pipeline", () => {
     for (const pipeline of [...made, ...made]) await pipeline.compile();
     expect(gpu.createComputePipelineAsync).toHaveBeenCalledTimes(4);
     expect(gpu.createShaderModule).toHaveBeenCalledTimes(2);
-    expect(gpu.createBindGroupLayout).toHaveBeenCalledTimes(2);
+    expect(gpu.createBindGroupLayout).toHaveBeenCalledTimes(1);
+  });
+
+  test("reads its params from the group of its buffers", async () => {
+    const { cache } = fakeGpu();
+    const source =
+      "@group(1) @binding(0) var<uniform> params: Params;\n@group(1)\n@binding(0) var<uniform> own: Params;";
+    const pipeline = cache.get(kernel(scalars(1), "own", source), {});
+    await pipeline.compile();
+    const code = "@group(0) @binding(8) var<uniform> params: Params;\n@group(0) @binding(8) var<uniform> own: Params;";
+    expect(pipeline.compiled).toMatchObject({ compute: { module: { code } } });
   });
 
   test("is ready once compiled, and cannot be encoded before", async () => {

@@ -2,6 +2,7 @@
 
 import { RecentCache } from "../../recent_cache.ts";
 import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
+import { PARAMS_BINDING } from "./pipeline.ts";
 import type { GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuDevice } from "./types.ts";
 
 /** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
@@ -10,7 +11,7 @@ const LEAST_PARAMS_BYTES = 2 ** 16;
 const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 
 /** A bind group with what it was made for. */
-interface StorageGroup {
+interface KeptGroup {
   readonly layout: GpuBindGroupLayout;
   readonly buffers: readonly Range[];
   readonly group: GpuBindGroup;
@@ -19,9 +20,7 @@ interface StorageGroup {
 export class Bindings {
   private readonly gpuDevice: GpuDevice;
   /** By {@link hashOf}. Ranges whose hashes are equal replace each other. */
-  private readonly groups = new RecentCache<number, StorageGroup>(BIND_GROUPS);
-  /** By the bytes of the params. */
-  private readonly paramsGroups = new Map<number, GpuBindGroup>();
+  private readonly groups = new RecentCache<number, KeptGroup>(BIND_GROUPS);
   private arena: GpuBuffer | undefined;
   /** The params of the last submit, a stride each. */
   private packed = new Uint32Array(0);
@@ -51,7 +50,8 @@ export class Bindings {
     return this.arena;
   }
 
-  storageGroup(op: DispatchOp): GpuBindGroup {
+  /** The buffers and the params of a dispatch; the latter at a dynamic offset. */
+  group(op: DispatchOp): GpuBindGroup {
     const hash = hashOf(op);
     const kept = this.groups.get(hash, () => this.create(op));
     if (isFor(kept, op)) return kept.group;
@@ -60,32 +60,24 @@ export class Bindings {
     return created.group;
   }
 
-  private create({ pipeline: { bindingLayout: layout }, buffers }: DispatchOp): StorageGroup {
+  private create({ pipeline: { bindingLayout: layout, paramsBytes }, buffers }: DispatchOp): KeptGroup {
+    const params = { binding: PARAMS_BINDING, resource: { buffer: this.arena!, offset: 0, size: paramsBytes } };
     const group = this.gpuDevice.createBindGroup({
       layout,
-      entries: buffers.map((range, binding) => ({
-        binding,
-        resource: { buffer: range.storage.buffer, offset: range.byteOffset, size: boundBytes(range) },
-      })),
+      entries: [
+        ...buffers.map((range, binding) => ({
+          binding,
+          resource: { buffer: range.storage.buffer, offset: range.byteOffset, size: boundBytes(range) },
+        })),
+        ...(paramsBytes > 0 ? [params] : []),
+      ],
     });
     return { layout, buffers, group };
-  }
-
-  paramsGroup({ pipeline: { paramsBytes, paramsLayout } }: DispatchOp): GpuBindGroup {
-    const kept = this.paramsGroups.get(paramsBytes);
-    if (kept) return kept;
-    const group = this.gpuDevice.createBindGroup({
-      layout: paramsLayout!,
-      entries: [{ binding: 0, resource: { buffer: this.arena!, offset: 0, size: paramsBytes } }],
-    });
-    this.paramsGroups.set(paramsBytes, group);
-    return group;
   }
 
   /** Drops every bind group: the buffers they name may be destroyed. */
   forget(): void {
     this.groups.clear();
-    this.paramsGroups.clear();
   }
 
   destroy(): void {
@@ -116,7 +108,7 @@ function mixed(hash: number, value: number): number {
   return (Math.imul((bits << 13) | (bits >>> 19), 5) + 0xe6546b64) | 0;
 }
 
-function isFor({ layout, buffers }: StorageGroup, op: DispatchOp): boolean {
+function isFor({ layout, buffers }: KeptGroup, op: DispatchOp): boolean {
   if (layout !== op.pipeline.bindingLayout || buffers.length !== op.buffers.length) return false;
   for (let i = 0; i < buffers.length; i++) if (!isSameRange(buffers[i]!, op.buffers[i]!)) return false;
   return true;

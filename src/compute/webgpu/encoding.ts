@@ -54,8 +54,7 @@ export function storagesOf(op: Op): readonly Storage[] {
 }
 
 interface BindGroups {
-  storageGroup(op: DispatchOp): GpuBindGroup;
-  paramsGroup(op: DispatchOp): GpuBindGroup;
+  group(op: DispatchOp): GpuBindGroup;
 }
 
 /** The device that an encoding is for. */
@@ -198,9 +197,9 @@ export class Encoding {
       pass.setPipeline(pipeline.compiled);
       this.pipeline = pipeline;
     }
-    pass.setBindGroup(0, this.target.bindings.storageGroup(op));
-    if (pipeline.paramsBytes > 0)
-      pass.setBindGroup(1, this.target.bindings.paramsGroup(op), [this.dispatched * PARAMS_STRIDE_BYTES]);
+    const group = this.target.bindings.group(op);
+    if (pipeline.paramsBytes > 0) pass.setBindGroup(0, group, [this.dispatched * PARAMS_STRIDE_BYTES]);
+    else pass.setBindGroup(0, group);
     this.dispatched++;
     const [x, y = 1, z = 1] = op.grid;
     // Each argument costs time in Node's binding.
