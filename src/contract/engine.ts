@@ -22,10 +22,22 @@ export interface LossRows extends PackedTokens {
   readonly targetOffsets?: Uint32Array | undefined;
   /** `weights`, `advantages`, `logprobs`, `clip_low_threshold`, ...: [R] each. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
+  /** For `score_centering`: what the policy that sampled some of the targets knew. */
+  readonly sampled?: SampledTargets | undefined;
+}
+
+/** Targets that a policy sampled, and its most likely tokens in the place of each, under the distribution that it drew from. */
+export interface SampledTargets {
+  /** Which targets, ascending, [S]. */
+  readonly at: Uint32Array;
+  /** [S+1]: sampled target s has the most likely tokens [offsets[s], offsets[s+1]), each once. */
+  readonly offsets: Uint32Array;
+  readonly tokens: Uint32Array;
+  readonly logprobs: Float32Array;
 }
 
 export interface LossRequest {
-  /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`. */
+  /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`, `score_centering`. */
   readonly name: string;
   /** Settings under their published names. */
   readonly config: Readonly<Record<string, number | string>>;

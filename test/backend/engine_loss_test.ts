@@ -99,7 +99,7 @@ test("a setting in text is refused by its name", () => {
 
 test("the loss without a published formula is refused with those that take its place", () => {
   expect(() => loss("stable_reinforce", OFF_POLICY)).toThrow(
-    "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo (loss_fn).",
+    "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo, or start the server with --stable-reinforce score_centering, which serves the name by a published method that fits its description (loss_fn).",
   );
 });
 

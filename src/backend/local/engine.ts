@@ -11,6 +11,7 @@ import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
 import { float32Bytes } from "../../model/stored_weights.ts";
 import { passLimits } from "../../model/transformer.ts";
+import { checkCentering, SCORE_CENTERING } from "./centered_loss.ts";
 import { loadAdapter } from "./checkpoint.ts";
 import { checkLoss, engineLosses } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
@@ -156,7 +157,8 @@ export class LocalEngine implements Engine {
   }
 
   checkLoss(loss: LossRequest, inputs: readonly string[]): void {
-    checkLoss(loss, inputs);
+    if (loss.name === SCORE_CENTERING) checkCentering(loss, inputs);
+    else checkLoss(loss, inputs);
   }
 
   async createTrainer(config: TrainerConfig): Promise<Trainer> {

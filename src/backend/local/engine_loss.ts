@@ -3,6 +3,7 @@ import { planLoss, type ShaderSettings, shaderSettings } from "../../algorithm/l
 import { customLossNames, findLoss } from "../../algorithm/loss/losses.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
+import { checkInputs, placeOf } from "./loss_inputs.ts";
 
 const CLIPS: readonly string[] = ["clip_low_threshold", "clip_high_threshold"];
 const OFF_POLICY: readonly string[] = ["logprobs", "advantages"];
@@ -155,14 +156,6 @@ export class EngineLoss {
   }
 }
 
-/** A target in the client's terms: `position 3 of datum 0`, or `target 1 of position 3 of datum 0`. */
-function placeOf({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number; datum: number }): string {
-  if (!targetOffsets) return `position ${t - offsets[datum]!} of datum ${datum}`;
-  const at = t - targetOffsets[datum]!;
-  const width = (targetOffsets[datum + 1]! - targetOffsets[datum]!) / (offsets[datum + 1]! - offsets[datum]!);
-  return `target ${at % width} of position ${Math.floor(at / width)} of datum ${datum}`;
-}
-
 /**
  * Checks a loss and its inputs by name.
  * @throws ConfigError for an unknown loss or setting, an input that the loss does not have, or one that it lacks.
@@ -170,7 +163,7 @@ function placeOf({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number
 export function checkLoss({ name, config }: LossRequest, inputs: readonly string[]): ReturnType<typeof planLoss> {
   if (name === "stable_reinforce")
     throw new ConfigError(
-      `Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo.`,
+      "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo, or start the server with --stable-reinforce score_centering, which serves the name by a published method that fits its description.",
       { path: "loss_fn" },
     );
   const known = engineLosses();
@@ -209,24 +202,10 @@ function checkCustom(name: string, { rows, selection, aggregation }: LossPlan): 
 }
 
 function checkValues(name: string, rows: LossRows): void {
-  const { inputs, targets, targetOffsets } = rows;
-  if (targetOffsets && name !== "cross_entropy")
+  if (rows.targetOffsets && name !== "cross_entropy")
     throw new ConfigError(
       `Cannot take the loss ${name}: target_tokens must be [length], one target per position. Only cross_entropy takes several.`,
       { path: "target_tokens" },
     );
-  for (const [input, values] of Object.entries(inputs)) {
-    if (values.length !== targets.length)
-      throw new ConfigError(
-        `Cannot take the loss ${name}: ${input} must have one element per ${targetOffsets ? "target" : "token"} (${values.length} of ${targets.length}).`,
-        { path: input },
-      );
-    const broken = values.findIndex((value) => !Number.isFinite(value));
-    if (broken < 0) continue;
-    const datum = (targetOffsets ?? rows.offsets).findLastIndex((offset) => offset <= broken);
-    const place = placeOf(rows, { t: broken, datum });
-    throw new ConfigError(`Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at ${place}).`, {
-      path: input,
-    });
-  }
+  checkInputs(name, rows);
 }

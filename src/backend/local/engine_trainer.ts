@@ -6,6 +6,7 @@ import type { LanguageModel } from "../../model/language_model.ts";
 import type { ModelMark } from "../../model/open_model.ts";
 import { Scratch } from "../../model/scratch.ts";
 import type { PassOutputs } from "../../model/train/passes.ts";
+import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { EngineLoss } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
@@ -37,12 +38,13 @@ export class LocalTrainer implements Trainer {
     rows: LossRows,
     { loss, forwardOnly }: { loss: LossRequest; forwardOnly: boolean },
   ): Promise<{ logprobs: Float32Array; losses: Float32Array; metrics: Metrics }> {
-    const taken = new EngineLoss(loss, rows);
+    const taken = takenLoss(loss, rows);
+    const scored = { ...rows, ...taken.scored };
     if (forwardOnly) {
-      const { logprobs } = await this.model.score(rows, { temperature: 1 });
+      const { logprobs } = await this.model.score(scored, { temperature: 1 });
       taken.take(logprobs, 0);
     } else
-      await this.model.accumulate(rows, {
+      await this.model.accumulate(scored, {
         temperature: 1,
         usesEntropies: false,
         loss: (outputs) => this.takeLoss(taken, outputs),
@@ -50,7 +52,7 @@ export class LocalTrainer implements Trainer {
     return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: taken.metrics };
   }
 
-  private async takeLoss(taken: EngineLoss, outputs: PassOutputs) {
+  private async takeLoss(taken: TakenLoss, outputs: PassOutputs) {
     const { device } = this.model;
     const length = outputs.offsets[outputs.offsets.length - 1];
     const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
@@ -99,6 +101,13 @@ export class LocalTrainer implements Trainer {
     this.users--;
     if (this.users === 0) this.model.release();
   }
+}
+
+/** A loss that takes the log-probs of a pass. `scored`: the tokens that it takes them of, where they are not the targets. */
+type TakenLoss = (EngineLoss | CenteredLoss) & { readonly scored?: CenteredLoss["scored"] };
+
+function takenLoss(loss: LossRequest, rows: LossRows): TakenLoss {
+  return loss.name === SCORE_CENTERING ? new CenteredLoss(loss, rows) : new EngineLoss(loss, rows);
 }
 
 /** Limits of f32: beyond them an epsilon becomes 0, or a step turns weights into NaN. */
