@@ -12,6 +12,7 @@ import { Policies } from "./sample/policies.ts";
 import { Samplers } from "./sample/samplers.ts";
 import { Scheduler } from "./scheduler.ts";
 import { Sessions } from "./sessions.ts";
+import { Stability, type StableMethod } from "./stability/stability.ts";
 import { TrainingRequests } from "./train/training_requests.ts";
 import { TrainingRuns } from "./train/training_runs.ts";
 
@@ -38,6 +39,8 @@ export interface ServiceLimits {
   readonly resultBytes: number;
   /** Device memory for policies to sample from, bytes. */
   readonly policyBytes: number;
+  /** Memory for sequences that were sampled for `stable_reinforce`, bytes. */
+  readonly stabilityBytes: number;
   /** A base model without training clients is unloaded after this time without a request, ms. */
   readonly modelIdleMs: number;
 }
@@ -54,6 +57,7 @@ export const DEFAULT_LIMITS: ServiceLimits = {
   sessionMs: 30 * 60_000,
   resultBytes: 512 * 2 ** 20,
   policyBytes: 2 ** 30,
+  stabilityBytes: 512 * 2 ** 20,
   modelIdleMs: Number.POSITIVE_INFINITY,
 };
 
@@ -64,6 +68,8 @@ export interface ServiceOptions {
   /** Servers whose checkpoints clients may sample from here. */
   readonly peers?: PeerPlaces | undefined;
   readonly limits?: Partial<ServiceLimits> | undefined;
+  /** The method that the loss `stable_reinforce` stands for, whose formula is not published. Absent: the name is refused. */
+  readonly stableReinforce?: StableMethod | undefined;
   /** Takes one line for the operator of the server. */
   readonly log?: ((line: string) => void) | undefined;
 }
@@ -81,6 +87,7 @@ export class TinkerService {
   readonly sessions: Sessions;
   readonly peers: Peers;
   readonly policies: Policies;
+  readonly stability: Stability;
   readonly samplers: Samplers;
   readonly runs: TrainingRuns;
   readonly training: TrainingRequests;
@@ -122,6 +129,7 @@ export class TinkerService {
       models: this.models,
       stop: this.stopping.signal,
     });
+    this.stability = new Stability({ method: options.stableReinforce, budgetBytes: this.limits.stabilityBytes });
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);
     this.training = new TrainingRequests(this);
@@ -163,6 +171,7 @@ export class TinkerService {
     for (const sampler of session.samplers) this.samplers.drop(sampler);
     this.policies.dropSession(id);
     this.futures.dropSession(id);
+    this.stability.recorded.dropSession(id);
     this.scheduler.forget(id);
   }
 
@@ -180,6 +189,7 @@ export class TinkerService {
    */
   private async sweep(): Promise<void> {
     const now = Date.now();
+    this.stability.recorded.dropExpired();
     for (const { id, lastSeen } of [...this.sessions.values()])
       if (now - lastSeen > this.limits.sessionMs) {
         this.log(`session ${id} ended: no sign of life for ${Math.round((now - lastSeen) / 60_000)} min`);

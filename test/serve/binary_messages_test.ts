@@ -30,6 +30,24 @@ test.each([
   });
 });
 
+test("the runs of a datum's provenance are read in order; a datum without them has none", async () => {
+  const { data, lossFn } = await decodeForwardBackward(sdkMessage("stable_reinforce"));
+  expect(lossFn).toBe("stable_reinforce");
+  expect(data.map(({ provenance }) => provenance)).toEqual([
+    {
+      modelInput: [
+        { kind: "prompt", sequenceId: "f:0", offset: 0, length: 2 },
+        { kind: "sampled", sequenceId: "f:0", offset: 0, length: 1 },
+      ],
+      targets: [
+        { kind: "prompt", sequenceId: "f:0", offset: 1, length: 1 },
+        { kind: "sampled", sequenceId: "f:0", offset: 300, length: 2 },
+      ],
+    },
+    undefined,
+  ]);
+});
+
 test("the memory of what is decoded counts every field, 256 bytes each, over all data of a request", async () => {
   const overhead = async (count: number) => {
     const datum = new Writer()
@@ -107,6 +125,8 @@ test("encodeTrainingOutput() writes losses, and data of several targets per posi
   expect(fieldsOf(written)).toEqual(fieldsOf(sdkMessage("training_output_matrix")));
 });
 
+const NO_TOP = { topkSampleLogprobs: 0 };
+
 describe("encodeSamples() writes the SDK's bytes", () => {
   const sequences = [
     { tokens: [5, 70000], logprobs: [-0.5, -2], finish_reason: "stop", weight_version: 0 },
@@ -114,7 +134,7 @@ describe("encodeSamples() writes the SDK's bytes", () => {
   ] as const;
 
   test("of sequences only", () => {
-    const request = { promptLogprobs: false, topkPromptLogprobs: 0, prompt: [1, 2] };
+    const request = { ...NO_TOP, promptLogprobs: false, topkPromptLogprobs: 0, prompt: [1, 2] };
     expect(hex(encodeSamples(request, { sequences }))).toBe(hex(sdkMessage("samples")));
   });
 
@@ -123,7 +143,7 @@ describe("encodeSamples() writes the SDK's bytes", () => {
       logprobs: Float32Array.of(Number.NaN, -0.75),
       top: { tokens: Uint32Array.of(0, 0, 5, 6), logprobs: Float32Array.of(0, 0, -0.25, -1.5) },
     };
-    const request = { promptLogprobs: true, topkPromptLogprobs: 2, prompt: [1, 2] };
+    const request = { ...NO_TOP, promptLogprobs: true, topkPromptLogprobs: 2, prompt: [1, 2] };
     const written = encodeSamples(request, { sequences, scores });
     expect(hex(written)).toBe(hex(sdkMessage("samples_with_prompt")));
   });
@@ -135,7 +155,7 @@ test("encodeSamples() leaves the scores as they are, because several requests ma
     top: { tokens: Uint32Array.of(0, 5, 6), logprobs: Float32Array.of(Number.NaN, -1, -2) },
   };
   const before = structuredClone(scores);
-  const request = { prompt: [1, 2, 3], promptLogprobs: true, promptLogprobsLastN: 1, topkPromptLogprobs: 1 };
+  const request = { ...NO_TOP, prompt: [1, 2, 3], promptLogprobs: true, promptLogprobsLastN: 1, topkPromptLogprobs: 1 };
   const written = hex(encodeSamples(request, { sequences: [], scores }));
   expect(scores).toEqual(before);
   expect(hex(encodeSamples(request, { sequences: [], scores }))).toBe(written);

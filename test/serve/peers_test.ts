@@ -63,7 +63,11 @@ test("sampling for a loss that the server lacks is refused when it begins, with 
   const refused = await server.post("asample", draw(id, 0, { record_stability_info: true }));
   expect(refused).toMatchObject({
     status: 422,
-    json: { detail: expect.stringContaining("train with importance_sampling, cispo or gspo") },
+    json: {
+      detail: expect.stringMatching(
+        /train with importance_sampling, cispo or gspo.*--stable-reinforce score_centering/,
+      ),
+    },
   });
   expect((await server.post("asample", draw(id, 1, { record_stability_info: false }))).status).toBe(200);
 });

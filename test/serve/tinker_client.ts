@@ -8,7 +8,7 @@ import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
 import type { BaseModel } from "../../src/serve/base_models.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
-import { type ServiceLimits, TinkerService } from "../../src/serve/service.ts";
+import { type ServiceLimits, type ServiceOptions, TinkerService } from "../../src/serve/service.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 export interface Answer {
@@ -43,6 +43,7 @@ export async function openServer(
     /** After the first one. */
     moreModels?: readonly BaseModel[];
     log?: (line: string) => void;
+    stableReinforce?: ServiceOptions["stableReinforce"];
   } = {},
 ): Promise<TestServer> {
   const root = options.root ?? (await mkdtemp(join(tmpdir(), "grpu-tinker-")));
@@ -54,6 +55,7 @@ export async function openServer(
     checkpoints,
     limits,
     log,
+    stableReinforce: options.stableReinforce,
   });
   const app = createApp({ service, holdMs: 2000, ...options });
   onTestFinished(async () => {

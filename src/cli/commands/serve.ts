@@ -2,12 +2,15 @@
 import { ConfigError } from "../../errors.ts";
 import type { Listening } from "../../http/listen.ts";
 import type { TinkerService } from "../../serve/service.ts";
+import type { StableMethod } from "../../serve/stability/stability.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { ADAPTER, adapterOf, DEVICE, IMPORT, importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL } from "./model_options.ts";
 import { KEY_OPTIONS, serverKey, TINKER_KEY } from "./serve_key.ts";
+
+const STABLE_METHODS: readonly StableMethod[] = ["score_centering"];
 
 const OPTIONS: readonly Option[] = [
   {
@@ -56,6 +59,13 @@ const OPTIONS: readonly Option[] = [
     flag: "--memory-gib",
     value: "N",
     describe: "limit of device memory",
+  },
+  {
+    flag: "--stable-reinforce",
+    value: "METHOD",
+    describe:
+      "method to serve Tinker's loss stable_reinforce by, whose formula is not published: score_centering (default: the loss is refused)",
+    choices: STABLE_METHODS,
   },
   {
     ...IMPORT,
@@ -154,7 +164,8 @@ async function openService(
     const modelIdleMs = idleMinutes(options.unloadMinutes, models.length) * 60_000;
     const limits = { sessionMs, modelIdleMs, policyBytes: device.memory.budget / 8 };
     const peers = { urls: peersOf(options.peer), apiKey };
-    return new TinkerService({ models, checkpoints, peers, limits, log });
+    const stableReinforce = options.stableReinforce as StableMethod | undefined;
+    return new TinkerService({ models, checkpoints, peers, limits, stableReinforce, log });
   } catch (error) {
     device.destroy();
     throw error;

@@ -25,6 +25,11 @@ export function metricsText(service: TinkerService): string {
     gauge("grpu_results_pending", "Accepted requests without a result.", futures.pending),
     gauge("grpu_results_bytes", "Memory of results kept for clients.", futures.bytes),
     gauge("grpu_policy_bytes", "Device memory of policies to sample from.", policies.bytes),
+    gauge(
+      "grpu_recorded_bytes",
+      "Memory of sequences recorded for stable_reinforce.",
+      service.stability.recorded.bytes,
+    ),
     gauge("grpu_device_live_bytes", "Device memory in use.", models.memory.live),
     gauge("grpu_device_peak_bytes", "Peak device memory.", models.memory.peak),
     gauge("grpu_device_budget_bytes", "Limit of device memory.", models.memory.budget),

@@ -3,10 +3,13 @@ import { RemoteError } from "../../errors.ts";
 import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
 import { alignedCopy, type Field, type FieldCount, fields, mapEntry, packedVarints } from "../../protobuf.ts";
 import { Refusal } from "./outcome.ts";
+import { decodeSpan, type Provenance, type Span } from "./provenance.ts";
 
 export interface Datum {
   readonly chunks: readonly Chunk[];
   readonly inputs: ReadonlyMap<string, TensorMessage>;
+  /** Absent where the client gives none. */
+  readonly provenance?: Provenance | undefined;
 }
 
 interface Chunk {
@@ -153,14 +156,17 @@ export function peekAddress(bytes: Uint8Array): { modelId: string; number: bigin
 function decodeDatum(bytes: Uint8Array, count: FieldCount): Datum {
   const chunks: Chunk[] = [];
   const inputs = new Map<string, TensorMessage>();
+  const [modelInput, targets]: [Span[], Span[]] = [[], []];
   for (const field of fields(bytes, count)) {
     if (field.number === 1) chunks.push(decodeChunk(field.bytes, count));
     else if (field.number === 2) {
       const { key, value } = mapEntry(field.bytes, count);
       inputs.set(key, decodeTensor(key, { bytes: value?.bytes ?? EMPTY, count }));
-    }
+    } else if (field.number === 3) modelInput.push(decodeSpan(field.bytes, count));
+    else if (field.number === 4) targets.push(decodeSpan(field.bytes, count));
   }
-  return { chunks, inputs };
+  const hasSpans = modelInput.length > 0 || targets.length > 0;
+  return { chunks, inputs, ...(hasSpans && { provenance: { modelInput, targets } }) };
 }
 
 function decodeChunk(bytes: Uint8Array, count: FieldCount): Chunk {

@@ -21,6 +21,8 @@ export interface PromptRequest {
   readonly topkPromptLogprobs: number;
   /** Most likely tokens at each sampled token. */
   readonly topkSampleLogprobs: number;
+  /** Whether the samples can be trained on with `stable_reinforce`. Default false. */
+  readonly recordsStability?: boolean | undefined;
   /** Tokens to draw at each place of the prompt but the first. */
   readonly promptAltTokens: number;
   /** Return log-probs of only the last N prompt tokens. */
@@ -34,6 +36,8 @@ export const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
 /** Top tokens of all samples of a request, each as long as it may get. */
 export const MOST_SAMPLED_TOP = 2 ** 20;
+/** Most likely tokens that are recorded at each sampled token. */
+export const RECORDED_TOP = 20;
 /** Memory per top token of a sample. */
 const TOP_BYTES = 64;
 /** Stop texts or stop tokens of one request. Every text is searched for after every token. */
@@ -53,13 +57,14 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
     stop_token_ids: request.stopTokens ?? engine.eosTokenIds,
   };
   const seed = seedOf(request);
+  const top = topOf(request);
   const ends = endsAt(request.stopTexts, engine);
   return Array.from({ length: request.count }, (_, i) => ({
     prompt_ids: request.prompt,
     params,
     seed: STREAM_SEEDS.servedSample(seed, i),
     ends,
-    ...(request.topkSampleLogprobs > 0 && { top_logprobs: request.topkSampleLogprobs }),
+    ...(top > 0 && { top_logprobs: top }),
   }));
 }
 
@@ -80,7 +85,13 @@ export function sampledTopBytes(request: PromptRequest, engine: Pick<Engine, "co
 }
 
 function sampledTop(request: PromptRequest, engine: Pick<Engine, "contextLength">): number {
-  return request.count * mostTokens(request, engine) * request.topkSampleLogprobs;
+  return request.count * mostTokens(request, engine) * topOf(request);
+}
+
+/** Most likely tokens that are selected at each sampled one: for the client, or to be recorded. */
+function topOf({ topkSampleLogprobs, recordsStability, temperature }: PromptRequest): number {
+  // Greedy samples have one token each.
+  return Math.max(topkSampleLogprobs, recordsStability && temperature > 0 ? RECORDED_TOP : 0);
 }
 
 /** Whether the text of the tokens holds a stop text at its end. */
@@ -141,7 +152,11 @@ function checkRequest(request: PromptRequest, engine: Engine): void {
     ],
     [
       sampledTop(request, engine) <= MOST_SAMPLED_TOP,
-      `topk_sample_logprobs of all samples may report ${MOST_SAMPLED_TOP} tokens, and num_samples and max_tokens make them ${sampledTop(request, engine)}; lower one of the three`,
+      `topk_sample_logprobs of all samples may report ${MOST_SAMPLED_TOP} tokens, and num_samples and max_tokens make them ${sampledTop(request, engine)}; lower one of the three${request.recordsStability ? ` (record_stability_info needs ${RECORDED_TOP} at each token)` : ""}`,
+    ],
+    [
+      !request.recordsStability || temperature === 0 || (topP === 1 && request.topK <= 0),
+      `record_stability_info needs top_p 1 and top_k -1, because the distribution of the recorded tokens must be the one that they are drawn from (${topP} and ${request.topK})`,
     ],
     [
       lastN === undefined || (request.promptLogprobs && isCount(lastN) && lastN < prompt.length),

@@ -242,11 +242,6 @@ function isEmpty(value: unknown): boolean {
 /** A request to sample in the server's terms; its values are checked when it is queued. */
 export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
-  if (request.record_stability_info)
-    throw new Refusal(
-      422,
-      "Cannot record stability information: only the loss stable_reinforce uses it, whose formula is not published. Sample without record_stability_info, and train with importance_sampling, cispo or gspo.",
-    );
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
   const texts = (stop ?? []).filter((it) => typeof it === "string");
   return {
@@ -263,6 +258,7 @@ export function promptRequestOf(request: z.output<typeof SHAPES.sample>): Prompt
     promptLogprobs: (request.prompt_logprobs ?? false) || request.topk_prompt_logprobs > 0,
     topkPromptLogprobs: request.topk_prompt_logprobs,
     topkSampleLogprobs: request.topk_sample_logprobs,
+    recordsStability: request.record_stability_info ?? false,
     promptAltTokens: request.prompt_alt_tokens_k,
     promptLogprobsLastN: request.prompt_logprobs_last_n ?? undefined,
     targetPromptLogprobs: request.target_prompt_logprobs ?? undefined,

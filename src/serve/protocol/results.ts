@@ -60,12 +60,17 @@ const NO_LOGPROB = -99999;
 export function encodeSamples(
   request: Pick<
     PromptRequest,
-    "prompt" | "promptLogprobs" | "promptLogprobsLastN" | "topkPromptLogprobs" | "targetPromptLogprobs"
+    | "prompt"
+    | "promptLogprobs"
+    | "promptLogprobsLastN"
+    | "topkPromptLogprobs"
+    | "topkSampleLogprobs"
+    | "targetPromptLogprobs"
   >,
   of: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined },
 ): Uint8Array {
   const response = new Writer();
-  for (const sequence of of.sequences) response.message(1, sequenceOf(sequence));
+  for (const sequence of of.sequences) response.message(1, sequenceOf(sequence, request.topkSampleLogprobs));
   const { length } = request.prompt;
   const omitted = length - (request.promptLogprobsLastN ?? length);
   if (of.scores && request.promptLogprobs)
@@ -97,12 +102,13 @@ function drawsOf({ tokens, logprobs }: NonNullable<PromptScores["draws"]>, rows:
     .message(2, tensor(logprobs, DTYPE.float32));
 }
 
-function sequenceOf({ tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence): Writer {
+/** @param k most likely tokens at each sampled one; the sequence may have more */
+function sequenceOf({ tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence, k: number): Writer {
   const sequence = new Writer()
     .varint(1, finish_reason === "stop" ? 0 : 1)
     .bytes(2, bytesOf(Int32Array.from(tokens)))
     .bytes(3, bytesOf(Float32Array.from(logprobs)));
-  const all = top?.flat() ?? [];
+  const all = top?.flatMap((row) => row.slice(0, k)) ?? [];
   if (all.length === 0) return sequence;
   const columns = {
     tokens: Int32Array.from(all, ({ token }) => token),

@@ -36,6 +36,7 @@ export function addSamplingRoutes(app: Routes, service: TinkerService): void {
       throw new Refusal(422, "Cannot sample: the request needs sampling_session_id. Create a sampling session first.");
     const sampler = samplers.use(sampling_session_id);
     const prompt = promptRequestOf(request);
+    if (prompt.recordsStability) service.stability.refuseRecording();
     const drawn = Math.min(prompt.promptAltTokens * prompt.prompt.length, MOST_PROMPT_CELLS);
     const cells = (prompt.targetPromptLogprobs?.data.length ?? 0) + drawn;
     lease.takeMore(8 * prompt.prompt.length + CELL_BYTES * cells + sampledTopBytes(prompt, sampler.model.engine));

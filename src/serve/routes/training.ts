@@ -53,7 +53,8 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
   const address = peekAddress(body.bytes);
   const run = address && service.runs.find(address.modelId);
   const message = await decodeForwardBackward(body.bytes);
-  body.lease.takeMore(message.overheadBytes + packedBytes(message.data, body.bytes));
+  const recorded = service.stability.bytesOf(message);
+  body.lease.takeMore(message.overheadBytes + packedBytes(message.data, body.bytes) + recorded);
   const of = { modelId: message.modelId, number: message.seqId, print: body.print };
   return waiting(service, {
     lease: body.lease,

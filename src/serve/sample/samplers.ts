@@ -1,4 +1,6 @@
 /** The clients that sample: their policies, and their requests. */
+
+import type { SampledSequence } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import type { BaseModels } from "../base_models.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
@@ -8,6 +10,7 @@ import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
+import type { Stability } from "../stability/stability.ts";
 import type { SampleJob, Scoring } from "./batch.ts";
 import type { Policies, PolicyQueue } from "./policies.ts";
 
@@ -49,6 +52,7 @@ export interface SamplersOptions {
   readonly scheduler: Scheduler;
   readonly sessions: Sessions;
   readonly models: BaseModels;
+  readonly stability: Stability;
   readonly limits: {
     readonly samplers: number;
     readonly queuedSamples: number;
@@ -152,7 +156,7 @@ export class Samplers {
     const count = Math.min(of.request.count, MOST_SAMPLES);
     const sequenceIds = Array.from({ length: count }, (_, i) => `${future.id}:${i}`);
     if (key !== undefined) sampler.asked.set(key, { future, sequenceIds, print: of.print });
-    this.start(sampler, future, of.request);
+    this.start(sampler, { future, sequenceIds }, of.request);
     return { future, sequenceIds };
   }
 
@@ -173,10 +177,11 @@ export class Samplers {
     return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start(sampler: Sampler, future: Future, request: PromptRequest): void {
+  private start(sampler: Sampler, samples: Samples, request: PromptRequest): void {
     const { queue, session } = sampler;
+    const { future } = samples;
     try {
-      const job = this.jobOf(future, { request, sampler });
+      const job = this.jobOf(samples, { request, sampler });
       this.cancellable.set(future.id, () => {
         if (queue.cancel(job)) job.failed(new Refusal(400, "The request was cancelled."));
       });
@@ -192,7 +197,18 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
-  private jobOf(future: Future, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+  private record(
+    sequenceIds: readonly string[],
+    of: { future: Future; request: PromptRequest; sequences: readonly SampledSequence[] },
+  ): void {
+    const { prompt, temperature } = of.request;
+    const { session } = of.future;
+    // Of a session that ended meanwhile nobody can train.
+    if (this.options.sessions.get(session))
+      this.options.stability.recorded.add({ session, sequenceIds, prompt, temperature, sequences: of.sequences });
+  }
+
+  private jobOf({ future, sequenceIds }: Samples, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
     const { source: policy } = of.sampler;
     const { engine } = of.sampler.model;
     const request = { ...of.request, seed: seedOf(of.request) };
@@ -206,7 +222,10 @@ export class Samplers {
       prompt: request.prompt,
       requests: requestsOf(request, engine),
       scores: scoringOf(request, engine),
-      done: (result) => end({ kind: "proto", bytes: encodeSamples(request, result) }),
+      done: (result) => {
+        if (request.recordsStability) this.record(sequenceIds, { future, request, sequences: result.sequences });
+        end({ kind: "proto", bytes: encodeSamples(request, result) });
+      },
       failed: (error) => end(failureOf(error)),
     };
   }

@@ -13,6 +13,7 @@ import { encodeTrainingOutput } from "../protocol/results.ts";
 import type { Policies } from "../sample/policies.ts";
 import type { Samplers } from "../sample/samplers.ts";
 import type { Sessions } from "../sessions.ts";
+import type { Stability } from "../stability/stability.ts";
 import { type SaveTarget, saveRun } from "./save_run.ts";
 import type { Operation, TrainingRun } from "./training_run.ts";
 import { refuseOptimizerOf, type TrainingRuns } from "./training_runs.ts";
@@ -31,6 +32,7 @@ export interface TrainingRequestsOptions {
   readonly samplers: Samplers;
   readonly sessions: Sessions;
   readonly activity: Activity;
+  readonly stability: Stability;
 }
 
 /** The types of the answers to a save. */
@@ -65,14 +67,16 @@ export class TrainingRequests {
   forwardBackward(of: Numbered, request: { data: readonly Datum[]; loss: LossRequest; forwardOnly: boolean }): Future {
     const { data, loss, forwardOnly } = request;
     const { activity } = this.options;
-    return this.submit(of, ({ model }) => ({
+    const { stability } = this.options;
+    return this.submit(of, ({ model, record: { session } }) => ({
       kind: forwardOnly ? "forward" : "forward_backward",
       fitsBetween: true,
       run: async (trainer) => {
         // Before anything is packed: each input takes the room of all targets.
-        model.engine.checkLoss(loss, inputNames(data));
-        const rows = rowsOf(data);
-        const results = await trainer.forwardBackward(rows, { loss, forwardOnly });
+        const served = stability.lossOf(loss);
+        model.engine.checkLoss(served, inputNames(data));
+        const rows = stability.rowsOf(rowsOf(data), { loss: served, data, session });
+        const results = await trainer.forwardBackward(rows, { loss: served, forwardOnly });
         if (!forwardOnly) activity.trained(rows.tokens.length);
         const of = { ...results, offsets: rows.targetOffsets ?? rows.offsets, widths: widthsOf(rows) };
         return { kind: "proto", bytes: encodeTrainingOutput(of) };
