@@ -44,7 +44,10 @@ describe("a numbered request that the server cannot take", () => {
     const detail = async (path: string, body: object) =>
       (await server.post(path, { model_id: id, seq_id: 0, ...body })).json.detail;
     expect(await detail("optim_step", { optimizer_params: { type: "dimuon" } })).toBe(
-      'Cannot run optim_step: this server trains only with AdamW ("dimuon"). Send AdamParams.',
+      'Cannot run optim_step: this server trains only with AdamW ("dimuon"). Tinker\'s documentation describes the update of dimuon and publishes no formula of it. Send AdamParams.',
+    );
+    expect(await detail("optim_step", { optimizer_params: { type: "sgd" } })).toBe(
+      'Cannot run optim_step: this server trains only with AdamW ("sgd"). Send AdamParams.',
     );
     expect(await detail("load_weights", { path: "x", optimizer: true, weights_access_token: "a" })).toContain(
       "Omit weights_access_token.",

@@ -19,8 +19,11 @@ const type = z.string().optional();
 const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
 const modelNumber = count.max(MOST_MODEL_NUMBER);
 
+/** Why the service's other optimiser is not here. */
+export const NO_DIMUON = "Tinker's documentation describes the update of dimuon and publishes no formula of it";
+
 const optimizer = z
-  .object({ type: z.literal("adamw", "this server supports only adamw") })
+  .object({ type: z.literal("adamw", `this server supports only adamw; ${NO_DIMUON}`) })
   .loose()
   .nullish();
 

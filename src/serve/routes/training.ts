@@ -4,7 +4,7 @@ import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward
 import { type Future, futureBody } from "../protocol/futures.ts";
 import { packedBytes } from "../protocol/loss_rows.ts";
 import { Refusal } from "../protocol/outcome.ts";
-import { SHAPES } from "../protocol/requests.ts";
+import { NO_DIMUON, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import type { Numbered } from "../train/training_requests.ts";
 import type { TrainingRun } from "../train/training_run.ts";
@@ -70,11 +70,14 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
 
 function optimStep({ training }: TinkerService, c: Call): Future {
   const { adam_params, optimizer_params, ...request } = readRequest(c, SHAPES.optimStep);
-  if (optimizer_params)
+  if (optimizer_params) {
+    const { type } = optimizer_params;
+    const why = type === "dimuon" ? ` ${NO_DIMUON}.` : "";
     throw new Refusal(
       422,
-      `Cannot run optim_step: this server trains only with AdamW (${JSON.stringify(optimizer_params.type.slice(0, 100))}). Send AdamParams.`,
+      `Cannot run optim_step: this server trains only with AdamW (${JSON.stringify(type.slice(0, 100))}).${why} Send AdamParams.`,
     );
+  }
   if (!adam_params) throw new Refusal(422, "Cannot run optim_step: the request has no adam_params. Send AdamParams.");
   return training.optimStep(numbered(c, request), adam_params);
 }
