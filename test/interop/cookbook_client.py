@@ -3,9 +3,8 @@
 usage: cookbook_client.py BASE_URL MODEL_FOLDER LOG_FOLDER
 
 The recipes run as they are, but for what they would fetch: local rows instead of the hub's data sets, and a renderer
-named for a model that the cookbook's table does not know. `rl_loop` runs with each loss but its default, stable_reinforce, whose formula
-is not published and which the server refuses. The reward of the RL recipe asks for boxed answers, which a
-model of stories never gives: here it is the share of a letter.
+named for a model that the cookbook's table does not know. `rl_loop` runs with each of its losses, of which stable_reinforce is the
+default. The reward of the RL recipe asks for boxed answers, which a model of stories never gives: here it is the share of a letter.
 """
 
 import json
@@ -85,7 +84,8 @@ def reinforcement(loss_fn, max_steps):
     )
 
 
-LOSSES = {"importance_sampling": 5, "cispo": 2, "gspo": 2}
+DEFAULT = rl_loop.Config().loss_fn
+LOSSES = {"importance_sampling": 5, DEFAULT: 5, "cispo": 2, "gspo": 2}
 for loss_fn, max_steps in LOSSES.items():
     reinforcement(loss_fn, max_steps)
 

@@ -3,8 +3,7 @@
 usage: cookbook_recipes.py BASE_URL MODEL_FOLDER LOG_FOLDER
 
 The recipes run as they are, on local rows instead of the hub's data sets and with a renderer named for a model that the
-cookbook's table does not know. A model of stories never answers a sum: in RL an answer with two letters "o" counts as right. An asynchronous run trains with importance_sampling, because the formula of its default,
-stable_reinforce, is not published and the server refuses it.
+cookbook's table does not know. A model of stories never answers a sum: in RL an answer with two letters "o" counts as right.
 """
 
 import asyncio
@@ -38,6 +37,7 @@ datasets.load_dataset = local_rows
 
 from tinker_cookbook import model_info  # noqa: E402
 from tinker_cookbook.recipes import rl_basic  # noqa: E402
+from tinker_cookbook.recipes.math_rl import train as math_rl  # noqa: E402
 from tinker_cookbook.recipes.math_rl.arithmetic_env import ArithmeticDatasetBuilder, ArithmeticEnv  # noqa: E402
 from tinker_cookbook.recipes.math_rl.math_env import Gsm8kDatasetBuilder, MathEnv  # noqa: E402
 from tinker_cookbook.recipes.preference.dpo import train as dpo  # noqa: E402
@@ -86,6 +86,31 @@ def arithmetic():
     return ArithmeticDatasetBuilder(
         batch_size=4, group_size=4, n_batches=4, renderer_name=RENDERER, model_name_for_tokenizer=MODEL
     )
+
+
+def math_default():
+    """The recipe itself, with its own loss, and several optimiser steps on one batch."""
+    folder = f"{LOGS}/math_rl_default"
+    config = math_rl.CLIConfig(
+        model_name=MODEL,
+        renderer_name=RENDERER,
+        base_url=URL,
+        log_path=folder,
+        env="gsm8k",
+        lora_rank=8,
+        learning_rate=1e-3,
+        group_size=4,
+        groups_per_batch=4,
+        num_substeps=2,
+        max_tokens=12,
+        max_steps=2,
+        eval_every=1,
+        loss_fn_config={"kl_coeff": 0.01},
+        behavior_if_log_dir_exists="delete",
+    )
+    assert config.loss_fn == "stable_reinforce"
+    asyncio.run(math_rl.cli_main(config))
+    return lines(folder)
 
 
 def preference():
@@ -142,8 +167,14 @@ RECIPES = {
     "async": lambda: reinforcement(
         "async",
         gsm8k(),
+        async_config=train.AsyncConfig(max_steps_off_policy=1, groups_per_batch=4),
+    ),
+    "async_importance_sampling": lambda: reinforcement(
+        "async_importance_sampling",
+        gsm8k(),
         async_config=train.AsyncConfig(max_steps_off_policy=1, groups_per_batch=4, loss_fn="importance_sampling"),
     ),
+    "math_rl_default": math_default,
     "math_rl": lambda: reinforcement("math_rl", arithmetic(), loss_fn="ppo", num_substeps=2),
     "dpo": preference,
     "sdft": self_distillation,

@@ -22,7 +22,7 @@ const stepsOf = (rows: Rows, metric: string): Rows => rows.filter((row) => metri
 
 describe.skipIf(!sdk || !hasShared)("two steps of each recipe", () => {
   test("train, and no request is refused", async () => {
-    const server = await startServer(["--model", MODEL]);
+    const server = await startServer(["--model", MODEL, "--stable-reinforce", "score_centering"]);
     const logs = await mkdtemp(join(tmpdir(), "grpu-recipes-"));
     const env = { ...process.env, TINKER_API_KEY: "tml-test", TINKER_TELEMETRY: "0", HF_HUB_OFFLINE: "1" };
     const options = { env, maxBuffer: 2 ** 26, timeout: 500_000 };
@@ -34,7 +34,11 @@ describe.skipIf(!sdk || !hasShared)("two steps of each recipe", () => {
     // 408 says that a result is not ready yet.
     expect(answers.match(/^grpu_http_answers_total\{.*status="(?!200|204|408).*$/gm)).toBeNull();
 
-    for (const name of ["rl_basic", "kl", "stream", "async", "math_rl"]) {
+    for (const name of [
+      ...["rl_basic", "kl", "stream", "async", "async_importance_sampling"],
+      "math_rl",
+      "math_rl_default",
+    ]) {
       const rows = stepsOf(ran[name]!, "env/all/reward/total");
       expect(
         rows.map(({ step }) => step),

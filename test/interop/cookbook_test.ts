@@ -16,7 +16,7 @@ const sdk = inject("sdks").find(({ hasCookbook }) => hasCookbook);
 if (!sdk) console.warn("SKIPPED: the cookbook cannot be installed here");
 
 test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", async () => {
-  const server = await startServer(["--model", MODEL]);
+  const server = await startServer(["--model", MODEL, "--stable-reinforce", "score_centering"]);
   const logs = await mkdtemp(join(tmpdir(), "grpu-cookbook-"));
   const env = { ...process.env, TINKER_API_KEY: "tml-test", TINKER_TELEMETRY: "0", HF_HUB_OFFLINE: "1" };
   const options = { env, maxBuffer: 2 ** 26, timeout: 500_000 };
@@ -45,9 +45,12 @@ test.skipIf(!sdk || !hasShared)("sl_loop and rl_loop train, save and resume", as
 
   const rewardsOf = (loss: string): number[] =>
     output.rl[loss].map((row: Record<string, number>) => row["reward/total"]);
-  const rewards = rewardsOf("importance_sampling");
-  expect(rewards).toHaveLength(5);
-  expect(rewards[4]).toBeGreaterThan(1.5 * rewards[0]!);
+  // stable_reinforce is the default.
+  for (const loss of ["importance_sampling", "stable_reinforce"]) {
+    const rewards = rewardsOf(loss);
+    expect(rewards, loss).toHaveLength(5);
+    expect(rewards[4], loss).toBeGreaterThan(1.5 * rewards[0]!);
+  }
   for (const loss of ["cispo", "gspo"]) {
     expect(rewardsOf(loss)).toHaveLength(2);
     for (const reward of rewardsOf(loss)) expect(reward).toBeGreaterThan(0);
