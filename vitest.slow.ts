@@ -39,6 +39,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/attack/kill_test.ts",
   "test/attack/page_test.ts",
   "test/backend/published_plan_test.ts",
+  "test/backend/stale_learning_test.ts",
   "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",
   "test/cli/agents_learning_test.ts",
