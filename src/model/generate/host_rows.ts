@@ -92,10 +92,10 @@ export function topOf(
 ): TopLogprob[] {
   const k = Math.min(request.top_logprobs ?? 0, at.vocabSize);
   const from = at.row * logitStride(at.vocabSize);
-  const scaled = Float32Array.from(
-    at.logits.subarray(from, from + at.vocabSize),
-    (x) => x * at.rows.inverseTemperature,
-  );
+  const scaled = (at.logits as Float32Array).slice(from, from + at.vocabSize);
+  const { inverseTemperature } = at.rows;
+  // A loop: Float32Array.from with a function takes five times as long as all else here.
+  if (inverseTemperature !== 1) for (let id = 0; id < scaled.length; id++) scaled[id]! *= inverseTemperature;
   const top = { tokens: new Uint32Array(k), logprobs: new Float32Array(k).fill(-Infinity) };
   selectTop(scaled, top);
   return Array.from(top.tokens, (token, i) => ({ token, logprob: top.logprobs[i]! }));
