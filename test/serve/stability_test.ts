@@ -5,6 +5,7 @@ import type { SampledSequence } from "../../src/contract/backend.ts";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
 import { RECORDED_TOP } from "../../src/serve/protocol/prompt_request.ts";
 import { RecordedSequences } from "../../src/serve/stability/recorded_sequences.ts";
+import { sampledTargets } from "../../src/serve/stability/sampled_targets.ts";
 import { draw, input, openServer, type TestServer } from "./tinker_client.ts";
 
 type Run = readonly [kind: "prompt" | "sampled", id: string, offset: number, length: number];
@@ -225,8 +226,16 @@ describe("a server that serves stable_reinforce", () => {
     expect(failed!.error).toContain(message);
   });
 
+  test("counts the memory that the recorded tokens of a training request take, of this loss alone", async () => {
+    const { stability } = (await openServer(SERVED)).service;
+    const data = [{ chunks: [], inputs: new Map([["target_tokens", { values: new BigInt64Array(3), shape: [3] }]]) }];
+    expect(stability.bytesOf({ lossFn: "stable_reinforce", data })).toBe(3 * RECORDED_TOP * 20);
+    expect(stability.bytesOf({ lossFn: "cross_entropy", data })).toBe(0);
+    expect((await openServer()).service.stability.bytesOf({ lossFn: "stable_reinforce", data })).toBe(0);
+  });
+
   test("asks for fewer tokens where all samples would record too many", async () => {
-    const { sample } = await open(await openServer({ ...SERVED, limits: {} }));
+    const { sample } = await open(await openServer(SERVED));
     const { result } = await sample({ num_samples: 1024, sampling_params: { max_tokens: 62 } });
     expect(result.json.error).toContain("lower one of the three (record_stability_info needs 20 at each token)");
   });
@@ -286,5 +295,47 @@ describe("recorded sequences", () => {
     expect([recorded.size, recorded.bytes]).toEqual([0, 0]);
     add(recorded, "empty", "s", 0);
     expect(recorded.use("empty", "s").k).toBe(0);
+  });
+});
+
+test("a run from the middle of a sequence takes what was recorded there, and sequences may have recorded different numbers", () => {
+  const recorded = new RecordedSequences({ budgetBytes: 2 ** 20 });
+  const top = (token: number) => [
+    { token, logprob: -token / 8 },
+    { token: token + 50, logprob: -token / 4 },
+  ];
+  const sampled = { logprobs: [-1, -1, -1], finish_reason: "length", weight_version: 0 } as const;
+  const long = { ...sampled, tokens: [3, 4, 5], top_logprobs: [top(3), top(4), top(5)] };
+  recorded.add({ session: "s", sequenceIds: ["long"], prompt: [1, 2], sequences: [long], temperature: 1 });
+  const greedy = { ...sampled, tokens: [6, 7, 8] };
+  recorded.add({ session: "s", sequenceIds: ["greedy"], prompt: [9], sequences: [greedy], temperature: 0 });
+  const span = (kind: "prompt" | "sampled", sequenceId: string, [offset, length]: readonly [number, number]) => ({
+    kind,
+    sequenceId,
+    offset,
+    length,
+  });
+  // Of the first sequence two tokens from the second on, of the other one the last.
+  const rows = {
+    tokens: Uint32Array.of(2, 3, 4, 6, 7),
+    offsets: Uint32Array.of(0, 3, 5),
+    targets: Uint32Array.of(0, 4, 5, 0, 8),
+    inputs: {},
+  };
+  const data = [
+    {
+      modelInput: [span("prompt", "long", [1, 1]), span("sampled", "long", [0, 2])],
+      targets: [span("prompt", "long", [0, 1]), span("sampled", "long", [1, 2])],
+    },
+    {
+      modelInput: [span("sampled", "greedy", [0, 2])],
+      targets: [span("prompt", "greedy", [0, 1]), span("sampled", "greedy", [2, 1])],
+    },
+  ].map((provenance) => ({ chunks: [], inputs: new Map(), provenance }));
+  expect(sampledTargets(data, rows, (id) => recorded.use(id, "s"))).toEqual({
+    at: Uint32Array.of(1, 2, 4),
+    offsets: Uint32Array.of(0, 2, 4, 5),
+    tokens: Uint32Array.of(4, 54, 5, 55, 8),
+    logprobs: Float32Array.of(-0.5, -1, -0.625, -1.25, 0),
   });
 });
