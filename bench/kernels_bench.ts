@@ -81,7 +81,7 @@ function attentionCases(device: Device, T: number): Case[] {
   // Log-sum-exps far above the scores keep every weight small; the time does not depend on the values.
   const statistics = new Float32Array(T * H * 2).fill(8);
   const grads = new Float32Array(T * stride);
-  const { constants, backwardConstants } = kernels;
+  const { constants, backwardKeysConstants } = kernels;
   return [
     bench("attention", T, kernels.forward, {
       buffers: { q, k, v, sequenceStart, out, statistics },
@@ -91,7 +91,7 @@ function attentionCases(device: Device, T: number): Case[] {
     bench("attention, gradient of q", T, kernels.backwardQueries, {
       buffers: { q, k, v, out, outGrad: out, sequenceStart, statistics, qGrad: grads },
       params: { ...params, grad_stride: stride, grad_offset: 0 },
-      constants: backwardConstants,
+      constants,
     }),
     bench("attention, gradient of k, v", T, kernels.backwardKeys, {
       buffers: { q, k, v, outGrad: out, sequenceEnd, statistics, keyValueGrad: grads },
@@ -102,7 +102,7 @@ function attentionCases(device: Device, T: number): Case[] {
         dv_stride: stride,
         dv_offset: (H + KV) * D,
       },
-      constants: backwardConstants,
+      constants: backwardKeysConstants,
     }),
     bench("rope", T, rope, {
       buffers: {

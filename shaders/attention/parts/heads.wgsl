@@ -22,6 +22,15 @@ fn v_start(token: u32, within: u32) -> u32 {
   return (token * params.v_stride + params.v_offset) / 4u + within;
 }
 
+// Of four tokens.
+fn four_keys(tokens: vec4u, within: u32) -> vec4u {
+  return (tokens * params.k_stride + params.k_offset) / 4u + within;
+}
+
+fn four_values(tokens: vec4u, within: u32) -> vec4u {
+  return (tokens * params.v_stride + params.v_offset) / 4u + within;
+}
+
 // Where the key head of a query head lies.
 fn shared_start(head: u32) -> u32 {
   return head * params.key_heads / params.heads * HEAD_QUADS;

@@ -9,9 +9,11 @@
 override HEAD_QUADS: u32 = 16u;
 
 const THREADS = 64u;
-// Keys that one rescaling of the sum is for.
+// Keys of a page or a part of it.
 const KEYS = 8u;
 const BLOCKS = THREADS / KEYS;
+// Scores are added as attention/tiled.wgsl adds them: four of every 16, then those sums.
+const QUARTER = THREADS / 4u;
 // Elements of the sum that a thread owns; heads of 256 have most, 4.
 override OWN: u32 = (HEAD_QUADS * 4u + THREADS - 1u) / THREADS;
 
@@ -20,7 +22,6 @@ var<workgroup> query: array<vec4f, HEAD_QUADS>;
 var<workgroup> starts: array<u32, BLOCKS>;
 var<workgroup> scores: array<f32, THREADS>;
 var<workgroup> weights: array<f32, THREADS>;
-var<workgroup> keeps: array<f32, BLOCKS>;
 
 // A new query, and its place among all.
 struct Query { row: u32, head: u32, position: u32 }
@@ -39,56 +40,52 @@ fn main(group: Group, @builtin(local_invocation_index) lane: u32) {
   workgroupBarrier();
   // Bounds that a compiler cannot see through: software drivers take long over these loops unrolled.
   let quads = params.heads * HEAD_QUADS / params.heads;
+  let quarter = params.heads * QUARTER / params.heads;
   let block = lane / KEYS;
   var sum = vec4f();
   var total = 0.0;
   var highest = LOWEST;
-  for (var base = first_key / KEYS * KEYS; base <= position; base += THREADS) {
+  for (var base = first_key / THREADS * THREADS; base <= position; base += THREADS) {
     let count = min(THREADS, position + 1u - base);
-    var products = vec4f();
+    var product = 0.0;
     let start = place(row, min(base + lane, position)) * key_stride + head_at;
     let is_own = base + lane >= position;
     for (var d = 0u; d < quads; d++) {
-      products = fma(query[d], key_quad(start + d, d, is_own), products);
+      let key = key_quad(start + d, d, is_own);
+      product = fma(query[d].x, key.x, product);
+      product = fma(query[d].y, key.y, product);
+      product = fma(query[d].z, key.z, product);
+      product = fma(query[d].w, key.w, product);
     }
     let is_seen = lane < count && base + lane >= first_key;
-    let score = select(LOWEST, (products.x + products.y) + (products.z + products.w), is_seen);
+    let score = select(LOWEST, product, is_seen);
     scores[lane] = score;
+    if (lane % KEYS == 0u) { starts[block] = start; }
     workgroupBarrier();
-    // The highest score up to the end of each block: before the lane's own, of its own, of all.
-    var before = highest;
-    for (var i = 0u; i < block * KEYS; i++) {
-      before = max(before, scores[i]);
-    }
-    var own = before;
-    for (var i = block * KEYS; i < (block + 1u) * KEYS; i++) {
-      own = max(own, scores[i]);
-    }
+    let before = highest;
     for (var i = 0u; i < count; i++) {
       highest = max(highest, scores[i]);
     }
-    weights[lane] = exp2(score - own);
-    if (lane % KEYS == 0u) {
-      keeps[block] = exp2(before - own);
-      starts[block] = start;
-    }
+    let keep = exp2(before - highest);
+    weights[lane] = select(0.0, exp2(score - highest), is_seen);
     workgroupBarrier();
+    sum *= keep;
+    var added = 0.0;
+    for (var i = 0u; i < quarter; i++) {
+      added += (weights[i] + weights[i + QUARTER]) + (weights[i + 2u * QUARTER] + weights[i + 3u * QUARTER]);
+    }
+    total = fma(total, keep, added);
     for (var first = 0u; first < count; first += KEYS) {
-      let keep = keeps[first / KEYS];
       var at = starts[first / KEYS];
-      sum *= keep;
-      var added = 0.0;
       for (var i = first; i < min(first + KEYS, count); i++) {
         let weight = weights[i];
         let is_last = base + i == position;
-        added += weight;
         for (var n = 0u; n < OWN; n++) {
           let d = min(lane + n * THREADS, HEAD_QUADS * 4u - 1u);
           sum[n] = fma(weight, value_element(at, d, is_last), sum[n]);
         }
         at += key_stride;
       }
-      total = fma(total, keep, added);
     }
     workgroupBarrier();
   }

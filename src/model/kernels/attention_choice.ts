@@ -16,7 +16,8 @@ import {
   attentionDecodeTiled,
   attentionStepTiled,
   attentionTiled,
-  tileRows,
+  TILED_BYTES,
+  tiledConstants,
 } from "./attention_tiled.ts";
 import { attentionDecode } from "./cache.ts";
 
@@ -31,9 +32,9 @@ export interface AttentionKernels {
   readonly forward: typeof attention;
   readonly backwardQueries: typeof attentionBackwardQueries;
   readonly backwardKeys: typeof attentionBackwardKeys;
+  /** Of `forward` and `backwardQueries`. */
   readonly constants: Constants;
-  /** Of both backward kernels. */
-  readonly backwardConstants: Constants;
+  readonly backwardKeysConstants: Constants;
   /** By the type of the cache. */
   readonly decode: typeof attentionDecode;
   /** Of `decode` and `step`. */
@@ -54,22 +55,23 @@ export function chooseAttention(info: AdapterTraits, shape: HeadShape): Attentio
   const { heads, keyHeads, headWidth } = shape;
   const constants = headConstants(headWidth);
   const narrow = headWidth <= WIDEST_UNROLLED;
-  const rows = tileRows(headWidth, info.limits.maxWorkgroupStorageBytes);
-  if (rows.forward && rows.backward && (info.family === "tiled" || !narrow))
+  if (info.limits.maxWorkgroupStorageBytes >= TILED_BYTES && (info.family === "tiled" || !narrow)) {
+    const { queries, keys } = tiledConstants(constants);
     return {
       ...TILED,
-      constants: { ...constants, ROWS: rows.forward },
-      backwardConstants: { ...constants, ROWS: rows.backward },
+      constants: queries,
+      backwardKeysConstants: keys,
       decodeConstants: constants,
       step: headWidth % STEP_MULTIPLE === 0 ? attentionStepTiled : undefined,
     };
+  }
   // The kernels' arrays hold two heads of half the greatest width.
   const isPaired = info.family === "scalar" && (heads / keyHeads) % 2 === 0 && headWidth <= MAX_HEAD_WIDTH / 2;
   const HEADS = isPaired ? 2 : 1;
   const bundled = { ...constants, HEADS };
   return info.family === "scalar" && info.subgroupSize === 8 && narrow
-    ? { ...SUBGROUP, constants: bundled, backwardConstants: bundled, decodeConstants: bundled }
-    : { ...PLAIN, constants, backwardConstants: constants, decodeConstants: bundled };
+    ? { ...SUBGROUP, constants: bundled, backwardKeysConstants: bundled, decodeConstants: bundled }
+    : { ...PLAIN, constants, backwardKeysConstants: constants, decodeConstants: bundled };
 }
 
 type AdapterTraits = Pick<DeviceInfo, "family" | "subgroupSize"> & {

@@ -2,19 +2,22 @@
  * Attention through tiles in workgroup memory, for GPUs and for heads too wide for a software driver's compiler.
  * Bindings, params and results are those of `attention.ts` and `cache.ts`.
  */
-import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
+import { defineKernel, folded } from "../../compute/kernel.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "./attention.ts";
 import { attentionStep } from "./attention_step.ts";
 import { attentionDecode } from "./cache.ts";
 import { byCacheDtype } from "./cache_storage.ts";
 
-const CONSTANTS = { HEAD_QUADS: 16, ROWS: 16 } as const;
+const CONSTANTS = { HEAD_QUADS: 16, HALVES: 2 } as const;
 
-/** A workgroup per block of tokens and query head. */
+/** Rows and columns of a tile of scores. */
+const SIDE = 64;
+
+/** A workgroup per block of (token, head of a key head) and key head. */
 const BY_QUERIES = {
   constants: CONSTANTS,
-  grid: ({ tokens, heads }: { tokens: number; heads: number }, { ROWS }: Constants) =>
-    folded(Math.ceil(tokens / ROWS!) * heads),
+  grid: ({ tokens, heads, key_heads }: { tokens: number; heads: number; key_heads: number }) =>
+    folded(Math.ceil((tokens * heads) / key_heads / SIDE) * key_heads),
 };
 
 export const attentionTiled = defineKernel({ ...attention, ...BY_QUERIES, name: "attention/tiled" });
@@ -28,8 +31,8 @@ export const attentionBackwardQueriesTiled = defineKernel({
 export const attentionBackwardKeysTiled = defineKernel({
   ...attentionBackwardKeys,
   name: "attention/backward_keys_tiled",
-  constants: CONSTANTS,
-  grid: ({ tokens, key_heads }, { ROWS }) => folded(Math.ceil(tokens / ROWS!) * key_heads),
+  constants: { ...CONSTANTS, HALVES: 1 },
+  grid: ({ tokens, key_heads }) => folded(Math.ceil(tokens / SIDE) * key_heads),
 });
 
 /** A workgroup per row and head. */
@@ -48,24 +51,17 @@ export const attentionStepTiled = byCacheDtype(
   (dtype, name) => defineKernel({ ...attentionStep[dtype], ...BY_HEADS, name }),
 );
 
-/** Rows of a tile that a kernel keeps, most first. */
-const ROWS = [16, 8, 4] as const;
-/** Rows of the two tiles that pass through. */
-const LANES = 8;
+/** Workgroup memory of the kernels over packed tokens. */
+export const TILED_BYTES = 16_384;
 
-/** Most rows of a kernel's tiles that fit into the adapter's workgroup memory; undefined where none do. */
-export interface TileRows {
-  readonly forward: number | undefined;
-  readonly backward: number | undefined;
-}
+/** Widest head whose sums leave registers for a second half of a thread's rows. */
+const WIDEST_HALVED = 128;
 
-/** The forward kernel keeps one tile and one of scores, the backward ones up to two of each. */
-export function tileRows(headWidth: number, storageBytes: number): TileRows {
-  const largest = (tiles: number) => ROWS.find((rows) => tileBytes({ headWidth, rows, tiles }) <= storageBytes);
-  return { forward: largest(1), backward: largest(2) };
-}
-
-function tileBytes({ headWidth, rows, tiles }: { headWidth: number; rows: number; tiles: number }): number {
-  const pitch = (headWidth / 4 + 1) * 16;
-  return (tiles * rows + 2 * LANES) * pitch + tiles * rows * LANES * 4;
+/**
+ * Constants of the kernels over packed tokens. The gradients of keys and values have twice the sums, and fewer workgroups than
+ * the other two: their threads have 4 rows each.
+ */
+export function tiledConstants({ HEAD_QUADS }: { readonly HEAD_QUADS: number }) {
+  const HALVES = HEAD_QUADS * 4 <= WIDEST_HALVED ? 2 : 1;
+  return { queries: { HEAD_QUADS, HALVES }, keys: { HEAD_QUADS, HALVES: 1 } };
 }

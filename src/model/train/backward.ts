@@ -168,7 +168,7 @@ export class BackwardPass {
     const offsets = keyValueOffsets(config);
     const qkvGrad = scratch.floats(input.count * qkvWidth, "gradient");
     const params = attentionParams(config, { tokens: input.count, window: layer.window });
-    const { backwardConstants: constants, backwardQueries, backwardKeys } = this.model.attention;
+    const { constants, backwardKeysConstants, backwardQueries, backwardKeys } = this.model.attention;
     const { sequenceStart, sequenceEnd } = input;
     this.device.dispatch(backwardQueries, {
       buffers: { ...qkvBuffers(qkv), out, outGrad, sequenceStart, statistics, qGrad: qkvGrad },
@@ -179,7 +179,7 @@ export class BackwardPass {
     this.device.dispatch(backwardKeys, {
       buffers: { ...qkvBuffers(qkv), outGrad, sequenceEnd, statistics, keyValueGrad: qkvGrad },
       params: { ...params, ...keyValueLayout },
-      constants,
+      constants: backwardKeysConstants,
     });
     this.model.rotate(qkvGrad, { layer, input, sign: -1 });
     return qkvGrad;

@@ -111,16 +111,17 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [sampleKept, { rows: 1, vocabulary: 151_936 }, [75]],
   [chooseLogprobBackward(SOFTWARE), { rows: 3, stride: 516 }, [6]],
   [chooseLogprobBackward(GPU), { rows: 3, stride: 4100 }, [6]],
-  // 8 tokens of a head; a block of ROWS tokens of a head; 8 queries of a step, or pairs of them.
+  // 8 tokens of a head; 8 queries of a step, or pairs of them.
   [attention, HEADS, [15]],
   [attentionBackwardQueries, HEADS, [15]],
   [attentionBackwardKeys, HEADS, [5]],
   [attentionSubgroup, { ...HEADS, heads: 4 }, [10], { HEADS: 2 }],
   [attentionBackwardQueriesSubgroup, { ...HEADS, heads: 4 }, [10], { HEADS: 2 }],
   [attentionBackwardKeysSubgroup, HEADS, [5]],
-  [attentionTiled, HEADS, [9]],
-  [attentionBackwardQueriesTiled, HEADS, [15], { ROWS: 8 }],
-  [attentionBackwardKeysTiled, HEADS, [5], { ROWS: 8 }],
+  // 387 rows of 3 heads that share a key head, 64 in a workgroup.
+  [attentionTiled, { tokens: 129, heads: 6, key_heads: 2 }, [14]],
+  [attentionBackwardQueriesTiled, { tokens: 129, heads: 6, key_heads: 2 }, [14]],
+  [attentionBackwardKeysTiled, { tokens: 129, heads: 6, key_heads: 2 }, [6]],
   [attentionDecode.float32, { rows: 11, heads: 3 }, [5]],
   [attentionDecode.float32, { rows: 11, heads: 4 }, [3], { HEADS: 2 }],
   [attentionStep.float32, { rows: 11, heads: 4, key_heads: 2 }, [3], { HEADS: 2 }],
