@@ -318,7 +318,15 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
     });
   });
 
-  test.each([1, 6, 8, 21])("a window of %i: the bits of a sequence do not depend on where it lies", async (window) => {
+  test.each([
+    [1, [13, 37, 6]],
+    [6, [13, 37, 6]],
+    [8, [13, 37, 6]],
+    [21, [13, 37, 6]],
+    [70, [9, 150, 6]],
+    [200, [70, 150, 3]],
+  ])("a window of %i: the bits of a sequence do not depend on where it lies among %o", async (window, among) => {
+    const [before, length] = among as [number, number, number];
     const run = async (lengths: number[], values: Float32Array) => {
       const shape = { lengths, heads: 2, keyHeads: 1, width: 8, window };
       const { sequenceStart, params } = batch(shape);
@@ -327,10 +335,10 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
       return (await runOn(devices.gpu, forward, { buffers, params, constants })).out;
     };
     const stride = 4 * 8;
-    const values = noise((13 + 37 + 6) * stride);
-    const packed = await run([13, 37, 6], values);
-    const alone = await run([37], values.slice(13 * stride, 50 * stride));
-    expect(packed.slice(13 * 16, 50 * 16)).toEqual(alone);
+    const values = noise(among.reduce((a, b) => a + b) * stride);
+    const packed = await run(among, values);
+    const alone = await run([length], values.slice(before * stride, (before + length) * stride));
+    expect(packed.slice(before * 16, (before + length) * 16)).toEqual(alone);
   });
 
   test("a token does not see what is before its window", async () => {
