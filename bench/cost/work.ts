@@ -22,12 +22,15 @@ function productBytes({ kernel, params: { m, n, k, mode }, constants }: RawDispa
 }
 
 /** Elements of q and of the output, and keys and values as far as they are filled. */
-const decodedAttention: Formula = ({ params, buffers }, context) => {
+const decodedAttention: Formula = ({ params, constants, buffers }, context) => {
+  const width = constants.HEAD_QUADS! * 4;
   const { rows, heads, key_heads } = params;
-  const out = buffers.out!.byteLength;
-  const width = out / F32_BYTES / rows! / heads!;
-  return 2 * out + 2 * rows! * context * key_heads! * width * F32_BYTES;
+  return (heads! + 2 * context * key_heads!) * rows! * width * F32_BYTES + buffers.out!.byteLength;
 };
+
+/** Whether a dispatch attends to the cache, rather than folding what others left. */
+const attendsToCache = (kernel: string) =>
+  kernel.startsWith("decode/attention_") && kernel !== "decode/attention_merge";
 
 const BYTES: Readonly<Record<string, Formula>> = {
   "layer/embedding": ({ params }) => params.tokens! * (2 * params.width! + 1) * F32_BYTES,
@@ -51,7 +54,7 @@ const BYTES: Readonly<Record<string, Formula>> = {
 /** Bytes that a dispatch moves at least. @param context tokens that a sequence holds in the cache */
 export function bytesOf(it: RawDispatch, context: number): number {
   if (it.kernel.startsWith("matmul/") && it.params.m !== undefined) return productBytes(it);
-  if (it.kernel.startsWith("decode/attention_")) return decodedAttention(it, context);
+  if (attendsToCache(it.kernel)) return decodedAttention(it, context);
   return BYTES[it.kernel]?.(it, context) ?? boundBytes(it);
 }
 
@@ -74,8 +77,8 @@ function placeOf(whole: object): number {
 /** Operations of a dispatch: of products and of attention; the rest is bound by its bytes. */
 export function flopOf(it: RawDispatch, context: number): number {
   if (it.work !== undefined) return it.work;
-  const { kernel, params, constants, buffers } = it;
-  if (kernel.startsWith("decode/attention_")) return (buffers.out!.byteLength / F32_BYTES) * 4 * context;
+  const { kernel, params, constants } = it;
+  if (attendsToCache(kernel)) return params.rows! * params.heads! * constants.HEAD_QUADS! * 4 * 4 * context;
   if (!kernel.startsWith("attention/")) return 0;
   // Of a query and a key, 2 D operations each; a causal query meets half of its sequence's keys.
   const products = kernel.includes("backward_keys") ? 4 : kernel.includes("backward_queries") ? 3 : 2;

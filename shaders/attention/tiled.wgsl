@@ -1,18 +1,22 @@
 // attention for GPUs and for wide heads: the same bindings, params and results.
 //
 // 64 rows of queries (token, head of a key head) by tiles of 64 keys. Each sequence that the rows have tokens of is a round of its own, whose
-// tiles lie at multiples of 64 keys from its first one, whatever the window; one rescaling of the sums is for a tile. Every fma that a compiler could choose
-// is written out. So where a sequence lies among others, or whether its keys come from a cache (decode/attention_decode_tiled.wgsl),
+// tiles lie at multiples of 64 keys from its first one, whatever the window; one rescaling of the sums is for a tile, and every 256 keys they
+// are folded (parts/merge.wgsl). Every fma that a compiler could choose is written out. So where a sequence lies among others, or whether its keys come from a cache (decode/attention_decode_tiled.wgsl),
 // changes no bit.
 // Grid: a workgroup per (64 rows, key head).
 
 //#include "attention/parts/forward.wgsl"
+//#include "attention/parts/merge.wgsl"
 //#include "attention/parts/query_rows.wgsl"
 //#include "attention/parts/tiled.wgsl"
 
 var<workgroup> highest: array<vec4f, QUADS>;
-// Factors of what was added before: of this tile, or 1 / total at the end.
+// Factors of what was added before, and of what is added.
 var<workgroup> factors: array<vec4f, QUADS>;
+var<workgroup> added_factors: array<vec4f, QUADS>;
+// Of the chunks so far.
+var<workgroup> totals: array<vec4f, QUADS>;
 
 // Keys of the round, from start to end, that the rows of a quad see: none for rows of other sequences.
 fn keep_seen(rows: Rows, quad: u32, start: u32, end: u32) {
@@ -119,8 +123,12 @@ fn attend(index: u32, thread: Thread) {
       keep_seen(rows, thread.index, first, end);
       highest[thread.index] = vec4f(LOWEST);
     }
+    // Of the chunk; the rows' results hold the sums of those before it.
     var sums = Sums();
     var total = vec4f();
+    var all_total = vec4f();
+    var all_highest = vec4f(LOWEST);
+    var isFirst = true;
     // Tiles below the window of every token are left out.
     for (var key = start + (first_key(first) - start) / SIDE * SIDE; key < end; key += SIDE) {
       let own_keys = min(vec4u(key + part.place) + vec4u(0u, 16u, 32u, 48u), vec4u(end - 1u));
@@ -170,26 +178,43 @@ fn attend(index: u32, thread: Thread) {
         add_weighted(&sums, thread, LEFT + column % QUADS * PITCH, columns);
         workgroupBarrier();
       }
-    }
-    if (thread.index < QUADS) {
-      factors[thread.index] = total;
-    }
-    workgroupBarrier();
-    for (var i = 0u; i < count; i++) {
-      let place = place_of(thread, i);
-      let row = row_of(rows, place.row);
-      let isOwn = rows.first + place.row <= rows.last && row.token >= first && row.token < end;
-      if (isOwn && place.quad < HEAD_QUADS) {
-        let to = row.token * params.heads + row.head;
-        let sum = factors[place.row / 4u][place.row % 4u];
-        result[to * HEAD_QUADS + place.quad] = sums.a[0] / sum;
-        if (place.quad == 0u) {
-          statistics[to * 2u] = highest[place.row / 4u][place.row % 4u] / LOG2_E + log(sum);
-        }
+      let isLast = key + SIDE >= end;
+      if (!isLast && (key + SIDE - start) % CHUNK_KEYS != 0u) { continue; }
+      if (thread.index < QUADS) {
+        let chunk_highest = highest[thread.index];
+        let both = fold_of(all_highest, chunk_highest);
+        all_total = fold(all_total, both.keep, total, both.add);
+        all_highest = max(all_highest, chunk_highest);
+        totals[thread.index] = all_total;
+        factors[thread.index] = both.keep;
+        added_factors[thread.index] = both.add;
+        highest[thread.index] = select(vec4f(LOWEST), all_highest, isLast);
+        total = vec4f();
       }
-      sums = shifted(sums);
+      workgroupBarrier();
+      for (var i = 0u; i < count; i++) {
+        let place = place_of(thread, i);
+        let row = row_of(rows, place.row);
+        let isOwn = rows.first + place.row <= rows.last && row.token >= first && row.token < end;
+        if (isOwn && place.quad < HEAD_QUADS) {
+          let to = row.token * params.heads + row.head;
+          let at = vec2u(place.row / 4u, place.row % 4u);
+          var before = vec4f();
+          if (!isFirst) { before = result[to * HEAD_QUADS + place.quad]; }
+          let keep = vec4f(factors[at.x][at.y]);
+          var value = fold(before, keep, sums.a[0], vec4f(added_factors[at.x][at.y]));
+          if (isLast) {
+            let sum = totals[at.x][at.y];
+            value /= sum;
+            if (place.quad == 0u) { statistics[to * 2u] = highest[at.x][at.y] / LOG2_E + log(sum); }
+          }
+          result[to * HEAD_QUADS + place.quad] = value;
+        }
+        sums = shifted(sums);
+      }
+      workgroupBarrier();
+      isFirst = false;
     }
-    workgroupBarrier();
     first = end;
   }
 }

@@ -1,4 +1,5 @@
-// A workgroup's part of a decoding step's attention. The header of decode/attention_step_tiled.wgsl has the formula.
+// A workgroup's part of a decoding step's attention. The header of decode/attention_step_tiled.wgsl has the formula. A kernel includes
+// all_chunks.wgsl or one_chunk.wgsl.
 
 //#include "decode/parts/attend_tiled.wgsl"
 //#include "decode/parts/step.wgsl"
@@ -16,19 +17,23 @@ fn turned(at: u32, lane: u32, position: u32) -> vec4f {
   return select(halves.low, halves.high, lane >= half);
 }
 
-fn prepare(at: Query, lane: u32) {
-  if (lane >= HEAD_QUADS) { return; }
-  let sharing = params.heads / params.key_heads;
-  let row_at = at.row * (params.heads + 2u * params.key_heads) * HEAD_QUADS;
-  let key_at = row_at + (params.heads + at.head / sharing) * HEAD_QUADS;
-  let value_at = key_at + params.key_heads * HEAD_QUADS;
-  let key = keep_quad(turned(key_at, lane, at.position));
-  let value = keep_quad(qkv[value_at + lane]);
-  query[lane] = turned(row_at + at.head * HEAD_QUADS, lane, at.position) * (params.scale * LOG2_E);
+fn row_start(row: u32) -> u32 {
+  return row * (params.heads + 2u * params.key_heads) * HEAD_QUADS;
+}
+
+fn query_quad(row: u32, head: u32, position: u32, d: u32) -> vec4f {
+  return turned(row_start(row) + head * HEAD_QUADS, d, position) * (params.scale * LOG2_E);
+}
+
+fn prepare(part: Part, position: u32, lane: u32) {
+  if (lane >= HEAD_QUADS || part.last_chunk < position / CHUNK_KEYS) { return; }
+  let key_at = row_start(part.row) + (params.heads + part.key_head) * HEAD_QUADS;
+  let key = keep_quad(turned(key_at, lane, position));
+  let value = keep_quad(qkv[key_at + params.key_heads * HEAD_QUADS + lane]);
   own_key[lane] = kept_quad(key);
   own_value[lane] = kept_quad(value);
-  if (at.head % sharing == 0u) {
-    let kept_at = (place(at.row, at.position) * params.key_heads + at.head / sharing) * HEAD_QUADS + lane;
+  if (part.first_head == 0u) {
+    let kept_at = (place(part.row, position) * params.key_heads + part.key_head) * HEAD_QUADS + lane;
     keys[kept_at] = key;
     values[kept_at] = value;
   }
@@ -39,7 +44,7 @@ fn key_quad(at: u32, d: u32, is_own: bool) -> vec4f {
   return kept_quad(keys[at]);
 }
 
-fn value_element(at: u32, d: u32, is_own: bool) -> f32 {
-  if (is_own) { return own_value[d / 4u][d % 4u]; }
-  return kept_element(values[at + d / 4u], d % 4u);
+fn value_quad(at: u32, d: u32, is_own: bool) -> vec4f {
+  if (is_own) { return own_value[d]; }
+  return kept_quad(values[at]);
 }

@@ -4,6 +4,7 @@ import type { DeviceInfo } from "../../compute/device.ts";
 import type { Constants } from "../../compute/kernel.ts";
 import { MAX_HEAD_WIDTH } from "../files/config.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries, headConstants } from "./attention.ts";
+import { attentionStepChunks } from "./attention_chunks.ts";
 import { type attentionStep, STEP_MULTIPLE } from "./attention_step.ts";
 import {
   attentionBackwardKeysSubgroup,
@@ -16,6 +17,7 @@ import {
   attentionDecodeTiled,
   attentionStepTiled,
   attentionTiled,
+  decodeConstants,
   TILED_BYTES,
   tiledConstants,
 } from "./attention_tiled.ts";
@@ -37,10 +39,12 @@ export interface AttentionKernels {
   readonly backwardKeysConstants: Constants;
   /** By the type of the cache. */
   readonly decode: typeof attentionDecode;
-  /** Of `decode` and `step`. */
+  /** Of `decode`, `step` and `split`. */
   readonly decodeConstants: Constants;
   /** `ropeAppend` and `decode` in one dispatch, with their bits. Absent: they are two. */
   readonly step?: typeof attentionStep | undefined;
+  /** `step` but for the fold over chunks of keys, which `attentionMerge` does. */
+  readonly split?: typeof attentionStepChunks | undefined;
 }
 
 /** Wider heads take many seconds to compile on software drivers that unroll the loops over them. */
@@ -61,8 +65,9 @@ export function chooseAttention(info: AdapterTraits, shape: HeadShape): Attentio
       ...TILED,
       constants: queries,
       backwardKeysConstants: keys,
-      decodeConstants: constants,
+      decodeConstants: decodeConstants(shape, info.limits),
       step: headWidth % STEP_MULTIPLE === 0 ? attentionStepTiled : undefined,
+      split: headWidth % STEP_MULTIPLE === 0 ? attentionStepChunks : undefined,
     };
   }
   // The kernels' arrays hold two heads of half the greatest width.

@@ -1,10 +1,16 @@
 /** The kernels of the paged key/value cache, of both families and both types of numbers. */
 import { beforeEach, describe, expect, test } from "vitest";
+import type { Constants } from "../../../src/compute/kernel.ts";
 import { decodeFloats, encodeBf16 } from "../../../src/model/files/dtype.ts";
 import { WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
 import { type AttentionKernels, chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
+import { attentionMerge, attentionStepChunks, chunkFloats } from "../../../src/model/kernels/attention_chunks.ts";
 import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
-import { attentionDecodeTiled, attentionStepTiled } from "../../../src/model/kernels/attention_tiled.ts";
+import {
+  attentionDecodeTiled,
+  attentionStepTiled,
+  decodeConstants,
+} from "../../../src/model/kernels/attention_tiled.ts";
 import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
 import { type CacheDtype, PAGE_TOKENS } from "../../../src/model/kernels/cache_storage.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
@@ -45,6 +51,12 @@ function layOut(lengths: readonly number[]) {
 function cacheOf(dtype: CacheDtype, elements: number, seed: number): Float32Array | Uint32Array {
   const values = noise(elements, seed);
   return dtype === "float32" ? values : new Uint32Array(encodeBf16(values).buffer);
+}
+
+/** vitest takes seconds over as many numbers as a cache has. */
+function expectBits(got: NodeJS.ArrayBufferView, wanted: NodeJS.ArrayBufferView): void {
+  const [a, b] = [got, wanted].map(({ buffer, byteOffset, byteLength }) => Buffer.from(buffer, byteOffset, byteLength));
+  expect(Buffer.compare(a!, b!)).toBe(0);
 }
 
 /** The numbers in a cache. */
@@ -113,6 +125,8 @@ async function decodeLast(
 }
 
 const LENGTHS = [5, 2, PAGE_TOKENS, PAGE_TOKENS + 1, 112];
+/** Of several chunks of 256 keys. */
+const LONG = [530, 256, 257, 40];
 
 describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache for %s", (adapter) => {
   beforeEach(({ skip }) => {
@@ -121,18 +135,22 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
   const choose = ({ heads, keyHeads, width }: Shape) =>
     chooseAttention(ADAPTERS[adapter], { heads, keyHeads, headWidth: width });
 
-  test.each<Shape & { window?: number }>([
+  test.each<Shape & { window?: number; lengths?: readonly number[] }>([
     { heads: 8, keyHeads: 4, width: 8 },
     { heads: 4, keyHeads: 1, width: 12, window: 5 },
     { heads: 2, keyHeads: 2, width: 64, window: 16 },
     { heads: 2, keyHeads: 1, width: 128, window: 70 },
     { heads: 4, keyHeads: 1, width: 256 },
     { heads: 4, keyHeads: 1, width: 256, window: 21 },
+    { heads: 3, keyHeads: 1, width: 64, lengths: LONG },
+    { heads: 3, keyHeads: 1, width: 64, lengths: LONG, window: 300 },
+    { heads: 2, keyHeads: 2, width: 8, lengths: LONG, window: 257 },
+    { heads: 9, keyHeads: 1, width: 8, lengths: LONG, window: 70 },
   ])(
     "of the last tokens has the bits of attention over the whole: %o",
-    async ({ window = WHOLE_SEQUENCE, ...shape }) => {
+    async ({ window = WHOLE_SEQUENCE, lengths = LENGTHS, ...shape }) => {
       const kernels = choose(shape);
-      const { qkv, tokens, sequenceStart, params, last } = packed(LENGTHS, shape);
+      const { qkv, tokens, sequenceStart, params, last } = packed(lengths, shape);
       const { heads, width } = shape;
       const { out: whole } = await runOn(devices.gpu, kernels.forward, {
         buffers: {
@@ -147,9 +165,9 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
         constants: kernels.constants,
       });
       const wanted = last.flatMap((t) => [...whole.subarray(t * heads * width, (t + 1) * heads * width)]);
-      const exact = await decodeLast(kernels, { lengths: LENGTHS, shape, dtype: "float32", window });
+      const exact = await decodeLast(kernels, { lengths, shape, dtype: "float32", window });
       expect([...exact]).toEqual(wanted);
-      const rounded = await decodeLast(kernels, { lengths: LENGTHS, shape, dtype: "bfloat16", window });
+      const rounded = await decodeLast(kernels, { lengths, shape, dtype: "bfloat16", window });
       // Keys and values below 1 are kept to 2^-9 of their size.
       expectClose(rounded, wanted, { relative: 0, absolute: 0.02, name: "bfloat16" });
       expect([...rounded]).not.toEqual(wanted);
@@ -167,7 +185,7 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
   test("of more than 65,535 workgroups", async () => {
     const shape = { heads: 4, keyHeads: 1, width: 4 };
     const { decode, decodeConstants } = choose(shape);
-    const rows = 17_000 * (adapter === "a GPU" ? 1 : 8);
+    const rows = adapter === "a GPU" ? 65_600 : 136_000;
     await runOnBoth(devices, decode.float32, {
       buffers: {
         q: noise(rows * 16),
@@ -196,7 +214,7 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
 /** Positions of a step's rows before `shift`. */
 const POSITIONS = Uint32Array.of(0, 3, PAGE_TOKENS - 2, PAGE_TOKENS - 1, 2 * PAGE_TOKENS + 4);
 /** `STEP_CASES=10000 npx vitest run test/model/kernels/cache_test.ts` takes longer. */
-const STEP_CASES = Number(process.env.STEP_CASES ?? 40);
+const STEP_CASES = Number(process.env.STEP_CASES ?? 12);
 
 interface StepCase {
   readonly width: number;
@@ -229,7 +247,9 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
     const { width, HEADS, window = WHOLE_SEQUENCE, rotates = 1 } = it;
     const { rows, heads, key_heads, row_pages, shift } = run.params;
     const [joined, decode] = HEADS ? [attentionStep, attentionDecode] : [attentionStepTiled, attentionDecodeTiled];
-    const constants = { HEAD_QUADS: width / 4, ...(HEADS && { HEADS }) };
+    const constants = HEADS
+      ? { HEAD_QUADS: width / 4, HEADS }
+      : decodeConstants({ heads, keyHeads: key_heads, headWidth: width }, limits);
     const scale = 1 / Math.sqrt(width);
     const out = unwritten(rows * heads * width);
     const whole = { buffers: { ...run.buffers, out }, params: { ...run.params, rotates, window, scale }, constants };
@@ -246,10 +266,37 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
       params: { rows, heads, key_heads, q_stride, q_offset: 0, row_pages, shift, window, scale },
       constants,
     });
-    expect(got.keys).toEqual(keys);
-    expect(got.values).toEqual(values);
-    expect(got.out).toEqual(parts.out);
+    expectBits(got.keys, keys);
+    expectBits(got.values, values);
+    expectBits(got.out, parts.out);
+    if (!HEADS) await expectSplit(whole, got);
     return { got, whole };
+  }
+
+  /** A workgroup per chunk, then the fold, next to one kernel. */
+  async function expectSplit(
+    {
+      buffers,
+      params,
+      constants,
+    }: ReturnType<typeof step> & { constants: Constants; params: { window: number; scale: number } },
+    got: Awaited<ReturnType<typeof runOn>>,
+  ) {
+    const { rows, heads, row_pages, shift, window } = params;
+    const headWidth = constants.HEAD_QUADS! * 4;
+    const left = await runOn(devices.gpu, attentionStepChunks[dtype], {
+      buffers: { ...buffers, out: unwritten(chunkFloats({ rows, heads, headWidth, row_pages })) },
+      params,
+      constants,
+    });
+    const { out } = await runOn(devices.gpu, attentionMerge, {
+      buffers: { parts: left.out!, positions: buffers.positions, out: unwritten(rows * heads * headWidth) },
+      params: { rows, heads, row_pages, shift, window },
+      constants: { HEAD_QUADS: headWidth / 4 },
+    });
+    expectBits(out, got.out!);
+    expectBits(left.keys!, got.keys!);
+    expectBits(left.values!, got.values!);
   }
 
   async function expectReference({ got, whole }: Awaited<ReturnType<typeof expectParts>>) {
@@ -303,11 +350,37 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
   test("for GPUs has those bits wherever a context ends", async () => {
     const width = 32;
     // Steps of 8 keys, pages of 16 and blocks of 64 end and begin here; `shift` adds 1.
-    const positions = Uint32Array.from([6, 7, 8, 14, 15, 61, 62, 63, 64, 126, 127, 128, 190, 300]);
-    for (const window of [WHOLE_SEQUENCE, 65, 9]) {
+    // Chunks of 256 too.
+    const positions = Uint32Array.from([
+      6, 7, 8, 14, 15, 61, 62, 63, 64, 126, 127, 128, 190, 254, 255, 300, 510, 511, 700,
+    ]);
+    for (const window of [WHOLE_SEQUENCE, 257, 65, 9]) {
       const it = { rows: positions.length, heads: 4, keyHeads: 2, width, window };
       await expectReference(await expectParts(step(it.rows, it, positions), it));
     }
+  });
+
+  test.each([
+    { heads: 4, keyHeads: 2, width: 16 },
+    { heads: 9, keyHeads: 1, width: 8, window: 300 },
+    { heads: 1, keyHeads: 1, width: 8, window: 5 },
+  ])("by chunks of keys leaves what the fold takes: %o", async ({ window = WHOLE_SEQUENCE, ...shape }) => {
+    const positions = Uint32Array.from([0, 3, 254, 255, 256, 600]);
+    const { heads, keyHeads, width: headWidth } = shape;
+    const { buffers, params } = step(positions.length, shape, positions);
+    const { rows, row_pages, shift } = params;
+    const constants = decodeConstants({ heads, keyHeads, headWidth }, limits);
+    const out = unwritten(chunkFloats({ rows, heads, headWidth, row_pages }));
+    const run = { buffers: { ...buffers, out }, params: { ...params, window, scale: 0.25 }, constants };
+    const left = await runOn(devices.gpu, attentionStepChunks[dtype], run);
+    const wanted = await runOn(devices.cpu, attentionStepChunks[dtype], run);
+    const absolute = dtype === "float32" ? 1e-5 : 0.1;
+    expectClose(left.out, wanted.out, { relative: absolute, absolute, name: "chunks" });
+    await runOnBoth(devices, attentionMerge, {
+      buffers: { parts: left.out, positions, out: unwritten(rows * heads * headWidth) },
+      params: { rows, heads, row_pages, shift, window },
+      constants: { HEAD_QUADS: headWidth / 4 },
+    });
   });
 
   test(`for GPUs has those bits in ${STEP_CASES} random steps`, { timeout: 3_600_000 }, async () => {
@@ -316,9 +389,10 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
       const below = (end: number) => Math.floor(next() * end);
       const [keyHeads, rows] = [1 + below(3), 1 + below(5)];
       const width = [8, 16, 24, 64, 72, 128, 256][below(7)]!;
-      const window = below(2) === 0 ? WHOLE_SEQUENCE : 1 + below(200);
-      const it = { rows, keyHeads, heads: keyHeads * (1 + below(4)), width, window, rotates: below(4) === 0 ? 0 : 1 };
-      const positions = Uint32Array.from({ length: rows }, () => below(below(2) === 0 ? 20 : 260));
+      const window = below(2) === 0 ? WHOLE_SEQUENCE : 1 + below(400);
+      const sharing = [1, 2, 7, 9][below(4)]!;
+      const it = { rows, keyHeads, heads: keyHeads * sharing, width, window, rotates: below(4) === 0 ? 0 : 1 };
+      const positions = Uint32Array.from({ length: rows }, () => below([20, 260, 260, 1100][below(4)]!));
       await expectParts(step(rows, it, positions), it).catch((error: unknown) => {
         throw new Error(`seed ${seed} ${JSON.stringify(it)}`, { cause: error });
       });

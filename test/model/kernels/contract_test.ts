@@ -2,6 +2,7 @@
 import { test } from "vitest";
 import * as adamw from "../../../src/model/kernels/adamw.ts";
 import * as attention from "../../../src/model/kernels/attention.ts";
+import * as attentionChunks from "../../../src/model/kernels/attention_chunks.ts";
 import * as attentionStep from "../../../src/model/kernels/attention_step.ts";
 import * as attentionSubgroup from "../../../src/model/kernels/attention_subgroup.ts";
 import * as attentionTiled from "../../../src/model/kernels/attention_tiled.ts";
@@ -24,6 +25,7 @@ import { expectContract, kernelsOf } from "../../fixtures/kernel_contract.ts";
 const KERNELS = kernelsOf({
   adamw,
   attention,
+  attentionChunks,
   attentionStep,
   attentionSubgroup,
   attentionTiled,

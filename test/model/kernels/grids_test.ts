@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import type { Grid } from "../../../src/compute/kernel.ts";
 import { adamw, clipFactor, squareSum } from "../../../src/model/kernels/adamw.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries } from "../../../src/model/kernels/attention.ts";
+import { attentionMerge, attentionStepChunks } from "../../../src/model/kernels/attention_chunks.ts";
 import { attentionStep } from "../../../src/model/kernels/attention_step.ts";
 import {
   attentionBackwardKeysSubgroup,
@@ -125,8 +126,11 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [attentionDecode.float32, { rows: 11, heads: 3 }, [5]],
   [attentionDecode.float32, { rows: 11, heads: 4 }, [3], { HEADS: 2 }],
   [attentionStep.float32, { rows: 11, heads: 4, key_heads: 2 }, [3], { HEADS: 2 }],
-  [attentionDecodeTiled.float32, { rows: 11, heads: 3 }, [33]],
-  [attentionStepTiled.float32, { rows: 11, heads: 3 }, [33]],
+  // 9 heads of each key head in workgroups of 5; chunks of 256 keys in 33 pages of 16.
+  [attentionDecodeTiled.float32, { rows: 11, heads: 18, key_heads: 2 }, [44], { SHARED: 5 }],
+  [attentionStepTiled.float32, { rows: 11, heads: 18, key_heads: 2 }, [44], { SHARED: 5 }],
+  [attentionStepChunks.float32, { rows: 11, heads: 18, key_heads: 2, row_pages: 33 }, [132], { SHARED: 5 }],
+  [attentionMerge, { rows: 11, heads: 18, row_pages: 33 }, [50]],
 ])("$0.name of $1 has $2 workgroups", (kernel, params, expected, constants) => {
   expect(gridOf(kernel, params, constants)).toEqual([...expected, 1, 1].slice(0, 3));
 });

@@ -1,0 +1,2 @@
+// Tokens of a page of the cache.
+const PAGE = 16u;
