@@ -117,6 +117,12 @@ export interface Device {
    * own. Their contents are undefined, because a `write` with no work before it may have happened already.
    */
   rollback(mark: number): void;
+  /**
+   * Records the dispatches since `mark` again, `times` times. The u32 `param` of those that have it is one more each time. Takes a
+   * fraction of the time of recording them by {@link Device.dispatch}. Absent: record them.
+   * @returns false, and nothing is recorded, where something else than dispatches was recorded since
+   */
+  repeat?(mark: number, options: { readonly times: number; readonly param: string }): boolean;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
   /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */

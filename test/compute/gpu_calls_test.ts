@@ -7,6 +7,7 @@ import { Failures } from "../../src/compute/webgpu/failures.ts";
 import { Pace } from "../../src/compute/webgpu/pace.ts";
 import { validationError } from "../../src/compute/webgpu/pipeline.ts";
 import { ReadBack, StagingPool } from "../../src/compute/webgpu/read_back.ts";
+import { repetitions } from "../../src/compute/webgpu/repetition.ts";
 import type { GpuDevice } from "../../src/compute/webgpu/types.ts";
 import { DeviceLostError, OutOfMemoryError, RemoteError, ShaderError } from "../../src/errors.ts";
 
@@ -75,6 +76,7 @@ const range = (byteOffset = 0, byteLength = 16, capacity = 256) =>
 const dispatch = (nominal: number, of: Partial<DispatchOp> = {}): DispatchOp => ({
   type: "dispatch",
   pipeline: { compiled: {}, paramsBytes: 16, bindingCode: 2, bindingLayout: {} } as never,
+  paramTypes: { count: "u32", shift: "u32" },
   buffers: [range()],
   params: new Uint32Array(2),
   grid: [3],
@@ -94,6 +96,17 @@ describe("recorded work", () => {
     };
     return { pieces: new Encoding(target, ops).run(), calls };
   };
+
+  test("looks the bind group of repeated dispatches up once", () => {
+    const { gpu, calls } = fakeGpu();
+    const groups: unknown[] = [];
+    const bindings = { group: () => groups[groups.push({}) - 1] as never };
+    const target: EncodingTarget = { gpuDevice: gpu, bindings, pace: new Pace("tiled"), writeNow: () => {} };
+    const ops = [dispatch(1e-4), dispatch(1e-4, { paramTypes: { count: "u32" } })];
+    new Encoding(target, [...ops, ...repetitions(ops, { times: 3, param: "shift" })]).run();
+    expect(groups).toHaveLength(4);
+    expect(calls.filter((call) => call.startsWith("params"))).toHaveLength(8);
+  });
 
   test("shares passes and submits until something stands between", () => {
     const { calls, pieces } = ran([

@@ -17,6 +17,7 @@ import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
+import { repetitions } from "./repetition.ts";
 import type { Timestamps } from "./timestamps.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
@@ -171,6 +172,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
       pipeline: options.constants ? pipelines.get(untyped, constants) : pipelines.getPlain(untyped),
       buffers,
       params: packParams(kernel.params, options.params),
+      paramTypes: kernel.params,
       grid,
       kernel: kernel.name,
       nominal: this.pace.nominal({ flops: kernel.work?.(options.params, constants), bytes }),
@@ -226,6 +228,13 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
 
   rollback(mark: number): void {
     this.recorded.length = Math.min(this.recorded.length, Math.max(mark - this.submitted, 0));
+  }
+
+  repeat(mark: number, options: { readonly times: number; readonly param: string }): boolean {
+    const ops = this.recorded.slice(mark - this.submitted).filter((op) => op.type === "dispatch");
+    if (mark + ops.length < this.mark()) return false;
+    for (const op of repetitions(ops, options)) this.recorded.push(op);
+    return true;
   }
 
   async prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void> {

@@ -18,10 +18,14 @@ export interface DispatchOp {
   readonly pipeline: Pipeline;
   readonly buffers: readonly Range[];
   readonly params: Uint32Array;
+  /** Names of the params, in order. */
+  readonly paramTypes: ParamTypes;
   readonly grid: Grid;
   readonly kernel: string;
   /** Estimated seconds, before any correction. */
   readonly nominal: number;
+  /** Shared by repetitions of a dispatch: their bind group, once one of them is encoded. All belong to one submit. */
+  readonly repeated?: { group?: GpuBindGroup };
 }
 interface WriteOp {
   readonly type: "write";
@@ -197,7 +201,7 @@ export class Encoding {
       pass.setPipeline(pipeline.compiled);
       this.pipeline = pipeline;
     }
-    const group = this.target.bindings.group(op);
+    const group = this.groupOf(op);
     if (pipeline.paramsBytes > 0) pass.setBindGroup(0, group, [this.dispatched * PARAMS_STRIDE_BYTES]);
     else pass.setBindGroup(0, group);
     this.dispatched++;
@@ -205,6 +209,13 @@ export class Encoding {
     // Each argument costs time in Node's binding.
     if (y === 1 && z === 1) pass.dispatchWorkgroups(x);
     else pass.dispatchWorkgroups(x, y, z);
+  }
+
+  private groupOf(op: DispatchOp): GpuBindGroup {
+    const { repeated } = op;
+    if (!repeated) return this.target.bindings.group(op);
+    repeated.group ??= this.target.bindings.group(op);
+    return repeated.group;
   }
 
   private endPass(): void {

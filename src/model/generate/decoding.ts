@@ -149,7 +149,13 @@ export class Decoding {
   }
 
   private record({ cache }: Run, { weights, rows }: { weights: Weights; rows: DecodeRows }): void {
-    for (let shift = 0; shift < rows.steps; shift++) this.step.step(weights, { cache, rows, shift });
+    const { device } = this.model;
+    for (let shift = 0; shift < rows.steps; shift++) {
+      const mark = device.mark();
+      this.step.step(weights, { cache, rows, shift });
+      // The first step may make what later ones find.
+      if (shift > 0 && device.repeat?.(mark, { times: rows.steps - 1 - shift, param: "shift" })) return;
+    }
   }
 
   /** One chunk for sequences that are drawn together, for fewer at a time where memory runs out. */
