@@ -36,9 +36,9 @@ const WANTED = [
  * The newest cookbook, installed without its requirements: it asks for `tml-renderers>=0.4.1`, which is not published and which only
  * its audio recipes and Thinking Machines' own models import. With requirements, pip would install an older cookbook without a word.
  */
-const COOKBOOK = "tinker-cookbook==0.6.1";
+export const COOKBOOK = "tinker-cookbook==0.6.1";
 /** What its recipes import beyond what the SDK brings. */
-const COOKBOOK_NEEDS = [
+export const COOKBOOK_NEEDS: readonly string[] = [
   ...["chz", "datasets", "termcolor", "blobfile", "aiohttp", "tiktoken", "pillow", "cloudpickle", "pyrage"],
   ...["sympy", "pylatexenc", "math-verify"],
 ];
