@@ -132,6 +132,11 @@ export interface BatchOptions {
   /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
   readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
   /**
+   * False where `onEnd` takes every sequence: `sample` may then resolve to no results, so that a batch that others join for long holds
+   * only what runs. Default true.
+   */
+  readonly keepsResults?: boolean | undefined;
+  /**
    * Called in place of `onEnd` when a request's own code (`allowed`, `ends`, `onTokens`) throws. Its sequence ends, and its
    * place in the results has what it drew. Absent: `sample` rejects with that error.
    */

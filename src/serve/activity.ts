@@ -46,8 +46,9 @@ export class Activity {
   readonly startedAt = Date.now();
   steps = 0;
 
-  sampledBatch(batch: { sequences: number; sampled: number; scored: number }): void {
-    this.batches.add(1);
+  /** Counts a part of a batch; the last one has `batches` 1. */
+  sampledBatch(batch: { batches: number; sequences: number; sampled: number; scored: number }): void {
+    this.batches.add(batch.batches);
     this.sequences.add(batch.sequences);
     this.sampledTokens.add(batch.sampled);
     this.scoredTokens.add(batch.scored);

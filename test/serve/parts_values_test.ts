@@ -50,8 +50,8 @@ describe("a counter", () => {
 
   test("of the server's work counts batches, answers and tokens apart", () => {
     const activity = new Activity();
-    activity.sampledBatch({ sequences: 2, sampled: 5, scored: 7 });
-    activity.sampledBatch({ sequences: 1, sampled: 4, scored: 0 });
+    activity.sampledBatch({ batches: 1, sequences: 2, sampled: 5, scored: 7 });
+    activity.sampledBatch({ batches: 1, sequences: 1, sampled: 4, scored: 0 });
     activity.trained(11);
     for (const status of [200, 200, 404]) activity.answered("asample", status);
     const { batches, sequences, sampledTokens, scoredTokens, trainedTokens, answers } = activity;

@@ -75,10 +75,10 @@ export class BatchSampler {
    */
   async sample(policy: OfPolicy, requests: readonly DrawRequest[], options: DrawOptions): Promise<SampledSequence[]> {
     for (const [i, request] of requests.entries()) checkRequest(this.model, request, i);
-    const results: SampledSequence[] = new Array(requests.length);
+    const results: SampledSequence[] = [];
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
-    const { signal, more } = options;
+    const { signal, more, keepsResults = true } = options;
     let ahead: Ahead | undefined;
     try {
       const policies = new PolicyNumbers();
@@ -97,7 +97,8 @@ export class BatchSampler {
         if (unfinished.length > 0) ahead = await this.decoding.advance(run, unfinished, ahead);
         for (const sequence of running.filter(({ stopped }) => stopped)) {
           admission.end(sequence);
-          results[sequence.index] = settle(sequence, options);
+          const result = settle(sequence, options);
+          if (keepsResults) results[sequence.index] = result;
         }
         running = running.filter(({ stopped }) => !stopped);
       }

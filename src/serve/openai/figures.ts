@@ -26,8 +26,8 @@ export class ServingFigures {
   }
 
   /** Tokens are counted when they are drawn, because a batch that others join may last. */
-  batch({ sequences }: { sequences: number }): void {
-    this.batches.add(1);
+  batch({ batches, sequences }: { batches: number; sequences: number }): void {
+    this.batches.add(batches);
     this.sequences.add(sequences);
   }
 

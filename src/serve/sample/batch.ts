@@ -44,6 +44,9 @@ export class Batch {
   pausedMs = 0;
   /** Sequences so far, of all jobs. */
   sequences = 0;
+  /** Of the complete ones: their number, their tokens, and those of the longest. */
+  readonly complete = { sequences: 0, tokens: 0, longest: 0 };
+  private taken = { sequences: 0, tokens: 0 };
   /** Jobs that are not done, with their complete sequences. */
   private readonly open = new Map<SampleJob, SampledSequence[]>();
   /** The job of each sequence that is not complete, and its place in it. */
@@ -88,15 +91,32 @@ export class Batch {
 
   private put(sequence: SampledSequence, index: number): SampleJob | undefined {
     const [job, place] = this.places.get(index) ?? [];
-    this.places.delete(index);
+    if (this.places.delete(index)) this.count(sequence);
     const own = job && this.open.get(job);
     if (own) own[place!] = sequence;
     return job;
   }
 
-  /** Takes all sequences: every job is done. */
+  /** What is complete since the last call. */
+  takeCounts(): { sequences: number; tokens: number } {
+    const { sequences, tokens } = this.complete;
+    const more = { sequences: sequences - this.taken.sequences, tokens: tokens - this.taken.tokens };
+    this.taken = { sequences, tokens };
+    return more;
+  }
+
+  private count({ tokens }: SampledSequence): void {
+    this.complete.sequences++;
+    this.complete.tokens += tokens.length;
+    this.complete.longest = Math.max(this.complete.longest, tokens.length);
+  }
+
+  /** Takes all sequences that {@link end} has not had: every job is done. Those of failed jobs may be absent. */
   finish(sequences: readonly SampledSequence[]): void {
-    for (const index of [...this.places.keys()]) this.put(sequences[index]!, index);
+    for (const index of [...this.places.keys()]) {
+      const sequence = sequences[index];
+      if (sequence) this.put(sequence, index);
+    }
     for (const [job, own] of this.open) this.settle(job, own);
   }
 
@@ -121,6 +141,7 @@ export class Batch {
   /** Fails the job of one sequence. */
   failAt(index: number, error: unknown): void {
     const job = this.places.get(index)?.[0];
+    this.places.delete(index);
     if (job && this.open.has(job)) this.failJob(job, error);
   }
 

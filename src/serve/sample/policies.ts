@@ -45,9 +45,6 @@ export interface PoliciesOptions {
   readonly signal: AbortSignal;
 }
 
-/** Sequences and time after which no more join a batch, so that its figures are counted and its memory is given back. */
-const JOINED_SEQUENCES = 4096;
-const JOINED_MS = 30_000;
 /** Bounds the number of entries if snapshots are tiny. */
 const MOST_SNAPSHOTS = 1024;
 
@@ -162,7 +159,6 @@ export class Policies {
       signal,
       mayJoin: async (running) => (await scheduler.pause(running)) && model.engine.isLost !== true,
       isDeferred: () => models.isDeferred(model),
-      joined: { sequences: JOINED_SEQUENCES, ms: JOINED_MS },
     });
     this.byModel.set(model, queue);
     return queue;

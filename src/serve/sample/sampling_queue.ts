@@ -7,7 +7,7 @@ import type { BatchOptions, PolicyRequest, StartRequests } from "../../contract/
 import { ConfigError } from "../../errors.ts";
 import type { WorkQueue } from "../scheduler.ts";
 import { Batch, type JobPolicy, mostTokens, type SampleJob } from "./batch.ts";
-import type { BatchCost, BatchSize } from "./batch_cost.ts";
+import type { BatchCost } from "./batch_cost.ts";
 import { OpenPolicies } from "./open_policies.ts";
 import { scoredTokens, scorePrompts } from "./score_prompts.ts";
 
@@ -17,13 +17,19 @@ const BATCH_SEQUENCES = 128;
 const DEMAND_DECAY = 0.8;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
-/** Sequences after which no more join a batch: it keeps the results of all until it ends. */
-const JOINED_SEQUENCES = 4096;
-/** The same after this time, ms. */
-const JOINED_MS = 300_000;
+/**
+ * Sequences after which no more join a batch, and the same after a time, ms: what is allocated for it is given back then. What waits for
+ * its end takes up to twice as long, so this is rare.
+ */
+const JOINED_SEQUENCES = 65_536;
+const JOINED_MS = 20 * 60_000;
+/** The same after a shorter time where less than a quarter of its room is wanted. */
+const WIDE_MS = 30_000;
+const WIDE_FACTOR = 4;
 
 export interface SamplingQueueOptions {
-  readonly onBatch: (batch: { sequences: number; sampled: number; scored: number }) => void;
+  /** Called while a batch runs, with what is complete since the last call, and at its end, with `batches` 1. */
+  readonly onBatch: (batch: { batches: number; sequences: number; sampled: number; scored: number }) => void;
   /** Measured on the device, shared by all queues. */
   readonly batchCost: BatchCost;
   /** Aborts the current batch. */
@@ -35,7 +41,7 @@ export interface SamplingQueueOptions {
   readonly mayJoin?: (running: ReadonlyMap<string, number>) => boolean | Promise<boolean>;
   /** See {@link WorkQueue.isDeferred}. Absent: never. */
   readonly isDeferred?: () => boolean;
-  /** Sequences and time after which no more join a batch. Default 4096, and five minutes. */
+  /** Sequences and time after which no more join a batch. Default 65,536, and 20 minutes. */
   readonly joined?: { readonly sequences: number; readonly ms: number };
 }
 
@@ -115,7 +121,7 @@ export class SamplingQueue implements WorkQueue {
       signal?.throwIfAborted();
       const sequences = await this.sampleAccepted(policies, batch);
       batch.finish(sequences);
-      this.report(sequences, scored);
+      this.report(batch, { batches: 1, scored });
     } catch (error) {
       batch.fail(signal?.aborted ? signal.reason : error);
     } finally {
@@ -161,7 +167,11 @@ export class SamplingQueue implements WorkQueue {
     const requests = batch.jobs.flatMap((job) => requestsOf(policies, job));
     const sequences = await policies.lead!.sample(requests, this.batchOptions(policies, batch));
     // What joined ran for a part of the time.
-    if (batch.sequences === first) batchCost.observe(sizeOf(sequences), performance.now() - started - batch.pausedMs);
+    if (batch.sequences === first) {
+      batch.finish(sequences);
+      const { longest, tokens } = batch.complete;
+      batchCost.observe({ steps: longest, tokens }, performance.now() - started - batch.pausedMs);
+    }
     return sequences;
   }
 
@@ -170,16 +180,21 @@ export class SamplingQueue implements WorkQueue {
     const onFail = (error: unknown, index: number) => batch.failAt(index, error);
     if (!mayJoin) return { signal, onFail };
     this.demand = Math.max(this.demand * DEMAND_DECAY, this.wanted(batch));
-    const end = performance.now() + joined.ms;
+    const began = performance.now();
+    const room = Math.max(batch.sequences, Math.min(Math.ceil(this.demand), BATCH_SEQUENCES));
+    const isWide = () => performance.now() > began + WIDE_MS && this.wanted(batch) * WIDE_FACTOR < room;
     // A batch has the room that it took at its start. One that took all that waited may be too small for what comes.
     const tookAll = !this.hasWork();
     let isFull = false;
-    const isOpen = () => !isFull && this.hasWork() && batch.sequences < joined.sequences && performance.now() < end;
+    const isOver = () => batch.sequences >= joined.sequences || performance.now() >= began + joined.ms || isWide();
+    const isOpen = () => !isFull && this.hasWork() && !isOver();
     return {
       signal,
       expected: Math.min(Math.ceil(this.demand), BATCH_SEQUENCES),
+      keepsResults: false,
       more: async (start) => {
         this.demand = Math.max(this.demand, this.wanted(batch));
+        this.report(batch, { batches: 0, scored: 0 });
         const asked = performance.now();
         const mayJoinNow = await mayJoin(batch.running);
         batch.pausedMs += performance.now() - asked;
@@ -250,9 +265,9 @@ export class SamplingQueue implements WorkQueue {
     return best;
   }
 
-  private report(sequences: readonly SampledSequence[], scored: number): void {
-    const sampled = sequences.reduce((sum, { tokens }) => sum + tokens.length, 0);
-    this.options.onBatch({ sequences: sequences.length, sampled, scored });
+  private report(batch: Batch, { batches, scored }: { batches: number; scored: number }): void {
+    const { sequences, tokens: sampled } = batch.takeCounts();
+    if (batches + sequences > 0) this.options.onBatch({ batches, sequences, sampled, scored });
   }
 }
 
@@ -266,9 +281,4 @@ function requestsOf(policies: OpenPolicies, { policy: source, requests }: Sample
 function refusedRequest(error: unknown): number | undefined {
   const place = error instanceof ConfigError ? /^requests\[(\d+)\]$/.exec(error.path ?? "")?.[1] : undefined;
   return place === undefined ? undefined : Number(place);
-}
-
-function sizeOf(sequences: readonly SampledSequence[]): BatchSize {
-  const lengths = sequences.map(({ tokens }) => tokens.length);
-  return { steps: Math.max(0, ...lengths), tokens: lengths.reduce((sum, length) => sum + length, 0) };
 }
