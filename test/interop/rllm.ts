@@ -4,10 +4,10 @@
  */
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
 import { delimiter } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { environment } from "./environment.ts";
 import { COOKBOOK, COOKBOOK_NEEDS } from "./sdks.ts";
 import { borrowTorch } from "./torch.ts";
 
@@ -66,15 +66,4 @@ export async function rllmTrainer(): Promise<RllmTrainer | undefined> {
   } catch (error) {
     return skipped(`no Python for rLLM's trainer: ${(error as Error).message.slice(0, 600)}`);
   }
-}
-
-async function environment(name: string, packages: readonly string[]): Promise<string> {
-  const folder = `${CACHE}/interop/${name}`;
-  const python = `${folder}/bin/python`;
-  if (!existsSync(python)) {
-    await mkdir(`${CACHE}/interop`, { recursive: true });
-    await run("python3", ["-m", "venv", folder]);
-  }
-  await run(python, ["-m", "pip", "install", "--quiet", ...packages], { timeout: 600_000 });
-  return python;
 }
