@@ -68,6 +68,7 @@ function attentionCases(device: Device, T: number): Case[] {
     heads: H,
     key_heads: KV,
     window: WHOLE_SEQUENCE,
+    first: 0,
     ...strides,
     v_stride: stride,
     v_offset: (H + KV) * D,

@@ -48,6 +48,7 @@ const BYTES: Readonly<Record<string, Formula>> = {
   "decode/sample_tiled": ({ params }) =>
     params.rows! * (segmentCount(params.vocabulary!) * SEGMENT_FLOATS + SEGMENT) * F32_BYTES,
   "decode/cache_append": ({ params }) => 4 * params.rows! * params.width! * F32_BYTES,
+  "decode/cache_gather": ({ params }) => (4 * params.width! * F32_BYTES + F32_BYTES) * params.rows!,
   "decode/rope_append": ({ params: p }) => 2 * p.rows! * (p.heads! + 2 * p.key_heads!) * p.width! * F32_BYTES,
 };
 

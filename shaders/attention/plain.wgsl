@@ -2,17 +2,20 @@
 // another, each as decode/attention_decode.wgsl does: where a sequence lies, or whether its keys are cached, changes no bit.
 //   out[t, h] = sum_s softmax_s(scale q[t, h] k[s, g]) v[s, g],  g = h key_heads / heads
 //   s in [max(sequence_start[t], t + 1 - window), t]
+// Query 0 is of token t = `first`; k, v and sequence_start have all tokens, q and the results those from there on.
 // statistics[t, h, 0] = log sum_s exp(scale q k). q, k, v: heads of D = 4 HEAD_QUADS at a stride and an offset per token.
 // Grid: a workgroup per (block of tokens, head), a thread per token. Milakov & Gimelshein 2018, Dao et al. 2022.
 
 //#include "attention/parts/forward.wgsl"
 //#include "attention/parts/unrolled.wgsl"
 
-fn attend(block: Block, token: u32, lane: u32) {
+fn attend(queries: Block, own: u32, lane: u32) {
+  let block = among_keys(queries);
+  let token = own + params.first;
   let head = block.head;
   let start = first_key(token);
   let shared_at = shared_start(head);
-  let q_at = q_start(token, head * HEAD_QUADS);
+  let q_at = q_start(own, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < HEAD_QUADS; d++) {
@@ -40,7 +43,7 @@ fn attend(block: Block, token: u32, lane: u32) {
     }
   }
   if (block.first + lane > block.last) { return; }
-  let row = token * params.heads + head;
+  let row = own * params.heads + head;
   for (var d = 0u; d < HEAD_QUADS; d++) {
     result[row * HEAD_QUADS + d] = sum[d] / total;
   }

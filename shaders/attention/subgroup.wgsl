@@ -14,11 +14,13 @@ override GRID_HEADS: u32 = HEADS;
 // Loops to HEAD_QUADS unroll, and what they do not touch is dropped.
 const MAX_QUADS = 64u;
 
-fn attend(block: Block, token: u32, lane: u32) {
+fn attend(queries: Block, own: u32, lane: u32) {
+  let block = among_keys(queries);
+  let token = own + params.first;
   let head = block.head * HEADS;
   let start = first_key(token);
   let shared_at = shared_start(head);
-  let q_at = q_start(token, head * HEAD_QUADS);
+  let q_at = q_start(own, head * HEAD_QUADS);
   var query: array<vec4f, MAX_QUADS>;
   var sum: array<vec4f, MAX_QUADS>;
   for (var d = 0u; d < HEAD_QUADS * HEADS; d++) {
@@ -89,7 +91,7 @@ fn attend(block: Block, token: u32, lane: u32) {
   }
   if (block.first + lane > block.last) { return; }
   for (var h = 0u; h < HEADS; h++) {
-    let row = token * params.heads + head + h;
+    let row = own * params.heads + head + h;
     for (var d = 0u; d < HEAD_QUADS; d++) {
       result[row * HEAD_QUADS + d] = sum[h * HEAD_QUADS + d] / total[h];
     }

@@ -20,7 +20,7 @@ var<workgroup> totals: array<vec4f, QUADS>;
 
 // Keys of the round, from start to end, that the rows of a quad see: none for rows of other sequences.
 fn keep_seen(rows: Rows, quad: u32, start: u32, end: u32) {
-  let own = vec4u(
+  let own = params.first + vec4u(
     row_of(rows, quad * 4u).token,
     row_of(rows, quad * 4u + 1u).token,
     row_of(rows, quad * 4u + 2u).token,
@@ -114,9 +114,9 @@ fn attend(index: u32, thread: Thread) {
   let count = hidden(4u * HALVES * OWN);
   let sides = hidden(QUADS);
   let shared_at = rows.key_head * HEAD_QUADS;
-  let last = rows.last / rows.sharing;
+  let last = params.first + rows.last / rows.sharing;
   let queries_at = four_queries(rows, part.place * 4u);
-  for (var first = rows.first / rows.sharing; first <= last;) {
+  for (var first = params.first + rows.first / rows.sharing; first <= last;) {
     let start = sequence_start[first];
     let end = round_end(first, last);
     if (thread.index < QUADS) {
@@ -195,7 +195,8 @@ fn attend(index: u32, thread: Thread) {
       for (var i = 0u; i < count; i++) {
         let place = place_of(thread, i);
         let row = row_of(rows, place.row);
-        let isOwn = rows.first + place.row <= rows.last && row.token >= first && row.token < end;
+        let token = params.first + row.token;
+        let isOwn = rows.first + place.row <= rows.last && token >= first && token < end;
         if (isOwn && place.quad < HEAD_QUADS) {
           let to = row.token * params.heads + row.head;
           let at = vec2u(place.row / 4u, place.row % 4u);

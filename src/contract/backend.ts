@@ -25,6 +25,8 @@ export interface SampleRequest {
   readonly seed: number;
   /** Ends the sequence when true for the tokens sampled so far; the last one is kept. Local models only. */
   readonly ends?: ((tokens: readonly number[]) => boolean) | undefined;
+  /** Ends the sequence with what is drawn, also before its first token. Local models only. */
+  readonly signal?: AbortSignal | undefined;
   /** Called with new tokens while the sequence is drawn. A backend that returns whole sequences may never call it. */
   readonly onTokens?: TokenListener | undefined;
   /** Whether `onTokens` is to be called often, for readers of a stream. Default true. */

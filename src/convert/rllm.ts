@@ -72,7 +72,8 @@ function putTraining(build: Build): void {
 
 /** What is chosen by what fits has no counterpart; a pass that is filled by tokens is a mode of verl's. */
 function putPasses(build: Build): void {
-  for (const path of ["training.max_tokens_per_pass", "training.gradient_checkpointing", "rollout.max_num_seqs"])
+  const sampled = ["rollout.max_num_seqs", "rollout.max_num_batched_tokens"];
+  for (const path of ["training.max_tokens_per_pass", "training.gradient_checkpointing", ...sampled])
     if (build.peek(path) === null || build.peek(path) === "auto") build.drop(path, "verl does not choose by what fits");
   const checkpointing = "training.gradient_checkpointing";
   if (build.has(checkpointing) && !build.used.has(checkpointing))

@@ -39,6 +39,8 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   readonly cache?: CacheOptions | undefined;
   /** Whether a chunk of sampling is submitted before the tokens of the one before it are read. Default: on GPUs. No bit changes. */
   readonly pipelined?: SamplerOptions["pipelined"];
+  /** Most prompt tokens that sampling computes together, and between two chunks of sequences that decode: {@link SamplerOptions}. */
+  readonly maxBatchedTokens?: SamplerOptions["maxBatchedTokens"];
   /**
    * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
    * copy). The copy is f32 whatever the weights are held in, because bfloat16 would round the sum. `auto`, the default,

@@ -18,13 +18,14 @@ export interface PackedInput {
   readonly ids: Uint32Array;
 }
 
-/** Uploads the sequences tokens[offsets[i] .. offsets[i+1]). */
-export function packInput(scratch: Scratch, { tokens, offsets }: PackedTokens): PackedInput {
+/** Uploads the sequences tokens[offsets[i] .. offsets[i+1]). `first`: tokens of the first one before these, default 0. */
+export function packInput(scratch: Scratch, at: PackedTokens & { readonly first?: number }): PackedInput {
+  const { tokens, offsets, first = 0 } = at;
   const count = tokens.length;
   const [positions, start, end] = [new Uint32Array(count), new Uint32Array(count), new Uint32Array(count)];
   for (let i = 0; i + 1 < offsets.length; i++)
     for (let t = offsets[i]!; t < offsets[i + 1]!; t++) {
-      positions[t] = t - offsets[i]!;
+      positions[t] = t - offsets[i]! + (i === 0 ? first : 0);
       start[t] = offsets[i]!;
       end[t] = offsets[i + 1]!;
     }

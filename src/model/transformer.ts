@@ -29,8 +29,18 @@ import { type ApplyOptions, EMBEDDING, type Weights } from "./weights.ts";
 
 export const FINAL_NORM = "model.norm.weight";
 
-/** Called with each layer's q, k, v during a forward pass, to fill a cache. */
-export type QkvVisitor = (layer: number, qkv: Buffer) => void;
+/** Keys and values that attention reads in place of those of the pass, [first + T, KV D] each. Released once they are read. */
+export interface GivenKeys {
+  readonly k: Buffer;
+  readonly v: Buffer;
+  /** Tokens before those of the pass. */
+  readonly first: number;
+  /** As in the input, of all these tokens. */
+  readonly sequenceStart: Buffer;
+}
+
+/** Called with each layer's q, k, v during a forward pass, to fill a cache. It may return the keys for attention. */
+export type QkvVisitor = (layer: number, qkv: Buffer) => GivenKeys | undefined;
 
 interface LayerInput {
   readonly layer: Layer;
@@ -157,24 +167,35 @@ export class Transformer {
   }
 
   /** middle = x + attention(norm(x)) W_o^T. */
-  attend(weights: Weights, at: LayerInput & { visit?: (qkv: Buffer) => void }): AttentionState {
+  attend(weights: Weights, at: LayerInput & { visit?: (qkv: Buffer) => GivenKeys | undefined }): AttentionState {
     const { layer, x, input, scratch } = at;
     const { hiddenSize: C, heads: H, headDim: D } = this.config;
     const T = input.count;
     const qkv = this.project(weights, { layer, x, rows: T, scratch });
     const heads = this.placeHeads(weights, { layer, qkv, input, scratch });
-    at.visit?.(heads.qkv);
+    const given = at.visit?.(heads.qkv);
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
+    const { sequenceStart } = input;
+    const { buffers, params } = given ? this.readGiven(given) : { buffers: { sequenceStart }, params: { first: 0 } };
     this.device.dispatch(this.attention.forward, {
-      buffers: { ...qkvBuffers(heads.qkv), sequenceStart: input.sequenceStart, out: attended, statistics },
-      params: attentionParams(this.config, { tokens: T, window: layer.window }),
+      buffers: { ...qkvBuffers(heads.qkv), ...buffers, out: attended, statistics },
+      params: { ...attentionParams(this.config, { tokens: T, window: layer.window }), ...params },
       constants: this.attention.constants,
     });
+    if (given) scratch.free(given.k, given.v);
     if (heads.inverseQ && heads.inverseK) scratch.free(heads.qkv, heads.inverseQ, heads.inverseK);
     const middle = scratch.floats(T * C, "residual");
     this.addOutput(weights, { output: layer.attentionOutput, x, input: attended, y: middle, rows: T, scratch });
     return { qkv, attended, statistics, middle };
+  }
+
+  private readGiven({ k, v, first, sequenceStart }: GivenKeys) {
+    const stride = this.config.kvHeads * this.config.headDim;
+    return {
+      buffers: { k, v, sequenceStart },
+      params: { first, k_stride: stride, k_offset: 0, v_stride: stride, v_offset: 0 },
+    };
   }
 
   /** q, k and v of every row: norm(x) W_qkv^T (+ bias). */

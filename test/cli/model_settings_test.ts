@@ -30,6 +30,7 @@ describe("verl's names", () => {
       ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", /Set training\.max_tokens_per_pass, in tokens/],
       ["actor_rollout_ref.model.enable_gradient_checkpointing=true", /Set training\.gradient_checkpointing\./],
       ["actor_rollout_ref.rollout.max_num_seqs=8", /Set rollout\.max_num_seqs\./],
+      ["actor_rollout_ref.rollout.max_num_batched_tokens=8", /Set rollout\.max_num_batched_tokens\./],
       ["actor_rollout_ref.rollout.dtype=bfloat16", /Set model\.dtype/],
     ];
     for (const [override, answer] of names) expect(complaints(["rllm/backend=local", override]).join()).toMatch(answer);
@@ -65,6 +66,11 @@ test("training.gradient_checkpointing is true, false or for the backend to choos
   expect(of()).toBe("auto");
   expect(of("training.gradient_checkpointing=true")).toBe(true);
   expect(of("training.gradient_checkpointing=false")).toBe(false);
+});
+
+test("rollout.max_num_batched_tokens says how long prompts are cut", () => {
+  expect(memoryOptions(configOf()).maxBatchedTokens).toBeUndefined();
+  expect(memoryOptions(configOf("rollout.max_num_batched_tokens=96")).maxBatchedTokens).toBe(96);
 });
 
 test("rollout.kv_cache_dtype and rollout.max_num_seqs say how the cache of sampling is held", () => {

@@ -28,6 +28,7 @@ const NAMES: [set: string, verl: string, value: Value, portable?: string][] = [
   ["training.max_tokens_per_pass=999", `${ACTOR}.ppo_max_token_len_per_gpu`, 999],
   ["training.gradient_checkpointing=false", `${MODEL}.enable_gradient_checkpointing`, false],
   ["rollout.max_num_seqs=17", `${ROLLOUT}.max_num_seqs`, 17],
+  ["rollout.max_num_batched_tokens=4096", `${ROLLOUT}.max_num_batched_tokens`, 4096],
   ["training.resume_mode=disable", "trainer.resume_mode", "disable"],
   ["training.resume_from_path=runs/a", "trainer.resume_from_path", "runs/a"],
 ];

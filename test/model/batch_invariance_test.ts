@@ -253,10 +253,11 @@ describe.each(VARIANTS)("the same bits on %s:", (what, device, scale) => {
   test.skipIf(what.endsWith("small bindings") || what === "cpu").each(MADE)(
     "a row alone and in a few companies, %s",
     async (_, config) => {
+      const pieces = { maxBatchedTokens: 16 };
       for (const how of [
-        {},
+        pieces,
         { lora: LORA, foldAdapter: false },
-        { lora: LORA, dtype: "bfloat16" as const },
+        { lora: LORA, dtype: "bfloat16" as const, ...pieces },
         { lora: WHOLE, dtype: "bfloat16" as const },
         { lora: WHOLE, foldAdapter: false },
       ])

@@ -8,6 +8,8 @@ struct Params {
   heads: u32,
   key_heads: u32,
   window: u32,
+  // Keys before the first query's own: of tokens that have no query here.
+  first: u32,
   q_stride: u32,
   q_offset: u32,
   k_stride: u32,
@@ -21,6 +23,11 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> result: array<vec4f>;
 @group(0) @binding(5) var<storage, read_write> statistics: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
+
+// A block of queries by the places of their keys.
+fn among_keys(block: Block) -> Block {
+  return Block(block.head, block.first + params.first, block.last + params.first);
+}
 
 // Heads of the grid: of queries or of keys.
 fn grid_heads() -> u32 {

@@ -43,6 +43,7 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
     foldAdapter: fold === "auto" ? fold : fold === "true",
     maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
     gradientCheckpointing: checkpointing === "auto" ? checkpointing : checkpointing === "true",
+    maxBatchedTokens: setting(config, "rollout.max_num_batched_tokens") ?? undefined,
     cache: {
       dtype: setting(config, "rollout.kv_cache_dtype"),
       maxSequences: setting(config, "rollout.max_num_seqs") ?? undefined,

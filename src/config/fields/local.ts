@@ -103,6 +103,14 @@ export const LOCAL_FIELDS = {
   "training.resume_from_path": str(null, "checkpoint to continue from, with resume_mode=resume_path"),
 
   "rollout.max_num_seqs": int(null, "most sequences sampled together; null = as many as fit, up to 256", { min: 1 }),
+  "rollout.max_num_batched_tokens": int(
+    null,
+    "most prompt tokens that sampling computes together; null = see the note",
+    {
+      min: 1,
+      note: "A longer prompt is computed in pieces of whole pages of 16 tokens, between the steps of the sequences that decode. null = pieces of 512 on GPUs and 64 on software adapters while tokens are read as they are drawn, otherwise whole prompts.",
+    },
+  ),
   "rollout.kv_cache_dtype": oneOf(
     ["float32", "bfloat16"],
     "float32",

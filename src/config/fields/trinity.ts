@@ -18,6 +18,7 @@ const WITHOUT_COUNTERPART = [
   "rollout.n_gpus_per_node",
   "async_training.partial_rollout",
   "rollout.max_num_seqs",
+  "rollout.max_num_batched_tokens",
 ] as const;
 
 type Note = Partial<Pick<Field, "default" | "describe" | "note" | "on" | "why">>;

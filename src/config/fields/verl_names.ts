@@ -26,6 +26,7 @@ export const VERL_OF_BACKENDS: readonly VerlName[] = [
   { native: "training.max_tokens_per_pass", verl: `${ACTOR}.ppo_max_token_len_per_gpu` },
   { native: "training.gradient_checkpointing", verl: `${MODEL}.enable_gradient_checkpointing` },
   { native: "rollout.max_num_seqs", verl: `${ROLLOUT}.max_num_seqs` },
+  { native: "rollout.max_num_batched_tokens", verl: `${ROLLOUT}.max_num_batched_tokens` },
   { native: "training.resume_mode", verl: "trainer.resume_mode" },
   { native: "training.resume_from_path", verl: "trainer.resume_from_path" },
 ];

@@ -106,7 +106,7 @@ export class Admission {
 
   private open({ key, request, shared }: Waiting): Prompt {
     const { prompt_ids: ids, policy } = request;
-    const prompt = { key, ids, policy, pages: this.pool.take(shared), members: new Set<Sequence>() };
+    const prompt = { key, ids, policy, pages: this.pool.take(shared), members: new Set<Sequence>(), computed: 0 };
     this.prompts.set(key, prompt);
     return prompt;
   }

@@ -17,9 +17,12 @@ export const CHUNK_STEPS = 16;
 const LIVE_CHUNK_STEPS = 4;
 
 export function chunkSteps(running: readonly Sequence[]): number {
-  return running.some(({ request: { onTokens, isLive = true } }) => onTokens && isLive)
-    ? LIVE_CHUNK_STEPS
-    : CHUNK_STEPS;
+  return isLive(running) ? LIVE_CHUNK_STEPS : CHUNK_STEPS;
+}
+
+/** Whether someone reads tokens of these sequences while they are drawn. */
+export function isLive(running: readonly Sequence[]): boolean {
+  return running.some(({ request: { onTokens, isLive = true } }) => onTokens && isLive);
 }
 
 /** Rows of an earlier chunk whose tokens the host has not read. */

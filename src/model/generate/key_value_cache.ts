@@ -6,7 +6,7 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { capacityFor, formatBytes, largestWithin } from "../../compute/memory.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../files/config.ts";
-import { cacheAppend, cacheCopy } from "../kernels/cache.ts";
+import { cacheAppend, cacheCopy, cacheGather } from "../kernels/cache.ts";
 import { CACHE_BYTES, type CacheDtype, PAGE_TOKENS } from "../kernels/cache_storage.ts";
 import { keyValueOffsets, qkvWidth } from "../qkv_layout.ts";
 import type { Scratch } from "../scratch.ts";
@@ -130,6 +130,22 @@ export function appendToCache(
       v_offset: v,
     },
   });
+}
+
+/** k and v of tokens, [rows, KV D] each, as the cache keeps them at `places`. Records only. */
+export function gatherFromCache(
+  cache: KeyValueCache,
+  at: { config: ModelConfig; layer: number; rows: number; places: Buffer; scratch: Scratch },
+): { k: Buffer; v: Buffer } {
+  const { layer, rows, places, scratch } = at;
+  const width = at.config.kvHeads * at.config.headDim;
+  const k = scratch.floats(rows * width, "gathered keys");
+  const v = scratch.floats(rows * width, "gathered values");
+  scratch.device.dispatch(cacheGather[cache.dtype], {
+    buffers: { places, keys: cache.keys[layer]!, values: cache.values[layer]!, k, v },
+    params: { rows, width },
+  });
+  return { k, v };
 }
 
 /** A copy of a page. */

@@ -15,25 +15,43 @@ export function pageTable(running: readonly Sequence[], length: number): Uint32A
   return table;
 }
 
-/** Where prompts begin, end to end, [prompts + 1]. */
-export function promptOffsets(prompts: readonly Prompt[]): Uint32Array {
-  const offsets = new Uint32Array(prompts.length + 1);
-  for (const [i, { ids }] of prompts.entries()) offsets[i + 1] = offsets[i]! + ids.length;
-  return offsets;
+/** Tokens [from, to) of a prompt. */
+export interface Piece {
+  readonly prompt: Prompt;
+  readonly from: number;
+  readonly to: number;
 }
 
-/** Prompts end to end, and the place of each token in the cache: in pages of the prompt, then of its first sequence. */
-export function packPrompts(prompts: readonly Prompt[]) {
-  const offsets = promptOffsets(prompts);
-  const tokens = new Uint32Array(offsets[prompts.length]!);
-  const places = new Uint32Array(tokens.length);
-  for (const [i, { ids, members }] of prompts.entries()) {
-    const { pages } = [...members][0]!;
-    tokens.set(ids, offsets[i]);
-    for (let t = 0; t < ids.length; t++)
-      places[offsets[i]! + t] = pages[Math.floor(t / PAGE_TOKENS)]! * PAGE_TOKENS + (t % PAGE_TOKENS);
+/** Pieces end to end. Only the first of them may follow earlier tokens of its prompt. */
+export interface PackedPieces {
+  readonly tokens: Uint32Array;
+  /** Where pieces begin, [pieces + 1]. */
+  readonly offsets: Uint32Array;
+  /** Tokens of the first prompt before its piece. */
+  readonly first: number;
+  /** The place of each token in the cache, those before the first piece included, [first + tokens]. */
+  readonly places: Uint32Array;
+  /** Of each of these, where its prompt begins among them. */
+  readonly starts: Uint32Array;
+}
+
+/** Prompts lie in their own pages, then in those of their first sequence. */
+export function packPieces(pieces: readonly Piece[]): PackedPieces {
+  const offsets = new Uint32Array(pieces.length + 1);
+  for (const [i, { from, to }] of pieces.entries()) offsets[i + 1] = offsets[i]! + to - from;
+  const tokens = new Uint32Array(offsets[pieces.length]!);
+  const first = pieces[0]!.from;
+  const places = new Uint32Array(first + tokens.length);
+  const starts = new Uint32Array(places.length);
+  for (const [i, { prompt, from, to }] of pieces.entries()) {
+    const { pages } = [...prompt.members][0]!;
+    tokens.set(prompt.ids.slice(from, to), offsets[i]);
+    const start = first + offsets[i]! - from;
+    starts.fill(start, start, start + to);
+    for (let t = 0; t < to; t++)
+      places[start + t] = pages[Math.floor(t / PAGE_TOKENS)]! * PAGE_TOKENS + (t % PAGE_TOKENS);
   }
-  return { tokens, offsets, places };
+  return { tokens, offsets, first, places, starts };
 }
 
 /** Copies of the page that holds the end of a prompt, from the first sequence of that prompt to each of the others. */

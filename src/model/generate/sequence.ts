@@ -20,6 +20,8 @@ export interface Prompt {
   readonly pages: readonly number[];
   /** The sequences that run with it, the earliest first. */
   readonly members: Set<Sequence>;
+  /** Tokens whose keys and values the cache has. */
+  computed: number;
   /** Output of the last layer for its last token, [C], for sequences that start later. */
   hidden?: Float32Array;
 }
@@ -84,6 +86,13 @@ export function guarded(sequence: Sequence, run: () => void): void {
     sequence.failure = { error };
     sequence.stopped = true;
   }
+}
+
+/** Ends a sequence whose request is aborted, also before its prompt is complete. */
+export function noteAbort(sequence: Sequence): void {
+  if (sequence.stopped || !sequence.request.signal?.aborted) return;
+  sequence.stopped = true;
+  sequence.ended = true;
 }
 
 /** Appends a drawn token, and notes whether the sequence is complete. */

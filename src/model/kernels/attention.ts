@@ -3,7 +3,8 @@
  *
  * q [T, H, D], k and v [T, KV, D] lie at a stride and an offset in each token: inside one fused buffer
  * [T, (H + 2 KV) D] or in three. Query head h reads key head floor(h / (H / KV)). Token t attends to
- * the last `window` tokens up to itself, from sequenceStart[t] on. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
+ * the last `window` tokens up to itself, from sequenceStart[t] on. The forward kernel's queries may begin at token `first`: k, v
+ * and sequenceStart then have the tokens before it too, q and the results do not. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { MAX_HEAD_WIDTH } from "../files/config.ts";
@@ -37,18 +38,19 @@ const perHead = (tokens: number, heads: number, constants: Constants) =>
 export const attention = defineKernel({
   name: "attention/plain",
   bindings: { ...QKV, sequenceStart: "read u32", out: "write f32", statistics: "write f32" },
-  params: { ...SHAPE, ...STRIDES, scale: "f32" },
+  params: { ...SHAPE, first: "u32", ...STRIDES, scale: "f32" },
   constants: CONSTANTS,
   grid: ({ tokens, heads }, constants) => perHead(tokens, heads, constants),
   reference({ q, k, v, sequenceStart, out, statistics }, params, { HEAD_QUADS }) {
-    const { tokens, heads, key_heads, scale } = params;
+    const { tokens, first, heads, key_heads, scale } = params;
     const width = HEAD_QUADS! * 4;
-    const weights = new Float64Array(tokens);
+    const weights = new Float64Array(first + tokens);
     const sum = new Float64Array(width);
-    for (let t = 0; t < tokens; t++)
+    for (let row = 0; row < tokens; row++)
       for (let h = 0; h < heads; h++) {
+        const t = first + row;
         const shared = Math.floor((h * key_heads) / heads) * width;
-        const qAt = t * params.q_stride + params.q_offset + h * width;
+        const qAt = row * params.q_stride + params.q_offset + h * width;
         const start = Math.max(sequenceStart[t]!, t + 1 - params.window);
         let max = -Infinity;
         for (let s = start; s <= t; s++) {
@@ -66,8 +68,8 @@ export const attention = defineKernel({
           total += weight;
           for (let d = 0; d < width; d++) sum[d]! += weight * v[vAt + d]!;
         }
-        for (let d = 0; d < width; d++) out[(t * heads + h) * width + d] = sum[d]! / total;
-        statistics[(t * heads + h) * 2] = max + Math.log(total);
+        for (let d = 0; d < width; d++) out[(row * heads + h) * width + d] = sum[d]! / total;
+        statistics[(row * heads + h) * 2] = max + Math.log(total);
       }
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },

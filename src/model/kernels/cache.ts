@@ -39,6 +39,35 @@ export const cacheAppend = byCacheDtype(
 );
 
 /**
+ * k[r, :] = keys[places[r], :], likewise v, in float32: what {@link cacheAppend} kept, in the order of the rows. k, v [rows,
+ * width], `width` = KV D.
+ */
+export const cacheGather = byCacheDtype(
+  { float32: "decode/cache_gather", bfloat16: "decode/cache_gather_bfloat16" },
+  (dtype, name) =>
+    defineKernel({
+      name,
+      bindings: {
+        places: "read u32",
+        keys: `read ${CACHE_ELEMENT[dtype]}`,
+        values: `read ${CACHE_ELEMENT[dtype]}`,
+        k: "write f32",
+        v: "write f32",
+      },
+      params: { rows: "u32", width: "u32" },
+      constants: THREADS,
+      grid: ({ rows, width }, constants) => threads(rows * quads(width, "width"), constants),
+      reference({ places, keys, values, k, v }, { rows, width }) {
+        for (let row = 0; row < rows; row++) {
+          k.set(readCache(keys, places[row]! * width, width), row * width);
+          v.set(readCache(values, places[row]! * width, width), row * width);
+        }
+      },
+      tolerance: { relative: 0, absolute: 0 },
+    }),
+);
+
+/**
  * Copies whole pages, so that the samples of a group share their prompt's prefill. copies [n, 2] = from page, to page. No
  * page may be both read and written. `page_quads`: size of a page in units of 16 bytes, whatever its numbers are.
  */

@@ -167,7 +167,7 @@ export class ServedModel {
         owner,
         policy: served,
         prompt: request.prompt_ids,
-        requests: [{ ...request, ends, onTokens }],
+        requests: [{ ...request, ends, signal, onTokens }],
         done: ({ sequences: [sequence] }) => settle(() => resolve(sequence!)),
         failed: (error) => settle(() => reject(error)),
       };

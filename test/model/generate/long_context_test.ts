@@ -77,6 +77,11 @@ test.skipIf(!gpuDevice).each(["float32", "bfloat16"] as const)(
       // A short context takes one dispatch.
       expect(alone.kernels).toEqual(i === 0 ? ["decode/attention_merge", chunks] : [step]);
     }
+    // Pieces of a prompt end within chunks.
+    const options = { seed: 4, cache: { dtype }, maxBatchedTokens: 112 };
+    const inPieces = LanguageModel.create(device, CONFIG, options);
+    expect(await inPieces.sample(long, { weightVersion: 0 })).toEqual(few.drawn);
+    inPieces.release();
     if (dtype === "float32") {
       const rows = pack(long.map(({ prompt_ids }, i) => [...prompt_ids, ...few.drawn[i]!.tokens]));
       const { logprobs } = await model.logprobs(rows, { policy: "current", temperature: TEMPERATURE });

@@ -1,18 +1,12 @@
 /** Where tokens lie in the pages of the cache, and what the sequences of a prompt share: figures. */
 import { describe, expect, test } from "vitest";
 import type { SampleRequest } from "../../../src/contract/backend.ts";
-import {
-  joined,
-  keepHidden,
-  packPrompts,
-  pageTable,
-  promptEndCopies,
-  promptOffsets,
-} from "../../../src/model/generate/packing.ts";
+import { joined, keepHidden, packPieces, pageTable, promptEndCopies } from "../../../src/model/generate/packing.ts";
 import { PagePool, pageNeed, usablePages } from "../../../src/model/generate/pages.ts";
 import {
   addToken,
   checkRequest,
+  noteAbort,
   type Prompt,
   type Sequence,
   sampled,
@@ -29,6 +23,7 @@ function prompt(length: number, pages: number[]): Prompt {
     ids: Array.from({ length }, (_, i) => 100 + i),
     pages,
     members: new Set(),
+    computed: 0,
   };
 }
 
@@ -87,11 +82,25 @@ test("prompts are packed end to end, each token at its place in the pages of its
   sequence(long, [2]);
   sequence(long, [3]);
   sequence(short, [8]);
-  expect(promptOffsets([long, short])).toEqual(Uint32Array.of(0, 18, 20));
-  const { tokens, offsets, places } = packPrompts([long, short]);
-  expect([...tokens]).toEqual([...long.ids, ...short.ids]);
-  expect(offsets).toEqual(Uint32Array.of(0, 18, 20));
-  expect([...places]).toEqual([...Array.from({ length: 16 }, (_, i) => 80 + i), 32, 33, 128, 129]);
+  const all = [...Array.from({ length: 16 }, (_, i) => 80 + i), 32, 33, 128, 129];
+  const whole = packPieces([
+    { prompt: long, from: 0, to: 18 },
+    { prompt: short, from: 0, to: 2 },
+  ]);
+  expect([...whole.tokens]).toEqual([...long.ids, ...short.ids]);
+  expect(whole).toMatchObject({ first: 0, offsets: Uint32Array.of(0, 18, 20), places: Uint32Array.from(all) });
+  // The rest of the first prompt, after the keys of its first sixteen tokens, and a part of the second.
+  const rest = packPieces([
+    { prompt: long, from: 16, to: 18 },
+    { prompt: short, from: 0, to: 1 },
+  ]);
+  expect([...rest.tokens]).toEqual([...long.ids.slice(16), short.ids[0]]);
+  expect(rest).toMatchObject({
+    first: 16,
+    offsets: Uint32Array.of(0, 2, 3),
+    places: Uint32Array.from(all.slice(0, 19)),
+  });
+  expect([...rest.starts]).toEqual([...Array(18).fill(0), 18]);
 });
 
 test("the page with a prompt's end is copied to its later sequences, where it is not full", () => {
@@ -152,6 +161,17 @@ describe("a sequence", () => {
     addToken(it, 2, -2);
     expect(it).toMatchObject({ stopped: true, ended: true });
     expect(sampled(it, 1)).toMatchObject({ tokens: [5, 2], finish_reason: "stop" });
+  });
+
+  test("ends where its request is aborted, with what it has", () => {
+    const aborting = new AbortController();
+    const it = start({ signal: aborting.signal });
+    noteAbort(it);
+    expect(it.stopped).toBe(false);
+    aborting.abort();
+    noteAbort(it);
+    expect(it).toMatchObject({ stopped: true, ended: true });
+    expect(sampled(it, 1)).toMatchObject({ tokens: [], finish_reason: "stop" });
   });
 
   test("draws what it asks for, within the context", () => {

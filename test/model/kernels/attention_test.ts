@@ -38,7 +38,7 @@ function batch({ lengths, heads, keyHeads, width, window = WHOLE_SEQUENCE, isQue
     v_stride: stride,
     v_offset: k_offset + keyHeads * width,
   };
-  const params = { tokens, heads, key_heads: keyHeads, window, ...strides, scale: 1 / Math.sqrt(width) };
+  const params = { tokens, heads, key_heads: keyHeads, window, first: 0, ...strides, scale: 1 / Math.sqrt(width) };
   return { tokens, stride, sequenceStart, sequenceEnd, params, constants: headConstants(width) };
 }
 
@@ -264,6 +264,39 @@ describe.each(ADAPTER_NAMES)("attention for %s", (adapter) => {
       constants,
     });
     expect(apart.out).toEqual(fused.out);
+  });
+
+  test.each([
+    ["grouped", { heads: 8, keyHeads: 4, width: 8 }],
+    ["wide, with a window", { heads: 2, keyHeads: 1, width: 64, window: 21 }],
+    ["narrow, with a window", { heads: 4, keyHeads: 2, width: 16, window: 9 }],
+  ])("queries from a later token on have the bits that they have among all, %s", async (_, heads) => {
+    const shape = { lengths: [150, 9, 20], ...heads };
+    const { tokens, stride, sequenceStart, params } = batch(shape);
+    const { forward, constants } = choose(adapter, shape);
+    const qkv = noise(tokens * stride);
+    const width = shape.heads * shape.width;
+    const whole = await runOn(devices.gpu, forward, {
+      buffers: forwardBuffers(qkv, shape, sequenceStart),
+      params,
+      constants,
+    });
+    for (const first of [1, 16, 31, 64, 100, 149]) {
+      const count = tokens - first;
+      const part = await runOnBoth(devices, forward, {
+        buffers: {
+          q: qkv.slice(first * stride),
+          k: qkv,
+          v: qkv,
+          sequenceStart,
+          out: unwritten(count * width),
+          statistics: new Float32Array(count * shape.heads * 2),
+        },
+        params: { ...params, tokens: count, first },
+        constants,
+      });
+      expect(part.out).toEqual(whole.out.subarray(first * width, tokens * width));
+    }
   });
 
   test("a sequence does not see its neighbours", async () => {

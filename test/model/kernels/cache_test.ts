@@ -11,7 +11,7 @@ import {
   attentionStepTiled,
   decodeConstants,
 } from "../../../src/model/kernels/attention_tiled.ts";
-import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { attentionDecode, cacheAppend, cacheCopy, cacheGather } from "../../../src/model/kernels/cache.ts";
 import { type CacheDtype, PAGE_TOKENS } from "../../../src/model/kernels/cache_storage.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
 import { randomStream } from "../../../src/random.ts";
@@ -161,7 +161,7 @@ describe.each(Object.keys(ADAPTERS) as AdapterName[])("attention to the cache fo
           out: unwritten(tokens * heads * width),
           statistics: unwritten(tokens * heads * 2),
         },
-        params: { tokens, heads, key_heads: shape.keyHeads, window, ...params, scale: 1 / Math.sqrt(width) },
+        params: { tokens, heads, key_heads: shape.keyHeads, window, first: 0, ...params, scale: 1 / Math.sqrt(width) },
         constants: kernels.constants,
       });
       const wanted = last.flatMap((t) => [...whole.subarray(t * heads * width, (t + 1) * heads * width)]);
@@ -435,6 +435,28 @@ test("bfloat16 is rounded to nearest, ties to even; NaN stays NaN", async () => 
       ...decodeFloats(new Uint8Array(encodeBf16(k.slice(row * 4, row * 4 + 4)).buffer), "BF16")!,
     ]);
   expect(numbers(got.values).every(Number.isNaN)).toBe(true);
+});
+
+describe.each(DTYPES)("gathering from a cache of %s", (dtype) => {
+  test.each([
+    [0, 4],
+    [1, 4],
+    [7, 12],
+    [33, 8],
+    [65, 20],
+  ])("%i rows of width %i, in the order of their places", async (rows, width) => {
+    const places = Uint32Array.from({ length: rows }, (_, i) => (i * 29 + 5) % 80);
+    const [keys, values] = [cacheOf(dtype, 80 * width, 3), cacheOf(dtype, 80 * width, 4)];
+    const got = await runOnBoth(devices, cacheGather[dtype], {
+      buffers: { places, keys, values, k: unwritten(rows * width), v: unwritten(rows * width) },
+      params: { rows, width },
+    });
+    for (const [cache, found] of [
+      [numbers(keys), got.k],
+      [numbers(values), got.v],
+    ] as const)
+      expect([...found]).toEqual([...places].flatMap((at) => [...cache.subarray(at * width, (at + 1) * width)]));
+  });
 });
 
 test.each([0, 1, 3])("copies %i pages, whatever they hold, and nothing else", async (copies) => {

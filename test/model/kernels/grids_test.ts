@@ -20,7 +20,7 @@ import {
   attentionStepTiled,
   attentionTiled,
 } from "../../../src/model/kernels/attention_tiled.ts";
-import { attentionDecode, cacheAppend, cacheCopy } from "../../../src/model/kernels/cache.ts";
+import { attentionDecode, cacheAppend, cacheCopy, cacheGather } from "../../../src/model/kernels/cache.ts";
 import { columnPartials, columnSum } from "../../../src/model/kernels/column_sum.ts";
 import { decodeRows } from "../../../src/model/kernels/decode_rows.ts";
 import { addScaled, scaleInPlace, scaleRows, transpose } from "../../../src/model/kernels/elementwise.ts";
@@ -76,6 +76,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [columnSum, { rows: 1000, width: 260 }, [2]],
   [adamw, { first: 4, count: 260 }, [2]],
   [cacheAppend.float32, { rows: 33, width: 8 }, [2]],
+  [cacheGather.float32, { rows: 33, width: 8 }, [2]],
   [gatherTokens, { rows: 65 }, [2]],
   [cacheCopy, { copies: 3, page_quads: 32 }, [2]],
   // A thread for two pairs of a head; q, k and v in the step that keeps k and v.
@@ -154,6 +155,7 @@ test.each<[Sized, Record<string, number>]>([
   [adamw, { first: 0, count: 6 }],
   [adamw, { first: 6, count: 4 }],
   [cacheAppend.bfloat16, { rows: 1, width: 6 }],
+  [cacheGather.float32, { rows: 1, width: 6 }],
   [ropeAppend.bfloat16, { rows: 1, heads: 1, key_heads: 1, width: 6 }],
   [chooseLogprobBackward(GPU), { rows: 1, stride: 6 }],
 ])("$0.name reads vec4s, and refuses $1", (kernel, params) => {
