@@ -88,29 +88,23 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     return;
   }
   checkFused(options, family);
-  const buffers = { a: a.buffer, b: b.buffer, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
-  const packedBuffers = { ...buffers, scales: b.scales ?? b.buffer };
+  // What a kernel does not bind is not read. Spreads of so many members take a microsecond each.
+  const scales = b.scales ?? b.buffer;
+  const buffers = { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
   const constants = CONSTANTS[family]?.(options);
   const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
   if (isFewTiled(family) && (input || adapter)) {
-    const more = fusedBuffers(options);
-    const fusedParams = { ...params, ...adapterParams(options) };
-    if (format)
-      device.dispatch(FUSED_PACKED_KERNELS[family], {
-        buffers: { ...packedBuffers, ...more },
-        params: fusedParams,
-        constants: { ...packedConstants, ...normConstants(input) },
-      });
-    else
-      device.dispatch(FUSED_KERNELS[family], {
-        buffers: { ...buffers, ...more },
-        params: fusedParams,
-        constants: { ...constants, ...normConstants(input) },
-      });
+    const fused = {
+      buffers: Object.assign(buffers, fusedBuffers(options)),
+      params: Object.assign(params, adapterParams(options)),
+      constants: { ...constants, ...packedConstants, ...normConstants(input) },
+    };
+    if (format) device.dispatch(FUSED_PACKED_KERNELS[family], fused);
+    else device.dispatch(FUSED_KERNELS[family], fused);
     return;
   }
   if (format && isPackedFamily(family))
-    device.dispatch(PACKED_KERNELS[family], { buffers: packedBuffers, params, constants: packedConstants });
+    device.dispatch(PACKED_KERNELS[family], { buffers, params, constants: packedConstants });
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
 }
 
