@@ -41,6 +41,8 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
   readonly pipelined?: SamplerOptions["pipelined"];
   /** Most prompt tokens that sampling computes together, and between two chunks of sequences that decode: {@link SamplerOptions}. */
   readonly maxBatchedTokens?: SamplerOptions["maxBatchedTokens"];
+  /** How sampling guesses tokens that it verifies several at a time. No bit changes. Default: it does not. */
+  readonly speculative?: SamplerOptions["speculative"];
   /**
    * Whether an adapter is folded into a copy of the weights (faster, and a copy per adapter), or applied beside them (no
    * copy). The copy is f32 whatever the weights are held in, because bfloat16 would round the sum. `auto`, the default,

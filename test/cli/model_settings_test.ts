@@ -73,6 +73,19 @@ test("rollout.max_num_batched_tokens says how long prompts are cut", () => {
   expect(memoryOptions(configOf("rollout.max_num_batched_tokens=96")).maxBatchedTokens).toBe(96);
 });
 
+test("rollout.speculative_config says how tokens are guessed", () => {
+  const of = (...overrides: string[]) => memoryOptions(configOf(...overrides)).speculative;
+  expect(of()).toBeUndefined();
+  expect(of("rollout.speculative_config.num_speculative_tokens=3")).toBeUndefined();
+  const method = "rollout.speculative_config.method=ngram";
+  const lookup = { promptLookupMax: undefined, promptLookupMin: undefined };
+  expect(of(method)).toEqual({ method: "ngram", numSpeculativeTokens: 5, ...lookup });
+  const lengths = ["rollout.speculative_config.prompt_lookup_max=4", "rollout.speculative_config.prompt_lookup_min=2"];
+  const set = ["rollout.speculative_config.num_speculative_tokens=3", ...lengths];
+  const given = { method: "ngram", numSpeculativeTokens: 3, promptLookupMax: 4, promptLookupMin: 2 };
+  expect(of(method, ...set)).toEqual(given);
+});
+
 test("rollout.kv_cache_dtype and rollout.max_num_seqs say how the cache of sampling is held", () => {
   expect(memoryOptions(configOf()).cache).toEqual({ dtype: "float32", maxSequences: undefined });
   const overrides = ["rollout.kv_cache_dtype=bfloat16", "rollout.max_num_seqs=4"];

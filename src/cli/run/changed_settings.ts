@@ -6,7 +6,7 @@ import type { Io } from "../command.ts";
 
 /** Settings that may differ between the parts of a run: how long it is, where it stops, what it prints. */
 const FREE_TO_CHANGE =
-  /^(training\.resume_|training\.default_local_dir$|training\.(max_tokens_per_pass|gradient_checkpointing)$|rollout\.max_num_(seqs|batched_tokens)$|(rllm\.)?trainer\.(?!seed$)|data\.max_token_len_per_gpu$|model\.enable_gradient_checkpointing$|device(_\w+)?$|memory_budget_bytes$)/;
+  /^(training\.resume_|training\.default_local_dir$|training\.(max_tokens_per_pass|gradient_checkpointing)$|rollout\.max_num_(seqs|batched_tokens)$|rollout\.speculative_config\.|(rllm\.)?trainer\.(?!seed$)|data\.max_token_len_per_gpu$|model\.enable_gradient_checkpointing$|device(_\w+)?$|memory_budget_bytes$)/;
 
 /** Warns about settings that differ from those the run began with. */
 export function warnOfChanges(config: Tree, { file, io }: { file: string; io: Io }): void {

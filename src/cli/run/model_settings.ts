@@ -44,9 +44,21 @@ export function memoryOptions(config: Tree): LanguageModelOptions {
     maxTokensPerPass: setting(config, "training.max_tokens_per_pass") ?? undefined,
     gradientCheckpointing: checkpointing === "auto" ? checkpointing : checkpointing === "true",
     maxBatchedTokens: setting(config, "rollout.max_num_batched_tokens") ?? undefined,
+    speculative: speculativeOptions(config),
     cache: {
       dtype: setting(config, "rollout.kv_cache_dtype"),
       maxSequences: setting(config, "rollout.max_num_seqs") ?? undefined,
     },
+  };
+}
+
+function speculativeOptions(config: Tree): LanguageModelOptions["speculative"] {
+  const method = setting(config, "rollout.speculative_config.method");
+  if (method === null) return undefined;
+  return {
+    method,
+    numSpeculativeTokens: setting(config, "rollout.speculative_config.num_speculative_tokens"),
+    promptLookupMax: setting(config, "rollout.speculative_config.prompt_lookup_max") ?? undefined,
+    promptLookupMin: setting(config, "rollout.speculative_config.prompt_lookup_min") ?? undefined,
   };
 }

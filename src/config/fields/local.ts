@@ -111,6 +111,22 @@ export const LOCAL_FIELDS = {
       note: "A longer prompt is computed in pieces of whole pages of 16 tokens, between the steps of the sequences that decode. null = pieces of 512 on GPUs and 64 on software adapters while tokens are read as they are drawn, otherwise whole prompts.",
     },
   ),
+  "rollout.speculative_config.method": oneOf(["ngram"], null, "how tokens are guessed ahead; null = not at all", {
+    note: "ngram = those after an earlier occurrence of the last tokens. A step verifies them together, at most 64 rows. Tokens and log-probs do not change.",
+  }),
+  "rollout.speculative_config.num_speculative_tokens": int(5, "most tokens guessed for a sequence and a step", {
+    min: 1,
+  }),
+  "rollout.speculative_config.prompt_lookup_max": int(
+    null,
+    "most last tokens looked up; null = prompt_lookup_min, or 5",
+    { min: 1 },
+  ),
+  "rollout.speculative_config.prompt_lookup_min": int(
+    null,
+    "fewest last tokens that must have occurred before; null = prompt_lookup_max, or 5",
+    { min: 1 },
+  ),
   "rollout.kv_cache_dtype": oneOf(
     ["float32", "bfloat16"],
     "float32",

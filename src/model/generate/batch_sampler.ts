@@ -13,6 +13,7 @@ import { DecodeStep } from "./decode_step.ts";
 import { type Ahead, Decoding } from "./decoding.ts";
 import { allocateCache, type CacheOptions, type KeyValueCache } from "./key_value_cache.ts";
 import type { OfPolicy } from "./mixed_weights.ts";
+import type { SpeculativeOptions } from "./ngram.ts";
 import { Prefill, type PrefillOptions } from "./prefill.ts";
 import { checkRequest, type DrawRequest, noteAbort, type Sequence, settle } from "./sequence.ts";
 
@@ -20,6 +21,8 @@ import { checkRequest, type DrawRequest, noteAbort, type Sequence, settle } from
 const SPARE_SEQUENCES = 15;
 
 export interface SamplerOptions extends PrefillOptions {
+  /** Guesses at tokens, verified several in a step. No bit changes. Chunks are then not pipelined. Default: none. */
+  readonly speculative?: SpeculativeOptions | undefined;
   readonly cache?: CacheOptions | undefined;
   /**
    * Whether a chunk of steps is submitted before the tokens of the one before it are read. Default: on GPUs. A software
@@ -50,6 +53,7 @@ export class BatchSampler {
     this.decoding = new Decoding(model, {
       step,
       isPipelined: options.pipelined ?? model.device.info.family === "tiled",
+      speculative: options.speculative,
       warn,
     });
   }

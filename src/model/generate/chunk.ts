@@ -42,9 +42,12 @@ export function uploadRows(
     /** Tokens that each has drawn before the first step. Default: those that the host has. */
     drawn?: readonly number[] | undefined;
     earlier?: Earlier | undefined;
+    /** The token that each row feeds in. Default: the last one that the host has. */
+    last?: readonly number[] | undefined;
   },
 ): DecodeRows {
   const { scratch, steps, drawn = running.map(({ tokens }) => tokens.length), earlier } = at;
+  const { last = running.map(({ tokens }) => tokens[tokens.length - 1] ?? 0) } = at;
   const count = running.length;
   const settings = new Float32Array(count * SETTING_FLOATS);
   for (const [i, { request }] of running.entries()) settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
@@ -61,7 +64,7 @@ export function uploadRows(
     seeds: u32(({ request }) => request.seed >>> 0, "seeds"),
     settings: scratch.upload(settings, "sampling settings"),
     filters: filtersOf(running.map(({ request }) => request.params)),
-    next: earlier ? carried(earlier, scratch) : u32(({ tokens }) => tokens[tokens.length - 1] ?? 0, "next tokens"),
+    next: earlier ? carried(earlier, scratch) : scratch.upload(Uint32Array.from(last), "next tokens"),
     tokens: scratch.floats(count * steps, "sampled tokens"),
     logprobs: scratch.floats(count * steps, "sampled logprobs"),
   };

@@ -53,7 +53,7 @@ export class DecodeStep {
   step(weights: Weights, at: Omit<StepInput, "scratch">): void {
     Scratch.during(this.device, (scratch) => {
       const input = { ...at, scratch };
-      const isChained = this.chain.fits(weights, at.rows.count);
+      const isChained = !at.rows.sharesSequences && this.chain.fits(weights, at.rows.count);
       const hidden = isChained ? this.chain.run(weights, input) : this.layers(weights, input);
       this.draw(weights, { ...input, hidden });
     });
@@ -85,7 +85,7 @@ export class DecodeStep {
     const qkv = this.project(weights, at);
     const attended = scratch.floats(rows * heads * headDim, "attention output");
     const { step } = this.model.attention;
-    if (step) attendStep(this.model, step, { ...at, qkv, out: attended });
+    if (step && !at.rows.sharesSequences) attendStep(this.model, step, { ...at, qkv, out: attended });
     else {
       this.rotateAndAppend(at, qkv);
       this.attendCache(at, { qkv, out: attended });

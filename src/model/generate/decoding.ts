@@ -12,17 +12,11 @@ import type { Weights } from "../weights.ts";
 import { type ChunkRows, chunkSteps, collect, deliver, type Earlier, readRows, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows, needsHost } from "./host_rows.ts";
-import type { KeyValueCache } from "./key_value_cache.ts";
-import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
+import type { SpeculativeOptions } from "./ngram.ts";
+import { ordered, type Run, weightsOfRows } from "./run.ts";
 import type { Sequence } from "./sequence.ts";
+import { Speculation } from "./speculation.ts";
 import type { DecodeRows } from "./step_input.ts";
-
-/** What the parts of one call share. */
-export interface Run {
-  /** Of requests that name none. */
-  readonly policy: OfPolicy;
-  readonly cache: KeyValueCache;
-}
 
 /** A chunk that the device has, unread. */
 export interface Ahead extends ChunkRows {
@@ -36,20 +30,14 @@ export interface Ahead extends ChunkRows {
 /** Two chunks are under way where one would be: together they have as many steps, so that what joins waits no longer. */
 const CHUNKS_UNDER_WAY = 2;
 
-/** The sequences of one policy after another. */
-export function ordered({ policy }: Run, sequences: readonly Sequence[]): readonly Sequence[] {
-  return byPolicy(sequences, ({ request }) => request.policy ?? policy);
-}
-
-/** The weights of sequences whose policies lie together. */
-export function weightsOfRows({ policy }: Run, sequences: readonly Sequence[]) {
-  return weightsOf(sequences.map(({ request }) => ({ policy: request.policy ?? policy, rows: 1 })));
-}
+/** Steps of a chunk of sequences that nothing was guessed for: what they draw may repeat something. */
+const UNGUESSED_STEPS = 4;
 
 export class Decoding {
   private readonly model: Transformer;
   private readonly step: DecodeStep;
   private readonly warn: (message: string) => void;
+  private readonly speculation: Speculation | undefined;
   /** False once memory has run out for it. */
   private isPipelined: boolean;
   /** Sequences decoded at a time; fewer once memory has run out. */
@@ -57,12 +45,20 @@ export class Decoding {
 
   constructor(
     model: Transformer,
-    options: { step: DecodeStep; isPipelined: boolean; warn: (message: string) => void },
+    options: {
+      step: DecodeStep;
+      isPipelined: boolean;
+      speculative?: SpeculativeOptions | undefined;
+      warn: (message: string) => void;
+    },
   ) {
+    const { speculative, step, warn } = options;
     this.model = model;
-    this.step = options.step;
-    this.isPipelined = options.isPipelined;
-    this.warn = options.warn;
+    this.step = step;
+    this.warn = warn;
+    this.speculation = speculative && new Speculation(model, { step, speculative, warn });
+    // Guesses follow from tokens that the host has.
+    this.isPipelined = options.isPipelined && !speculative;
   }
 
   /**
@@ -176,21 +172,30 @@ export class Decoding {
     }
   }
 
-  private decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
+  private async decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
+    if (!running.some(needsHost) && (await this.speculation?.advance(run, running))) return;
     // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
     const weights = weightsOfRows(run, running);
-    return Scratch.recording(this.model.device, async (scratch) => {
+    await Scratch.recording(this.model.device, async (scratch) => {
       const host = hostRows(this.model, running, scratch);
       const drawn = running.map(({ tokens }) => tokens.length);
-      const steps = host ? 1 : stepsOf(running, drawn, chunkSteps(running));
+      const steps = host ? 1 : stepsOf(running, drawn, this.mostSteps(running));
       const rows = { ...uploadRows(running, { scratch, steps }), host };
       this.record(run, { weights, rows });
       await collect(this.model, { running, rows });
     });
   }
+
+  private mostSteps(running: readonly Sequence[]): number {
+    return Math.min(chunkSteps(running), this.speculation ? UNGUESSED_STEPS : Number.POSITIVE_INFINITY);
+  }
 }
 
-/** Steps of a chunk: `most`, or what the longest of the sequences may still draw. */
+/**
+ * Steps of a chunk: `most`, or what the longest of the sequences may still draw. Steps behind a sequence's limit write over keys
+ * of its last page, so there are none for one that may come to need a mask: it drops what was drawn since, and goes on.
+ */
 function stepsOf(running: readonly Sequence[], drawn: readonly number[], most: number): number {
-  return Math.min(most, Math.max(...running.map(({ limit }, row) => limit - drawn[row]!)));
+  const left = running.map(({ limit }, row) => limit - drawn[row]!);
+  return Math.min(most, Math.max(...left), ...left.filter((_, row) => running[row]!.constraint));
 }

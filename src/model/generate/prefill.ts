@@ -15,11 +15,11 @@ import type { QkvVisitor, Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { collect, isLive, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
-import { ordered, type Run, weightsOfRows } from "./decoding.ts";
 import { drawGroups, hostRows } from "./host_rows.ts";
 import { appendToCache, copyPages, gatherFromCache } from "./key_value_cache.ts";
 import { byPolicy, weightsOf } from "./mixed_weights.ts";
 import { joined, keepHidden, type PackedPieces, type Piece, packPieces, promptEndCopies } from "./packing.ts";
+import { ordered, type Run, weightsOfRows } from "./run.ts";
 import type { Prompt, Sequence } from "./sequence.ts";
 
 /** Prompt tokens between two chunks whose tokens are read as they are drawn. Software adapters compute so many in seconds. */

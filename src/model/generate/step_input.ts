@@ -25,6 +25,8 @@ export interface DecodeRows {
   readonly steps: number;
   /** Present for rows that the host takes part in: `steps` is 1, and their logits fit one window. */
   readonly host?: HostRows | undefined;
+  /** Whether rows may read keys that others of this step write: each layer then keeps all keys before a row reads them. */
+  readonly sharesSequences?: boolean | undefined;
 }
 
 export interface StepInput {

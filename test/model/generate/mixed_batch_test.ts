@@ -73,6 +73,10 @@ overDevices("adapters of several ranks in one batch", (device) => {
     ["beside a base of bfloat16", { foldAdapter: false, dtype: "bfloat16", frozen: true }],
     ["folded into copies", { foldAdapter: true }],
     ["of which few run together", { foldAdapter: false, cache: { maxSequences: 3 }, maxTokensPerPass: 50 }],
+    [
+      "with guessed tokens",
+      { foldAdapter: false, speculative: { method: "ngram", numSpeculativeTokens: 3, promptLookupMax: 1 } },
+    ],
   ])("draw the bits that each draws alone, %s", (_, options) => check(device, options));
 
   test("draw them where the MLP is cut into runs of rows", () =>

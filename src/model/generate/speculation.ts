@@ -1,0 +1,115 @@
+/**
+ * Steps that feed in several tokens of a sequence: its last one and guesses at those that follow. Every row draws as a step
+ * of its own would, with the random number of its position, and the draws count up to the first that differs from the guess
+ * after it. A row's bits depend on its sequence alone, so tokens and log-probs are those of decoding without guesses.
+ * Keys of wrong guesses stay in the cache behind the sequence's end, where no row looks, until its own tokens replace them.
+ */
+import type { Data } from "../../compute/device.ts";
+import { formatBytes } from "../../compute/memory.ts";
+import { OutOfMemoryError } from "../../errors.ts";
+import { Scratch } from "../scratch.ts";
+import type { Transformer } from "../transformer.ts";
+import { readRows, uploadRows } from "./chunk.ts";
+import type { DecodeStep } from "./decode_step.ts";
+import { type Lookup, lookupOf, ngramGuess, type SpeculativeOptions } from "./ngram.ts";
+import { type Run, weightsOfRows } from "./run.ts";
+import { addToken, reportTokens, type Sequence } from "./sequence.ts";
+
+/** Most rows of a step with guesses: GPUs read the weights for that many at about the cost of one. */
+const MOST_ROWS = 64;
+
+/** A sequence and guesses at its next tokens. */
+interface Guessed {
+  readonly sequence: Sequence;
+  readonly guess: readonly number[];
+}
+
+export class Speculation {
+  private readonly model: Transformer;
+  private readonly step: DecodeStep;
+  private readonly lookup: Lookup;
+  private readonly warn: (message: string) => void;
+  /** False once memory has run out for it. */
+  private isOn = true;
+
+  constructor(
+    model: Transformer,
+    options: { step: DecodeStep; speculative: SpeculativeOptions; warn: (message: string) => void },
+  ) {
+    this.model = model;
+    this.step = options.step;
+    this.lookup = lookupOf(options.speculative);
+    this.warn = options.warn;
+  }
+
+  /**
+   * Gives each sequence a token at least, and as many more as were guessed.
+   * @returns false, and nothing drawn, where no token was guessed or memory was refused
+   */
+  async advance(run: Run, running: readonly Sequence[]): Promise<boolean> {
+    const guessed = this.isOn ? this.guesses(running) : [];
+    if (guessed.every(({ guess }) => guess.length === 0)) return false;
+    try {
+      await this.verify(run, guessed);
+      return true;
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error;
+      this.isOn = false;
+      this.warn(
+        `the device ran out of memory (${error.label}, ${formatBytes(error.bytes)}) for a step with guessed tokens. ` +
+          "From now on none are guessed; to start like that, set rollout.speculative_config.method=null",
+      );
+      return false;
+    }
+  }
+
+  /** As many guesses as there are rows for; none behind the sequence's limit or from a stop token on. */
+  private guesses(running: readonly Sequence[]): Guessed[] {
+    let room = Math.min(MOST_ROWS, this.model.passLength) - running.length;
+    return running.map((sequence) => {
+      const { prompt, tokens, limit, request } = sequence;
+      const most = Math.min(this.lookup.most, limit - tokens.length - 1, room);
+      if (most < 1) return { sequence, guess: [] };
+      const found = ngramGuess([...prompt.ids, ...tokens], { ...this.lookup, most });
+      const stop = found.findIndex((token) => request.params.stop_token_ids.includes(token));
+      const guess = stop < 0 ? found : found.slice(0, stop);
+      room -= guess.length;
+      return { sequence, guess };
+    });
+  }
+
+  private async verify(run: Run, guessed: readonly Guessed[]): Promise<void> {
+    const running = guessed.flatMap(({ sequence, guess }) => [sequence, ...guess.map(() => sequence)]);
+    // Before the pass, whose refusal forgets what it recorded: a fold may be recorded here.
+    const weights = weightsOfRows(run, running);
+    await Scratch.recording(this.model.device, async (scratch) => {
+      const rows = {
+        ...uploadRows(running, {
+          scratch,
+          steps: 1,
+          drawn: guessed.flatMap(({ sequence: { tokens }, guess }) => [0, ...guess].map((_, i) => tokens.length + i)),
+          last: guessed.flatMap(({ sequence: { tokens }, guess }) => [tokens[tokens.length - 1]!, ...guess]),
+        }),
+        sharesSequences: true,
+      };
+      this.step.step(weights, { cache: run.cache, rows, shift: 0 });
+      deliver(guessed, await readRows(this.model, { running, rows }));
+    });
+  }
+}
+
+/** Gives each sequence the draws up to the first that was guessed wrong. */
+function deliver(guessed: readonly Guessed[], [tokens, logprobs]: readonly Data[]): void {
+  let row = 0;
+  for (const { sequence, guess } of guessed) {
+    const before = sequence.tokens.length;
+    // A token that needs a mask is drawn again with it.
+    const isOver = () => sequence.stopped || sequence.isMasked;
+    for (let i = 0; i <= guess.length && !isOver(); i++) {
+      addToken(sequence, tokens![row + i]!, logprobs![row + i]!);
+      if (tokens![row + i] !== guess[i]) break;
+    }
+    row += 1 + guess.length;
+    reportTokens(sequence, before);
+  }
+}
