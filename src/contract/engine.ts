@@ -41,6 +41,8 @@ export interface LossRequest {
   readonly name: string;
   /** Settings under their published names. */
   readonly config: Readonly<Record<string, number | string>>;
+  /** Divides the logits. Default 1. */
+  readonly temperature?: number | undefined;
 }
 
 /** Here and below, ConfigError and UnsupportedError are the client's fault; every other error is the server's. */

@@ -1,7 +1,7 @@
 /** The Tinker backend by the requests that it sends, against a service that answers from a table. */
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { TinkerBackend, type TinkerOptions } from "../../src/backend/tinker/backend.ts";
-import type { SampleRequest } from "../../src/contract/backend.ts";
+import type { LossSpec, SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
 
 beforeEach(() => void vi.useFakeTimers());
@@ -18,6 +18,14 @@ const REQUEST: SampleRequest = {
   seed: 5,
 };
 const ROWS = { tokens: Uint32Array.of(4, 5, 6), offsets: Uint32Array.of(0, 3) };
+
+const BATCH: TrainBatch = {
+  ...ROWS,
+  mask: Uint32Array.of(0, 1, 1),
+  advantages: { level: "row", values: Float32Array.of(1) },
+  oldLogprobs: Float32Array.of(0, -1, -1),
+};
+const LOSS: LossSpec = { name: "ppo", loss_agg_mode: "token-sum", settings: {}, entropy_coeff: 0, temperature: 1 };
 
 /** Opens the backend. A reply of a path under `retrieve_future/` is that of the request that it belongs to. */
 async function open(replies: Replies = {}, options: Partial<TinkerOptions> = {}) {
@@ -189,13 +197,60 @@ describe("log-probs", () => {
     backend.close();
   });
 
-  test("exist at temperature 1 alone", async () => {
-    const { backend } = await open();
+  test("exist at temperature 1 alone, where the service announces no other", async () => {
+    const { backend } = await open({}, {});
+    await expect(backend.forwardBackward(BATCH, { ...LOSS, temperature: 0.7 })).rejects.toMatchObject({
+      message: expect.stringContaining(
+        "Cannot train at temperature 0.7: the service computes log-probs at temperature 1 (get_server_capabilities announces no logits_temperature). Set rllm.rollout.train.temperature=1.",
+      ),
+      part: "tinker",
+      capability: "temperature",
+    });
     await expect(backend.logprobs(ROWS, { policy: "current", temperature: 0.7 })).rejects.toMatchObject({
       message: expect.stringContaining("Cannot compute log-probs at temperature 0.7: the service has them at 1."),
       part: "tinker",
       capability: "temperature",
     });
+    backend.close();
+  });
+});
+
+describe("a service that announces logits_temperature", () => {
+  const ANNOUNCED: Replies = {
+    get_server_capabilities: () => ({
+      supported_models: [{ model_name: "base" }],
+      loss_fn_config: ["logits_temperature"],
+    }),
+    "retrieve_future/forward_backward": () => ({ loss_fn_outputs: [{ logprobs: { data: [-1, -0.5] } }] }),
+  };
+  const configs = (sent: readonly { path: string; body: Body }[]) =>
+    sent.flatMap(({ path, body }) => {
+      const input = (body?.forward_input ?? body?.forward_backward_input) as { loss_fn_config?: object } | undefined;
+      return input ? [[path, input.loss_fn_config]] : [];
+    });
+
+  test("gets it with every pass at another temperature than 1", async () => {
+    const { backend, sent } = await open(ANNOUNCED);
+    await backend.logprobs(ROWS, { policy: "current", temperature: 0.7 });
+    await backend.forwardBackward(BATCH, { ...LOSS, temperature: 0.7, settings: { clip_low_threshold: 0.5 } });
+    await backend.forwardBackward(BATCH, { ...LOSS, name: "vanilla", temperature: 0.5 });
+    await backend.forwardBackward(BATCH, LOSS);
+    const of = (temperature: number) => ({ logits_temperature: temperature });
+    expect(configs(sent)).toEqual([
+      ["forward", of(0.7)],
+      ["forward_backward", { clip_low_threshold: 0.5, ...of(0.7) }],
+      ["forward", of(0.5)],
+      ["forward_backward", of(0.5)],
+      ["forward_backward", undefined],
+    ]);
+    backend.close();
+  });
+
+  test("has the reference at temperature 1 all the same", async () => {
+    const { backend } = await open(ANNOUNCED);
+    await expect(backend.logprobs(ROWS, { policy: "reference", temperature: 0.7 })).rejects.toThrow(
+      "Cannot compute log-probs of the reference at temperature 0.7: the service has them at 1.",
+    );
     backend.close();
   });
 });

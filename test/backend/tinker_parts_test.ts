@@ -169,6 +169,7 @@ describe("the model of a client", () => {
     expect((await create(offered)).created).toEqual({
       ...{ modelId: "run", baseModel: "name", longest: 9 },
       info: { name: "name", tokenizerId: undefined },
+      takesTemperature: false,
     });
     const renamed = await create([{ model_name: "full", max_context_length: 6 }], {}, { model_name: "full" });
     expect(renamed.created).toMatchObject({ longest: 6, info: { name: "full" } });

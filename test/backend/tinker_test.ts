@@ -126,6 +126,8 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
       spec({ name: "vanilla", settings: { clip_ratio_low: 0.2, clip_ratio_high: 0.3 } }),
     ],
     ["gspo, which couples a sequence's tokens", spec({ name: "gspo", loss_agg_mode: "seq-mean-token-mean" })],
+    ["ppo at temperature 0.7", spec({ temperature: 0.7 })],
+    ["vanilla at temperature 1.3", spec({ name: "vanilla", temperature: 1.3 })],
     ["ppo with a KL term", spec({ kl: { type: "low_var_kl", coef: 0.3 } }), { refLogprobs: REFERENCE }],
   ];
 
@@ -142,13 +144,44 @@ describe.skipIf(!hasShared)("a run through the wire equals a local one", () => {
       expect(b["actor/grad_norm"]! / a["actor/grad_norm"]!, `gradient of step ${step}`).toBeCloseTo(1, 3);
     }
     const [here, there] = await Promise.all(
-      [local, remote].map((backend) => backend.logprobs(batch, { policy: "current", temperature: 1 })),
+      [local, remote].map((backend) => backend.logprobs(batch, { policy: "current", temperature: loss.temperature })),
     );
     expect(remote.weightVersion).toBe(3);
     expect(largestGap(here!.logprobs, there!.logprobs)).toBeLessThan(2e-4);
     local.close();
     remote.close();
   }
+
+  test.each([
+    ["ppo", "token-mean"],
+    ["importance_sampling", "token-sum"],
+    ["vanilla", "seq-mean-token-mean"],
+  ])("log-probs and the gradient of %s at temperature 0.7", async (name, loss_agg_mode) => {
+    const [local, remote] = [await openLocal(), await connect()];
+    const batch = batchOf();
+    const loss = spec({ name, loss_agg_mode, temperature: 0.7 });
+    const gap = async (temperature: number) => {
+      const of = { policy: "current", temperature } as const;
+      const [here, there] = [await local.logprobs(batch, of), await remote.logprobs(batch, of)];
+      return largestGap(here.logprobs, there.logprobs);
+    };
+    expect(await gap(0.7)).toBeLessThan(1e-5);
+    for (const backend of [local, remote]) await backend.forwardBackward(batch, loss);
+    // With a large epsilon the step is nearly proportional to the gradient.
+    const params = { ...ADAM, learning_rate: 1, eps: 1, grad_clip_norm: 0 };
+    const [a, b] = [await local.optimStep(params), await remote.optimStep(params)];
+    expect(Math.abs(b["actor/grad_norm"]! / a["actor/grad_norm"]! - 1)).toBeLessThan(1e-5);
+    expect(await gap(0.7)).toBeLessThan(1e-5);
+    expect(await gap(1)).toBeLessThan(1e-5);
+    const of = { policy: "current" } as const;
+    const [cold, warm] = [
+      await remote.logprobs(batch, { ...of, temperature: 0.7 }),
+      await remote.logprobs(batch, { ...of, temperature: 1 }),
+    ];
+    expect(largestGap(cold.logprobs, warm.logprobs)).toBeGreaterThan(0.1);
+    local.close();
+    remote.close();
+  });
 
   test("fused steps equal single calls", async () => {
     const [single, fused] = [await connect(), await connect({ fuse: true })];
@@ -306,7 +339,7 @@ describe.skipIf(!hasShared)("the tinker backend", () => {
   });
 
   test.each([
-    ["a temperature other than 1", spec({ temperature: 0.7 }), "rllm.rollout.train.temperature=1"],
+    ["a temperature outside the server's limits", spec({ temperature: 1e-5 }), "must be a number in [0.0001, 10000]"],
     ["an entropy bonus", spec({ entropy_coeff: 0.1 }), "entropy_coeff=0"],
   ])("refuses %s", async (_, loss, advice) => {
     const backend = await connect();

@@ -255,7 +255,11 @@ describe("a rule between settings, where a value is missing or odd", () => {
   test("on Tinker, temperature and replay", () => {
     const paths = (changes: Record<string, Value>) => found({ "training.max_length": 30, ...changes }, "tinker");
     expect(paths({})).toEqual([]);
-    expect(paths({ "rllm.rollout.train.temperature": 0.5 })).toEqual(["error rllm.rollout.train.temperature"]);
+    const cold = { "rllm.rollout.train.temperature": 0.5 };
+    expect(paths(cold)).toEqual([]);
+    const withReference = (temperature: number) =>
+      paths({ "rllm.rollout.train.temperature": temperature, "rllm.algorithm.kl_beta": 0.1 });
+    expect([0.5, 1, 0].map(withReference)).toEqual([["error rllm.rollout.train.temperature"], [], []]);
     expect(paths({ "rllm.algorithm.router_replay": "R2" })).toEqual(["error rllm.algorithm.router_replay"]);
     expect(paths({ "training.resume_mode": "resume_path" })).toEqual(["error training.resume_from_path"]);
   });

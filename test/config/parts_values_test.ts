@@ -110,7 +110,7 @@ describe("a rule between settings", () => {
 
   test("of one backend does not hold for others", () => {
     for (const path of ["rllm.rollout.train.temperature", "rllm.algorithm.router_replay"]) {
-      const changes = { [path]: path.endsWith("temperature") ? 0.7 : "R2" };
+      const changes = { [path]: path.endsWith("temperature") ? 0.7 : "R2", "rllm.algorithm.kl_beta": 0.1 };
       expect([found(changes, "tinker"), found(changes, "local")].map((all) => all.map((it) => it.path))).toEqual([
         [path],
         [],

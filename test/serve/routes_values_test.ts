@@ -52,6 +52,7 @@ describe("a session", () => {
         { model_name: "toy", ...about },
         { model_name: "/models/toy", ...about },
       ],
+      loss_fn_config: ["logits_temperature"],
     });
     expect((await server.get("nowhere")).json).toEqual({ detail: "There is no route GET /api/v1/nowhere." });
   });

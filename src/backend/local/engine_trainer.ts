@@ -40,12 +40,13 @@ export class LocalTrainer implements Trainer {
   ): Promise<{ logprobs: Float32Array; losses: Float32Array; metrics: Metrics }> {
     const taken = takenLoss(loss, rows);
     const scored = { ...rows, ...taken.scored };
+    const { temperature = 1 } = loss;
     if (forwardOnly) {
-      const { logprobs } = await this.model.score(scored, { temperature: 1 });
+      const { logprobs } = await this.model.score(scored, { temperature });
       taken.take(logprobs, 0);
     } else
       await this.model.accumulate(scored, {
-        temperature: 1,
+        temperature,
         usesEntropies: false,
         loss: (outputs) => this.takeLoss(taken, outputs),
       });

@@ -19,7 +19,7 @@ import { readRecord, writeRecord } from "./checkpoint_record.ts";
 import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { SamplingServers } from "./sampling_servers.ts";
-import { hostLoss, NO_LOSS, serviceLoss, slopesAsWeights } from "./service_loss.ts";
+import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
 import { type Collect, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
@@ -62,6 +62,7 @@ interface OpenedBackend {
   readonly session: TinkerSession;
   readonly modelId: string;
   readonly contextLength: number;
+  readonly takesTemperature: boolean;
   readonly tokenizer?: Tokenizer | undefined;
 }
 
@@ -74,6 +75,8 @@ export class TinkerBackend implements Backend {
   private readonly session: TinkerSession;
   private readonly client: TrainingClient;
   private readonly contextLength: number;
+  /** Whether the service trains on log-probs at other temperatures than 1. */
+  readonly takesTemperature: boolean;
   private readonly sampling: TinkerSampling;
   /** Where several servers sample. */
   private readonly servers: SamplingServers | undefined;
@@ -91,6 +94,7 @@ export class TinkerBackend implements Backend {
     this.session = of.session;
     this.client = new TrainingClient(of.session, of.modelId);
     this.contextLength = of.contextLength;
+    this.takesTemperature = of.takesTemperature;
     this.tokenizer = of.tokenizer;
     this.sampling = new TinkerSampling({ ...of, concurrency: options.concurrency });
     const { samplingUrls: urls = [], concurrency } = options;
@@ -115,12 +119,13 @@ export class TinkerBackend implements Backend {
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
     try {
-      const { modelId, baseModel, longest, info } = await createModel(session, options);
+      const { modelId, baseModel, longest, info, takesTemperature } = await createModel(session, options);
       const { tokenizer: given } = options;
       const tokenizer = typeof given === "function" ? await given(info) : given;
       const contextLength = Math.min(options.contextLength ?? Number.POSITIVE_INFINITY, longest - SAMPLED_AFTER_ROW);
       transport.stop = undefined;
-      return new TinkerBackend({ ...options, baseModel }, { session, modelId, contextLength, tokenizer });
+      const opened = { session, modelId, contextLength, takesTemperature, tokenizer };
+      return new TinkerBackend({ ...options, baseModel }, opened);
     } catch (error) {
       session.close();
       throw error;
@@ -184,26 +189,26 @@ export class TinkerBackend implements Backend {
   // --- log-probs
 
   /**
-   * At temperature 1, without entropies. The reference is the base model: for an adapter, the policy before training.
-   * @throws {UnsupportedError} for another temperature.
+   * Without entropies. The reference is the base model: for an adapter, the policy before training.
+   * @throws {UnsupportedError} for a temperature other than 1 that the service does not have, and for every other one of the reference.
    */
   async logprobs(
     rows: PackedTokens,
     { policy, temperature }: { readonly policy: "current" | "reference"; readonly temperature: number },
   ): Promise<{ logprobs: Float32Array }> {
-    if (temperature !== 1)
+    if (temperature !== 1 && !(this.takesTemperature && policy === "current"))
       throw new UnsupportedError(
-        `Cannot compute log-probs at temperature ${temperature}: the service has them at 1. Set rllm.rollout.train.temperature=1.`,
+        `Cannot compute log-probs${policy === "reference" ? " of the reference" : ""} at temperature ${temperature}: the service has them at 1. Set rllm.rollout.train.temperature=1.`,
         { part: "tinker", capability: "temperature" },
       );
     return this.run(async () => ({
-      logprobs: policy === "current" ? await this.forward(rows) : await this.referenceLogprobs(rows),
+      logprobs: policy === "current" ? await this.forward(rows, temperature) : await this.referenceLogprobs(rows),
     }));
   }
 
-  private async forward(rows: PackedTokens): Promise<Float32Array> {
+  private async forward(rows: PackedTokens, temperature: number): Promise<Float32Array> {
     const inputs = { weights: new Float32Array(rows.tokens.length) };
-    const collect = await this.client.pass(rows, { ...NO_LOSS, inputs, forwardOnly: true });
+    const collect = await this.client.pass(rows, { ...hostPart(temperature), inputs, forwardOnly: true });
     return (await collect()).logprobs;
   }
 
@@ -236,6 +241,7 @@ export class TinkerBackend implements Backend {
   }
 
   private async beginPass(batch: TrainBatch, given: LossSpec): Promise<Collect<Metrics>> {
+    refuseUnsupported(given, this);
     const native = serviceLoss(batch, given);
     if (native) {
       const collect = await this.client.pass(batch, { ...native, forwardOnly: false });
@@ -244,10 +250,10 @@ export class TinkerBackend implements Backend {
         return trainingMetrics(batch, { loss: hostLoss(batch, given, logprobs), logprobs, metrics });
       };
     }
-    const logprobs = await this.forward(batch);
+    const logprobs = await this.forward(batch, given.temperature);
     const loss = hostLoss(batch, given, logprobs);
     const inputs = { weights: slopesAsWeights(loss) };
-    const collect = await this.client.pass(batch, { ...NO_LOSS, inputs, forwardOnly: false });
+    const collect = await this.client.pass(batch, { ...hostPart(given.temperature), inputs, forwardOnly: false });
     return async () => {
       await collect();
       return trainingMetrics(batch, { loss, logprobs, metrics: {} });

@@ -1,6 +1,7 @@
 /** Creates a training client's model on the service, under the name by which the service offers it. */
 import { z } from "zod";
 import { check } from "./reply.ts";
+import { LOGITS_TEMPERATURE } from "./service_loss.ts";
 import type { TinkerSession } from "./session.ts";
 
 /** Which model a service should create for training, and its adapter. */
@@ -22,6 +23,8 @@ export interface CreatedModel {
   /** Longest sequence in tokens; Infinity if the service gives no limit. */
   readonly longest: number;
   readonly info: ModelInfo;
+  /** Whether it trains on log-probs at other temperatures than 1. */
+  readonly takesTemperature: boolean;
 }
 
 /** The service's description of a model. */
@@ -37,6 +40,8 @@ const INFO = z.object({
 });
 const CAPABILITIES = z.object({
   supported_models: z.array(z.object({ model_name: z.string().nullish(), max_context_length: z.number().nullish() })),
+  // Settings that every loss takes: an extension of ours.
+  loss_fn_config: z.array(z.string()).nullish(),
 });
 type Offered = z.output<typeof CAPABILITIES>;
 
@@ -52,7 +57,8 @@ export async function createModel(session: TinkerSession, wanted: WantedModel): 
     name: model_data.model_name ?? baseModel,
     tokenizerId: model_data.tokenizer_id ?? undefined,
   };
-  return { modelId, baseModel, longest: contextLengthOf(offered, [baseModel, info.name]), info };
+  const takesTemperature = offered.loss_fn_config?.includes(LOGITS_TEMPERATURE) ?? false;
+  return { modelId, baseModel, longest: contextLengthOf(offered, [baseModel, info.name]), info, takesTemperature };
 }
 
 async function requestModel(session: TinkerSession, { baseModel, lora }: WantedModel): Promise<string> {

@@ -44,12 +44,21 @@ function serviceName(name: string): string | undefined {
   return Object.hasOwn(SERVICE_LOSSES, bare) ? bare : undefined;
 }
 
-/**
- * The loss as the service computes it in one pass; undefined for one that must be computed here.
- * @throws {UnsupportedError} for a temperature other than 1 or an entropy bonus.
- */
+/** The setting of a loss by which a service that announces it divides the logits. */
+export const LOGITS_TEMPERATURE = "logits_temperature";
+
+/** The settings of a loss on log-probs at a temperature. At 1 there are none, so that every service takes the loss. */
+export function atTemperature(temperature: number): ServiceLoss["config"] {
+  return temperature === 1 ? {} : { [LOGITS_TEMPERATURE]: temperature };
+}
+
+/** The loss as the service computes it in one pass; undefined for one that must be computed here. */
 export function serviceLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | undefined {
-  refuseUnsupported(spec);
+  const loss = nativeLoss(batch, spec);
+  return loss && { ...loss, config: { ...loss.config, ...atTemperature(spec.temperature) } };
+}
+
+function nativeLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | undefined {
   const name = serviceName(spec.name);
   if (name === undefined || spec.kl) return undefined;
   const advantages = weightedAdvantages(batch, spec);
@@ -64,11 +73,18 @@ export function serviceLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | un
   return { lossFn: name, config, inputs: { ...inputs, sequence_ratio_mask: Float32Array.from(batch.mask) } };
 }
 
-function refuseUnsupported({ temperature, entropy_coeff }: LossSpec): void {
+/**
+ * @param service.takesTemperature whether the service has announced {@link LOGITS_TEMPERATURE}
+ * @throws {UnsupportedError} for an entropy bonus, and for a temperature other than 1 where the service has no other.
+ */
+export function refuseUnsupported(
+  { temperature, entropy_coeff }: LossSpec,
+  { takesTemperature }: { takesTemperature: boolean },
+): void {
   const about = (capability: string) => ({ part: "tinker", capability });
-  if (temperature !== 1)
+  if (temperature !== 1 && !takesTemperature)
     throw new UnsupportedError(
-      `Cannot train at temperature ${temperature}: the service computes log-probs at temperature 1. Set rllm.rollout.train.temperature=1.`,
+      `Cannot train at temperature ${temperature}: the service computes log-probs at temperature 1 (get_server_capabilities announces no ${LOGITS_TEMPERATURE}). Set rllm.rollout.train.temperature=1.`,
       about("temperature"),
     );
   if (entropy_coeff !== 0)
@@ -103,7 +119,9 @@ export function hostLoss(batch: TrainBatch, spec: LossSpec, logprobs: Float32Arr
 }
 
 /** The service's part of a loss that is computed here. */
-export const NO_LOSS: Pick<ServiceLoss, "lossFn" | "config"> = { lossFn: "cross_entropy", config: {} };
+export function hostPart(temperature: number): Pick<ServiceLoss, "lossFn" | "config"> {
+  return { lossFn: "cross_entropy", config: atTemperature(temperature) };
+}
 
 /** The weights of a cross-entropy that has the gradient of a loss: minus the slope at every token. */
 export function slopesAsWeights({ dlogprobs }: HostLoss): Float32Array {

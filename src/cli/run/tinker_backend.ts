@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import { TinkerBackend } from "../../backend/tinker/backend.ts";
 import type { ModelInfo } from "../../backend/tinker/create_model.ts";
 import { tinkerSetting } from "../../config/schema.ts";
-import type { Tree } from "../../config/yaml/tree.ts";
+import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
@@ -47,8 +47,19 @@ export async function openTinkerBackend(
     hurry: io.signal,
     notify: (message) => io.err(`tinker: ${message}\n`),
   });
+  checkTemperature(backend, Number(getAt(config, "rllm.rollout.train.temperature")));
   const also = samplingUrls.length > 0 ? `, sampling there and at ${samplingUrls.join(", ")}` : "";
   return { backend, description: `${name} at ${baseUrl}${also}` };
+}
+
+/** Before anything is sampled. Greedy samples are trained at temperature 1. @throws {ConfigError} */
+function checkTemperature(backend: TinkerBackend, temperature: number): void {
+  if (temperature === 1 || temperature === 0 || backend.takesTemperature) return;
+  backend.close();
+  throw new ConfigError(
+    `Cannot train on samples at temperature ${temperature}: the service computes log-probs at temperature 1, and announces no other way (get_server_capabilities). Set rllm.rollout.train.temperature=1.`,
+    { path: "rllm.rollout.train.temperature" },
+  );
 }
 
 /** The server that trains, then those that sample with it. */

@@ -127,13 +127,14 @@ const RULES: readonly Rule[] = [
   },
   {
     backends: ["tinker"],
-    check: (read) =>
-      Number(read("rllm.rollout.train.temperature")) !== 1
-        ? error(
-            "rllm.rollout.train.temperature",
-            `Cannot train on samples at temperature ${read("rllm.rollout.train.temperature")}: Tinker's losses compare log-probs at temperature 1. Set it to 1.`,
-          )
-        : undefined,
+    check(read) {
+      const [path, temperature] = ["rllm.rollout.train.temperature", Number(read("rllm.rollout.train.temperature"))];
+      if (temperature === 1 || temperature === 0 || !(Number(read("rllm.algorithm.kl_beta")) > 0)) return undefined;
+      return error(
+        path,
+        `Cannot train with rllm.algorithm.kl_beta=${read("rllm.algorithm.kl_beta")} on samples at temperature ${temperature}: Tinker has the reference's log-probs at temperature 1. Set ${path}=1, or kl_beta to 0.`,
+      );
+    },
   },
   {
     backends: ["tinker"],

@@ -43,8 +43,8 @@ const TOP_BYTES = 64;
 /** Stop texts or stop tokens of one request. Every text is searched for after every token. */
 export const STOP_LIMITS = { count: 256, characters: 16_384 };
 /** Dividing by a lower temperature overflows; 0 means the most likely token. */
-const LEAST_TEMPERATURE = 1e-4;
-const MOST_TEMPERATURE = 1e4;
+export const LEAST_TEMPERATURE = 1e-4;
+export const MOST_TEMPERATURE = 1e4;
 
 /** The requests to the model. @throws ConfigError for a value outside its limits. */
 export function requestsOf(request: PromptRequest, engine: Engine): SampleRequest[] {

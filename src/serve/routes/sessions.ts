@@ -1,5 +1,6 @@
 /** The routes that open, keep alive and end sessions. */
 
+import { LOGITS_TEMPERATURE } from "../protocol/loss_request.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { searchSessions } from "../session_search.ts";
@@ -29,7 +30,7 @@ export function addSessionRoutes(app: Routes, service: TinkerService): void {
         sampleable: true,
       })),
     );
-    return c.json({ supported_models });
+    return c.json({ supported_models, loss_fn_config: [LOGITS_TEMPERATURE] });
   });
   app.post("/api/v1/create_session", (c) => {
     const { user_metadata, project_id, display_name } = readRequest(c, SHAPES.createSession);

@@ -32,8 +32,8 @@ export class Stability {
   }
 
   /** The engine's loss for a client's. Without a method the engine refuses the name. */
-  lossOf({ name, config }: LossRequest): LossRequest {
-    return { name: name === STABLE_REINFORCE && this.method ? this.method : name, config };
+  lossOf(loss: LossRequest): LossRequest {
+    return loss.name === STABLE_REINFORCE && this.method ? { ...loss, name: this.method } : loss;
   }
 
   /** Memory that a request of the loss takes in addition: what was recorded at its targets. */

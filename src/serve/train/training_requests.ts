@@ -7,6 +7,7 @@ import { checkMetadata } from "../checkpoint/record.ts";
 import { parsePath } from "../checkpoint_path.ts";
 import type { Datum } from "../protocol/forward_backward.ts";
 import type { Future } from "../protocol/futures.ts";
+import { lossRequestOf } from "../protocol/loss_request.ts";
 import { inputNames, rowsOf, widthsOf } from "../protocol/loss_rows.ts";
 import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
 import { encodeTrainingOutput } from "../protocol/results.ts";
@@ -73,7 +74,7 @@ export class TrainingRequests {
       fitsBetween: true,
       run: async (trainer) => {
         // Before anything is packed: each input takes the room of all targets.
-        const served = stability.lossOf(loss);
+        const served = stability.lossOf(lossRequestOf(loss.name, loss.config));
         model.engine.checkLoss(served, inputNames(data));
         const rows = stability.rowsOf(rowsOf(data), { loss: served, data, session });
         const results = await trainer.forwardBackward(rows, { loss: served, forwardOnly });

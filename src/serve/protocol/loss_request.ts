@@ -1,0 +1,22 @@
+/** A client's loss in the engine's terms. */
+import type { LossRequest } from "../../contract/engine.ts";
+import { ConfigError } from "../../errors.ts";
+import { LEAST_TEMPERATURE, MOST_TEMPERATURE } from "./prompt_request.ts";
+
+/**
+ * The setting of every loss that divides the logits: an extension of the protocol, whose losses have log-probs at temperature 1. The
+ * server's capabilities announce it.
+ */
+export const LOGITS_TEMPERATURE = "logits_temperature";
+
+/** @throws ConfigError for a temperature outside its limits */
+export function lossRequestOf(name: string, given: LossRequest["config"]): LossRequest {
+  const { [LOGITS_TEMPERATURE]: temperature, ...config } = given;
+  if (temperature === undefined) return { name, config };
+  if (typeof temperature === "number" && temperature >= LEAST_TEMPERATURE && temperature <= MOST_TEMPERATURE)
+    return { name, config, temperature };
+  throw new ConfigError(
+    `Cannot take the loss ${name.slice(0, 100)}: ${LOGITS_TEMPERATURE} must be a number in [${LEAST_TEMPERATURE}, ${MOST_TEMPERATURE}] (${String(temperature).slice(0, 100)}).`,
+    { path: "loss_fn_config" },
+  );
+}
