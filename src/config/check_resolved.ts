@@ -9,6 +9,7 @@ import { REMAX_RULES } from "./rules/remax.ts";
 import { REWARD_MODEL_RULES } from "./rules/reward_model.ts";
 import { checkRules } from "./rules/rules.ts";
 import { SERVICE_RULES } from "./rules/services.ts";
+import { STABLE_RULES } from "./rules/stable_reinforce.ts";
 import { VERL_RULES } from "./rules/verl.ts";
 import { fieldAt, type Schema } from "./schema.ts";
 import { showSetting } from "./secret.ts";
@@ -45,7 +46,10 @@ export function checkResolved(config: Tree, context: CheckContext): void {
   const rules = {
     backend: schema.backend,
     isReady: !options.allowMissing,
-    more: [...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES, ...REWARD_MODEL_RULES, ...REMAX_RULES],
+    more: [
+      ...[...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES],
+      ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...STABLE_RULES],
+    ],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };
   for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);

@@ -110,7 +110,7 @@ describe("metrics", () => {
 
 describe("rows as data", () => {
   test("every token but the last is an input, every one but the first a target; a row of one token is left out", () => {
-    const data = datumsOf(BATCH, { weights: Float32Array.of(0, 1, 2, 3, 4, 5) });
+    const data = datumsOf(BATCH, { inputs: { weights: Float32Array.of(0, 1, 2, 3, 4, 5) } });
     expect(data).toEqual([
       {
         tokens: Int32Array.of(5, 6),
@@ -146,7 +146,7 @@ describe("rows as data", () => {
     ["a row too few", [Float32Array.of(0, 0)]],
     ["a row of another length", [Float32Array.of(0, 0), Float32Array.of(0, 0)]],
   ])("log-probs of %s are refused", (_, logprobs) => {
-    const data = datumsOf(BATCH, {});
+    const data = datumsOf(BATCH, { inputs: {} });
     expect(() => checkedOutput({ logprobs, metrics: {} }, data)).toThrow(/for a request of 2 rows/);
   });
 });

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { listen } from "../../src/http/listen.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared } from "../fixtures/shared.ts";
@@ -25,6 +26,9 @@ async function startServer(): Promise<void> {
 }
 
 const LOCAL = ["rllm/backend=local", "model.lora_alpha=32", "--device", "cpu"];
+
+/** Replies that are long enough for different rewards, which alone move the weights without a KL term. */
+const REWARDED = ["rllm.algorithm.kl_beta=0", "rllm.data.max_response_length=24"];
 
 function train(name: string, args: readonly string[], env: Record<string, string | undefined> = {}) {
   const place = `training.default_local_dir=${join(dir, name)}`;
@@ -81,6 +85,72 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
     expect(steps("cut")).toEqual(steps("whole"));
     const told = [first, second, whole].map(({ out, err }) => out + err).join("") + textsOf(join(dir, "cut"));
     expect(told).not.toContain(TINKER_KEY);
+  });
+
+  test("does what the local backend does at another temperature", async () => {
+    const args = ["rllm.rollout.train.temperature=0.7", ...REWARDED, "rllm.trainer.total_batches=2"];
+    const local = await train("cool-local", [...LOCAL, ...args]);
+    const remote = await train("cool-remote", ["rllm/backend=tinker", ...args]);
+    expect([local.code, remote.code], remote.err).toEqual([0, 0]);
+    const [here, there] = [metricsOf("cool-local"), metricsOf("cool-remote")];
+    for (const [i, line] of there.entries())
+      for (const name of ["actor/pg_loss", "actor/grad_norm", "actor/ppo_kl"])
+        if (here[i]![name] !== undefined) expect(line[name], `${name} of line ${i}`).toBeCloseTo(here[i]![name]!, 3);
+    expect(there.some((line) => line["actor/grad_norm"]! > 0)).toBe(true);
+  });
+
+  test("refuses another temperature where the service announces none, before anything is sampled", async () => {
+    const asked: string[] = [];
+    const older = await listen(
+      {
+        fetch: async (request: Request) => {
+          const path = new URL(request.url).pathname;
+          asked.push(path);
+          const { method, headers } = request;
+          const body = method === "GET" ? null : await request.arrayBuffer();
+          const reply = await fetch(server.url + path, { method, headers, body });
+          if (!path.endsWith("get_server_capabilities")) return reply;
+          const { supported_models } = (await reply.json()) as { supported_models: object[] };
+          return Response.json({ supported_models });
+        },
+      },
+      { host: "127.0.0.1", port: 0 },
+    );
+    const args = ["rllm/backend=tinker", "rllm.rollout.train.temperature=0.7", "rllm.algorithm.kl_beta=0"];
+    const { code, err } = await train("none", args, { TINKER_BASE_URL: older.url });
+    await older.close();
+    expect(code).not.toBe(0);
+    expect(err).toContain(
+      "Cannot train on samples at temperature 0.7: the service computes log-probs at temperature 1",
+    );
+    expect(err).toContain("Set rllm.rollout.train.temperature=1");
+    expect(asked.filter((path) => path.endsWith("/asample"))).toEqual([]);
+  });
+
+  test("trains with stable_reinforce where the server has a method for it, and says so where it has none", async () => {
+    const args = [
+      "rllm/backend=tinker",
+      "rllm.algorithm.loss_fn=stable_reinforce",
+      "+rllm.algorithm.loss_args.kl_coeff=0.01",
+      ...REWARDED,
+      "training.num_minibatches=1",
+      "rllm.trainer.total_batches=3",
+    ];
+    const stable = await startTinkerServer(join(dir, "stable-service"), { stableReinforce: "score_centering" });
+    const served = await train("stable", args, { TINKER_BASE_URL: stable.url });
+    await stable.stop();
+    expect(served.code, served.err).toBe(0);
+    const lines = metricsOf("stable").filter(({ phase }) => String(phase) === "train");
+    expect(lines).toHaveLength(3);
+    for (const line of lines) {
+      expect(line["actor/grad_norm"]).toBeGreaterThan(0);
+      expect(line["actor/loss"]).toBeCloseTo(line["train/loss/sum"]!, 6);
+      // The sampler and the trainer compute the same.
+      expect(Math.abs(line["optim/kl_sample_train_v1"]!)).toBeLessThan(1e-4);
+    }
+    const refused = await train("not-stable", args);
+    expect(refused.code).not.toBe(0);
+    expect(refused.err).toContain("--stable-reinforce score_centering");
   });
 
   test.each([

@@ -110,3 +110,37 @@ describe("distillation", () => {
     expect(told(overrides, false).filter((each) => message.test(each))).toEqual([]);
   });
 });
+
+describe("stable_reinforce", () => {
+  const STABLE = "rllm.algorithm.loss_fn=stable_reinforce";
+  const TINKER = "rllm/backend=tinker";
+
+  test("is a service's loss, also as that of a role", () => {
+    expect(complaints([TINKER, STABLE])).toEqual([]);
+    for (const backend of ["local", "verl"])
+      expect(complaints([`rllm/backend=${backend}`, STABLE]), backend).toEqual([
+        expect.stringMatching(
+          /^Cannot train with rllm\.algorithm\.loss_fn=stable_reinforce here: .* Set rllm\/backend=tinker/,
+        ),
+      ]);
+    const role = (entry: string) => [
+      `rllm.algorithm.traj_group_adv_estimator_map={solver:${entry}}`,
+      "tinker_wire=json",
+    ];
+    for (const entry of ["[rloo,stable_reinforce]", "{loss_fn:stable_reinforce}"])
+      expect(complaints([TINKER, ...role(entry)]), entry).toEqual([expect.stringContaining("tinker_wire=protobuf")]);
+    expect(complaints([TINKER, ...role("rloo")])).toEqual([]);
+  });
+
+  test.each<[string, RegExp]>([
+    ["tinker_wire=json", /tinker_wire=json: .* Set tinker_wire=protobuf\.$/],
+    ["tinker_base_url='http://a,http://b'", /tinker_base_url=.*: what a server records .* Name one server\.$/],
+    ["rllm.rollout.train.top_p=0.9", /top_p=0\.9: .* Set it to 1\.$/],
+    ["rllm.rollout.train.top_k=5", /top_k=5: .* Set it to -1\.$/],
+    ["rllm.rollout.train.temperature=0", /temperature=0: .* Set it to 1\.$/],
+    ["rllm.algorithm.kl_beta=0.1", /kl_beta=0\.1: .*kl_coeff/],
+  ])("does not go with %s", (override, message) => {
+    expect(complaints([TINKER, STABLE, override])).toEqual([expect.stringMatching(message)]);
+    expect(complaints([TINKER, override])).toEqual([]);
+  });
+});

@@ -14,13 +14,15 @@ import type {
   TrainBatch,
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
-import { RemoteError, UnsupportedError } from "../../errors.ts";
+import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
 import { readRecord, writeRecord } from "./checkpoint_record.ts";
 import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
+import { SampledRecords } from "./sampled_records.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
+import { atPlaces, isStable, stableLoss } from "./stable_loss.ts";
 import { type Collect, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
@@ -44,6 +46,8 @@ export interface TinkerOptions extends TransportOptions, SessionOptions, WantedM
   readonly concurrency?: number | undefined;
   /** Further servers that sample, on the same model and with the same key. They copy saved weights from the first. */
   readonly samplingUrls?: readonly string[] | undefined;
+  /** Has the service record what it samples, for the loss `stable_reinforce`. */
+  readonly recordStabilityInfo?: boolean | undefined;
 }
 
 /** To compute log-probs of a row, the service also samples one token after it, which needs room. */
@@ -78,6 +82,8 @@ export class TinkerBackend implements Backend {
   /** Whether the service trains on log-probs at other temperatures than 1. */
   readonly takesTemperature: boolean;
   private readonly sampling: TinkerSampling;
+  /** Where the service records what it samples. */
+  private readonly records: SampledRecords | undefined;
   /** Where several servers sample. */
   private readonly servers: SamplingServers | undefined;
   private steps = 0;
@@ -96,7 +102,8 @@ export class TinkerBackend implements Backend {
     this.contextLength = of.contextLength;
     this.takesTemperature = of.takesTemperature;
     this.tokenizer = of.tokenizer;
-    this.sampling = new TinkerSampling({ ...of, concurrency: options.concurrency });
+    this.records = options.recordStabilityInfo ? new SampledRecords() : undefined;
+    this.sampling = new TinkerSampling({ ...of, concurrency: options.concurrency, records: this.records });
     const { samplingUrls: urls = [], concurrency } = options;
     if (urls.length > 0)
       this.servers = new SamplingServers({
@@ -112,9 +119,10 @@ export class TinkerBackend implements Backend {
 
   /**
    * Opens a session and creates a training client on the service.
-   * @throws {RemoteError} for a service that cannot be reached or refuses.
+   * @throws {RemoteError} for a service that cannot be reached or refuses; ConfigError for `recordStabilityInfo` over JSON or several servers.
    */
   static async open(options: TinkerOptions): Promise<TinkerBackend> {
+    if (options.recordStabilityInfo) checkRecording(options);
     const transport = new Transport(options);
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
@@ -242,6 +250,7 @@ export class TinkerBackend implements Backend {
 
   private async beginPass(batch: TrainBatch, given: LossSpec): Promise<Collect<Metrics>> {
     refuseUnsupported(given, this);
+    if (isStable(given)) return this.beginStable(batch, given);
     const native = serviceLoss(batch, given);
     if (native) {
       const collect = await this.client.pass(batch, { ...native, forwardOnly: false });
@@ -257,6 +266,18 @@ export class TinkerBackend implements Backend {
     return async () => {
       await collect();
       return trainingMetrics(batch, { loss, logprobs, metrics: {} });
+    };
+  }
+
+  /** The loss and its sum are the service's: what it takes of the sampler is not here. */
+  private async beginStable(batch: TrainBatch, spec: LossSpec): Promise<Collect<Metrics>> {
+    if (!this.records) throw notRecording();
+    const { rows, places, loss } = stableLoss(batch, { spec, records: this.records });
+    const collect = await this.client.pass(rows, { ...loss, forwardOnly: false });
+    return async () => {
+      const { logprobs: sent, metrics } = await collect();
+      const logprobs = atPlaces(sent, { places, tokens: batch.tokens.length });
+      return trainingMetrics(batch, { loss: { loss: metrics["loss:sum"] ?? 0, metrics: {} }, logprobs, metrics });
     };
   }
 
@@ -336,4 +357,24 @@ export class TinkerBackend implements Backend {
       throw new RemoteError(`${message} ${advice}`, { status, retryable });
     }
   }
+}
+
+function checkRecording({ wire, samplingUrls = [] }: TinkerOptions): void {
+  if (wire === "json")
+    throw new ConfigError(
+      "Cannot train with stable_reinforce over JSON: the protocol's JSON has no provenance of tokens. Set tinker_wire=protobuf.",
+      { path: "tinker_wire" },
+    );
+  if (samplingUrls.length > 0)
+    throw new ConfigError(
+      `Cannot train with stable_reinforce on ${samplingUrls.length + 1} servers: what a server records while it samples stays on it, and the first one trains. Name one server, or train with importance_sampling, cispo or gspo (rllm.algorithm.loss_fn).`,
+      { path: "tinker_base_url" },
+    );
+}
+
+function notRecording(): ConfigError {
+  return new ConfigError(
+    "Cannot train with stable_reinforce: the service has recorded nothing while it sampled. Open the backend with recordStabilityInfo, which a run does with rllm.algorithm.loss_fn=stable_reinforce.",
+    { path: "rllm.algorithm.loss_fn" },
+  );
 }

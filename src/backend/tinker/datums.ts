@@ -1,5 +1,6 @@
 /** The rows of a batch as Tinker's data, split into requests of the size that the service accepts. */
 import type { PackedTokens } from "../../contract/backend.ts";
+import type { Span } from "./sampled_records.ts";
 import type { Flags } from "./session.ts";
 
 /** One row: its input tokens, and arrays with one element per predicted token. */
@@ -8,6 +9,8 @@ export interface Datum {
   readonly tokens: Int32Array;
   /** `target_tokens` as int64, the others as float32, [L] each. */
   readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
+  /** Where the inputs and the targets were sampled, for `stable_reinforce`. */
+  readonly provenance?: { readonly modelInput: readonly Span[]; readonly targets: readonly Span[] } | undefined;
 }
 
 type Rows = Pick<PackedTokens, "tokens" | "offsets">;
@@ -21,9 +24,16 @@ function rowsWithTargets({ offsets }: Rows): number[] {
 
 /**
  * Every token but a row's last is an input, every token but its first a target.
- * @param inputs by name, [T] over the tokens of the batch
+ * @param of.inputs by name, [T] over the tokens of the batch
+ * @param of.spans of every row, over its tokens
  */
-export function datumsOf(batch: Rows, inputs: Readonly<Record<string, Float32Array>>): Datum[] {
+export function datumsOf(
+  batch: Rows,
+  {
+    inputs,
+    spans,
+  }: { inputs: Readonly<Record<string, Float32Array>>; spans?: readonly (readonly Span[])[] | undefined },
+): Datum[] {
   const { tokens, offsets } = batch;
   return rowsWithTargets(batch).map((row) => {
     const [first, end] = [offsets[row]!, offsets[row + 1]!];
@@ -31,7 +41,23 @@ export function datumsOf(batch: Rows, inputs: Readonly<Record<string, Float32Arr
     return {
       tokens: Int32Array.from(tokens.subarray(first, end - 1)),
       inputs: { target_tokens: asInt64(tokens.subarray(first + 1, end)), ...Object.fromEntries(parts) },
+      ...(spans && { provenance: provenanceOf(spans[row]!, end - first) }),
     };
+  });
+}
+
+function provenanceOf(spans: readonly Span[], length: number) {
+  return { modelInput: cut(spans, { from: 0, to: length - 1 }), targets: cut(spans, { from: 1, to: length }) };
+}
+
+/** The spans of a row's tokens from <= t < to. */
+function cut(spans: readonly Span[], { from, to }: { from: number; to: number }): Span[] {
+  let at = 0;
+  return spans.flatMap(({ length, offset, ...of }) => {
+    const [first, end] = [Math.max(at, from), Math.min(at + length, to)];
+    const kept = { ...of, offset: offset + first - at, length: end - first };
+    at += length;
+    return end > first ? [kept] : [];
   });
 }
 
@@ -68,6 +94,8 @@ export function* chunked(datums: readonly Datum[], flags: Flags): Generator<read
 }
 
 /** Estimated size of an encoded datum. */
-function encodedBytes({ tokens, inputs }: Datum): number {
-  return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, tokens.byteLength + 16);
+function encodedBytes({ tokens, inputs, provenance }: Datum): number {
+  const spans = provenance ? [...provenance.modelInput, ...provenance.targets] : [];
+  const others = spans.reduce((sum, { sequenceId }) => sum + sequenceId.length + 24, tokens.byteLength + 16);
+  return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, others);
 }

@@ -2,6 +2,7 @@
 import { RemoteError } from "../../errors.ts";
 import { alignedCopy, bytesOf, fields, mapEntry, packVarints, Writer } from "../../protobuf.ts";
 import type { Datum } from "./datums.ts";
+import type { Span } from "./sampled_records.ts";
 import type { TrainingOutput } from "./training_output.ts";
 
 export interface ForwardBackwardRequest {
@@ -26,12 +27,19 @@ export function encodeForwardBackward(request: ForwardBackwardRequest): Uint8Arr
   return message.varint(6, request.forwardOnly ? 1 : 0).finish();
 }
 
-function encodeDatum({ tokens, inputs }: Datum): Writer {
+function encodeDatum({ tokens, inputs, provenance }: Datum): Writer {
   const text = new Writer().bytes(1, bytesOf(tokens));
   const datum = new Writer().message(1, new Writer().message(1, text));
   for (const [name, values] of Object.entries(inputs))
     datum.message(2, new Writer().text(1, name).message(2, encodeTensor(values)));
+  for (const span of provenance?.modelInput ?? []) datum.message(3, encodeSpan(span));
+  for (const span of provenance?.targets ?? []) datum.message(4, encodeSpan(span));
   return datum;
+}
+
+function encodeSpan({ kind, sequenceId, offset, length }: Span): Writer {
+  const run = new Writer().text(1, sequenceId).varint(2, offset).varint(3, length);
+  return new Writer().message(kind === "prompt" ? 1 : 2, run);
 }
 
 function encodeTensor(values: BigInt64Array | Float32Array): Writer {

@@ -5,6 +5,7 @@ import { ENCODINGS } from "./encodings.ts";
 import { inParallel } from "./parallel.ts";
 import type { Samples } from "./protobuf_messages.ts";
 import { ResultGone } from "./results.ts";
+import type { SampledRecords } from "./sampled_records.ts";
 import type { TinkerSession } from "./session.ts";
 
 const CONCURRENCY = 256;
@@ -16,6 +17,8 @@ export interface SamplingOptions {
   readonly contextLength: number;
   /** The most requests in flight; the service may allow fewer. Default 256. */
   readonly concurrency?: number | undefined;
+  /** Present where the samples are to be trained on with `stable_reinforce`: the service records them. */
+  readonly records?: SampledRecords | undefined;
 }
 
 export class TinkerSampling {
@@ -84,7 +87,9 @@ export class TinkerSampling {
       // SkyRL stores seeds in 31 bits.
       seed: this.options.session.wire === "json" ? seed % 2 ** 31 : seed,
     };
-    const { sequences } = await this.ask({ prompt: prompt_ids, sampling_params }, at);
+    const records = isRecordable(params) ? this.options.records : undefined;
+    const asked = { prompt: prompt_ids, sampling_params, ...(records && { record_stability_info: true as const }) };
+    const { sequences, sequenceIds } = await this.ask(asked, at);
     if (sequences.length !== 1)
       throw new RemoteError(
         `Cannot use the service's result: it has ${sequences.length} samples for a request of one.`,
@@ -93,14 +98,16 @@ export class TinkerSampling {
         },
       );
     const { tokens, logprobs, stopReason } = sequences[0]!;
+    const { temperature } = params;
+    records?.add({ sequenceId: idOf(sequenceIds), prompt: prompt_ids, tokens, logprobs, temperature });
     return { tokens, logprobs, finish_reason: stopReason, weight_version: at.version };
   }
 
   /** Sends the request again, under the same number, if the service has lost its result. */
   private async ask(
-    of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean },
+    of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean; record_stability_info?: true },
     { samplerId, signal }: { samplerId: string; signal?: AbortSignal },
-  ): Promise<Samples> {
+  ): Promise<Samples & { readonly sequenceIds: readonly string[] }> {
     const { session } = this.options;
     const body = {
       sampling_session_id: samplerId,
@@ -110,16 +117,31 @@ export class TinkerSampling {
       sampling_params: of.sampling_params,
       prompt_logprobs: of.prompt_logprobs ?? false,
       topk_prompt_logprobs: 0,
+      ...(of.record_stability_info && { record_stability_info: true }),
       type: "sample",
     };
     for (let resends = 0; ; resends++) {
       try {
         const headers = { "X-Tinker-Sampling-Backpressure": "1" };
-        const id = await session.submit("/api/v1/asample", { body, headers, signal, isPaced: true });
-        return ENCODINGS[session.wire].samples(await session.result(id, { type: "Sample", signal }));
+        const accepted = await session.accept("/api/v1/asample", { body, headers, signal, isPaced: true });
+        const result = await session.result(accepted.request_id, { type: "Sample", signal });
+        return { ...ENCODINGS[session.wire].samples(result), sequenceIds: accepted.sample_sequence_ids ?? [] };
       } catch (error) {
         if (!(error instanceof ResultGone) || resends >= MOST_RESENDS) throw error;
       }
     }
   }
+}
+
+/** Services record what is drawn from the whole distribution. A greedy sample has no gradient under the loss. */
+function isRecordable({ temperature, top_p, top_k }: SampleRequest["params"]): boolean {
+  return temperature > 0 && top_p === 1 && top_k <= 0;
+}
+
+function idOf([id, ...more]: readonly string[]): string {
+  if (id !== undefined && more.length === 0) return id;
+  throw new RemoteError(
+    `Cannot use the service's answer: it has ${id === undefined ? 0 : more.length + 1} sample_sequence_ids for a request of one sample, which stable_reinforce needs. Train with importance_sampling, cispo or gspo there (rllm.algorithm.loss_fn).`,
+    { retryable: false },
+  );
 }

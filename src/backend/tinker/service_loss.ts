@@ -15,6 +15,7 @@ import {
 } from "../../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
 import { UnsupportedError } from "../../errors.ts";
+import type { Span } from "./sampled_records.ts";
 
 /** The loss of a forward_backward request. */
 export interface ServiceLoss {
@@ -22,6 +23,8 @@ export interface ServiceLoss {
   readonly config: Readonly<Record<string, number>>;
   /** Inputs of the data other than `target_tokens`, [T] over the tokens of the batch. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
+  /** Of every row, over its tokens: where they were sampled. */
+  readonly spans?: readonly (readonly Span[])[] | undefined;
 }
 
 const THRESHOLDS = ["clip_low_threshold", "clip_high_threshold"];
@@ -95,7 +98,7 @@ export function refuseUnsupported(
 }
 
 /** [T]: each trained token's advantage times its share of the loss; 0 elsewhere. */
-function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
+export function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
   const { offsets, mask, rolloutIsWeights: correction } = batch;
   const counts = countRows(offsets, mask);
   const { weight } = resolveLoss(spec, counts);

@@ -31,7 +31,10 @@ const SESSION = z.object({
   warning_message: z.string().nullish(),
   error_message: z.string().nullish(),
 });
-const FUTURE = z.object({ request_id: z.string() });
+const FUTURE = z.object({ request_id: z.string(), sample_sequence_ids: z.array(z.string()).nullish() });
+
+/** An accepted request. */
+type Accepted = z.output<typeof FUTURE>;
 
 const HEARTBEAT_MS = 10_000;
 const HEARTBEAT_TIMEOUT_MS = 10_000;
@@ -93,8 +96,12 @@ export class TinkerSession {
 
   /** Sends a request whose result comes later. @returns the id for {@link result}. */
   async submit(path: string, call: Call): Promise<string> {
-    const reply = await this.transport.call(path, call);
-    return check(path, { reply, shape: FUTURE }).request_id;
+    return (await this.accept(path, call)).request_id;
+  }
+
+  /** The same, with the ids of the sequences that a request to sample will return. */
+  async accept(path: string, call: Call): Promise<Accepted> {
+    return check(path, { reply: await this.transport.call(path, call), shape: FUTURE });
   }
 
   /** Waits for a result. @see {@link Results.wait} */

@@ -41,12 +41,12 @@ export class TrainingClient {
   /** Sends a forward or forward_backward pass in requests of the size that the service accepts. */
   async pass(
     rows: PackedTokens,
-    { lossFn, config, inputs, forwardOnly }: ServiceLoss & { readonly forwardOnly: boolean },
+    { lossFn, config, inputs, spans, forwardOnly }: ServiceLoss & { readonly forwardOnly: boolean },
   ): Promise<Collect<PassResult>> {
     const type = forwardOnly ? "Forward" : "ForwardBackward";
     const encoding = ENCODINGS[this.session.wire];
     const collects: Collect<TrainingOutput>[] = [];
-    for (const data of chunked(datumsOf(rows, inputs), this.session.flags)) {
+    for (const data of chunked(datumsOf(rows, { inputs, spans }), this.session.flags)) {
       const requestId = await this.inOrder((seqId) => {
         const request = { modelId: this.modelId, seqId, data, lossFn, config, forwardOnly };
         const { path, body } = encoding.forwardBackward(request);

@@ -3,6 +3,7 @@ import { existsSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { TinkerBackend } from "../../backend/tinker/backend.ts";
 import type { ModelInfo } from "../../backend/tinker/create_model.ts";
+import { trainsStably } from "../../config/rules/stable_reinforce.ts";
 import { tinkerSetting } from "../../config/schema.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { Tokenizer } from "../../contract/text.ts";
@@ -42,6 +43,7 @@ export async function openTinkerBackend(
     contextLength: tinkerSetting(config, "training.max_length"),
     tokenizer: (info) => findTokenizer(config, info),
     startFrom: tinkerSetting(config, "training.resume_from_tinker_id") ?? undefined,
+    recordStabilityInfo: trainsStably((path) => getAt(config, path)),
     fuse: tinkerSetting(config, "fuse_forward_backward_and_optim_step"),
     openSignal: io.signal,
     hurry: io.signal,

@@ -1,6 +1,8 @@
 /** The loss of a role, with its settings under the names that the loss publishes. */
 import { planLoss } from "../../algorithm/loss/definition.ts";
 import { findLoss } from "../../algorithm/loss/losses.ts";
+import { STABLE_REINFORCE } from "../../algorithm/loss/service_losses.ts";
+import { mergeSettings } from "../../algorithm/settings.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import { isTeacherOnly, teacherKl } from "../distill/choices.ts";
 import type { LoopSettings } from "../settings.ts";
@@ -38,6 +40,7 @@ export function lossSettings(
   name: string,
   { algorithm, loss_args }: Pick<RoleLoss, "loss_args"> & Pick<LoopSettings, "algorithm">,
 ): Record<string, number> {
+  if (name === STABLE_REINFORCE.name) return { ...mergeSettings("loss", STABLE_REINFORCE, loss_args) };
   const { eps_clip, eps_clip_high } = algorithm;
   const clip = clipSettings(name, { low: eps_clip, high: eps_clip_high ?? eps_clip });
   const settings = { ...clip, ...loss_args } as Record<string, number>;

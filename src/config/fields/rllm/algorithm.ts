@@ -29,6 +29,7 @@ const LOSSES = [
   "bypass_mode",
   ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"].map((name) => `tinker.${name}`),
   ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map((name) => `trl.${name}`),
+  "stable_reinforce",
 ];
 
 const ACTOR = "actor_rollout_ref.actor";
@@ -103,7 +104,7 @@ export const ALGORITHM_FIELDS = {
   }),
   "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
     open: true,
-    note: "The first five are Tinker's and the guide's, the plain names after them verl's.",
+    note: "The first five are Tinker's and the guide's, the plain names after them verl's; stable_reinforce is a Tinker service's.",
     loop: true,
     verl: `${ACTOR}.policy_loss.loss_mode`,
     why: { trinity: "where Trinity has it" },

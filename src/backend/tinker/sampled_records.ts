@@ -1,0 +1,156 @@
+/**
+ * The sequences that the service has recorded for `stable_reinforce`, and where the tokens of a training row lie in them. They are
+ * found by their content: a row holds the prompt and the sampled tokens of each request that it comes from.
+ */
+import { ConfigError } from "../../errors.ts";
+
+/** Consecutive tokens of a row that are those from `offset` on of a sequence's sampled tokens, or of its prompt. */
+export interface Span {
+  readonly kind: "prompt" | "sampled";
+  readonly sequenceId: string;
+  readonly offset: number;
+  readonly length: number;
+}
+
+export interface SampledRecord {
+  readonly sequenceId: string;
+  readonly prompt: readonly number[];
+  readonly tokens: readonly number[];
+  /** Of the tokens. */
+  readonly logprobs: readonly number[];
+  readonly temperature: number;
+}
+
+interface Entry {
+  readonly sequenceId: string;
+  readonly prompt: Uint32Array;
+  readonly tokens: Uint32Array;
+  readonly logprobs: Float32Array;
+  readonly temperature: number;
+  readonly hash: number;
+}
+
+/** A row to find. */
+export interface SampledRow {
+  readonly tokens: Uint32Array;
+  /** 1 = trained on. */
+  readonly mask: Uint32Array;
+  /** The sampler's log-probs, which tell samples of other weights apart. */
+  readonly logprobs?: Float32Array | undefined;
+  /** That it was sampled at. */
+  readonly temperature: number;
+  /** For errors. */
+  readonly row: number;
+}
+
+/** Tokens of prompts and samples that are kept: more than a server records with its default memory. */
+const MOST_TOKENS = 2 ** 23;
+
+export class SampledRecords {
+  /** By the hash of their prompts, in the order in which they were sampled. */
+  private readonly byPrompt = new Map<number, Entry[]>();
+  /** All of them, the oldest first. */
+  private readonly all = new Set<Entry>();
+  private readonly mostTokens: number;
+  private held = 0;
+
+  constructor({ mostTokens = MOST_TOKENS }: { mostTokens?: number } = {}) {
+    this.mostTokens = mostTokens;
+  }
+
+  /** Keeps a sequence; the oldest ones make room. */
+  add({ sequenceId, prompt, tokens, logprobs, temperature }: SampledRecord): void {
+    const hash = prompt.reduce(nextHash, 0);
+    const bucket = this.byPrompt.get(hash) ?? [];
+    this.byPrompt.set(hash, bucket);
+    const entry = {
+      ...{ sequenceId, temperature, hash },
+      prompt: Uint32Array.from(prompt),
+      tokens: Uint32Array.from(tokens),
+      logprobs: Float32Array.from(logprobs),
+    };
+    bucket.push(entry);
+    this.all.add(entry);
+    this.held += sizeOf(entry);
+    for (const oldest of this.all) {
+      if (this.held <= this.mostTokens) break;
+      this.drop(oldest);
+    }
+  }
+
+  private drop(entry: Entry): void {
+    this.all.delete(entry);
+    this.held -= sizeOf(entry);
+    const left = this.byPrompt.get(entry.hash)!.filter((it) => it !== entry);
+    if (left.length > 0) this.byPrompt.set(entry.hash, left);
+    else this.byPrompt.delete(entry.hash);
+  }
+
+  /**
+   * The spans of a row up to the end of its last sampled run, in the order of its tokens; none for a row without a trained token. What
+   * lies before a sampled run is in the prompt that the run was sampled after.
+   * @throws {ConfigError} for a trained token that no recorded sequence has
+   */
+  spansOf(row: SampledRow): Span[] {
+    const { tokens, mask } = row;
+    const spans: Span[] = [];
+    let [hash, covered] = [0, 0];
+    const end = mask.lastIndexOf(1) + 1;
+    for (let at = 0, next = 0; at < end; hash = nextHash(hash, tokens[at]!), at++) {
+      if (at < next) continue;
+      const found = this.findRun(row, { at, hash });
+      if (found) {
+        const { sequenceId } = found.entry;
+        if (at > covered) spans.push({ kind: "prompt", sequenceId, offset: covered, length: at - covered });
+        spans.push({ kind: "sampled", sequenceId, offset: 0, length: found.length });
+        next = at + found.length;
+        covered = next;
+      } else if (mask[at] === 1) throw notRecorded(row, at);
+    }
+    return spans;
+  }
+
+  /** The sequence that was sampled after the first `at` tokens and agrees with most of what follows. Of equals, the newest. */
+  private findRun(row: SampledRow, { at, hash }: { at: number; hash: number }) {
+    let best: { readonly entry: Entry; readonly length: number; readonly score: number } | undefined;
+    for (const entry of this.byPrompt.get(hash) ?? []) {
+      if (entry.temperature !== row.temperature || !isPromptOf(entry, row.tokens, at)) continue;
+      const { length, trained, agreeing } = compare(entry, row, at);
+      const score = agreeing + trained / (row.tokens.length + 1);
+      if (trained > 0 && score >= (best?.score ?? 0)) best = { entry, length, score };
+    }
+    return best;
+  }
+}
+
+function sizeOf({ prompt, tokens }: Entry): number {
+  return prompt.length + tokens.length;
+}
+
+/** FNV-1a's step, by token. */
+function nextHash(hash: number, token: number): number {
+  return Math.imul(hash ^ token, 0x01000193) + 0x9e3779b9;
+}
+
+function isPromptOf({ prompt }: Entry, tokens: Uint32Array, length: number): boolean {
+  return prompt.length === length && prompt.every((token, t) => token === tokens[t]);
+}
+
+/** How far a sequence's tokens are those of the row, how many of these are trained, and how many of all have its log-probs. */
+function compare({ tokens, logprobs }: Entry, row: SampledRow, at: number) {
+  let [length, trained, agreeing] = [0, 0, 0];
+  const most = Math.min(tokens.length, row.tokens.length - at);
+  for (; length < most && tokens[length] === row.tokens[at + length]; length++) {
+    if (row.mask[at + length] !== 1) continue;
+    trained++;
+    if (!row.logprobs || row.logprobs[at + length] === logprobs[length]) agreeing++;
+  }
+  return { length, trained, agreeing };
+}
+
+function notRecorded({ row, tokens, temperature }: SampledRow, at: number): ConfigError {
+  return new ConfigError(
+    `Cannot train on row ${row} with stable_reinforce: token ${at} (${tokens[at]}) is trained on, and the service has not recorded that it was sampled there at temperature ${temperature}. The loss needs samples of this run, in whole rows, with rllm.rollout.train.top_p=1 and top_k=-1; train rows from elsewhere with importance_sampling.`,
+    { path: "rllm.algorithm.loss_fn" },
+  );
+}

@@ -1,0 +1,75 @@
+/** Rules of the loss `stable_reinforce`, which a Tinker service computes from what it recorded while it sampled. */
+import type { Finding, Rule } from "./rules.ts";
+
+type Read = Parameters<Rule["check"]>[0];
+
+const STABLE = "stable_reinforce";
+const LOSS = "rllm.algorithm.loss_fn";
+const ROLES = "rllm.algorithm.traj_group_adv_estimator_map";
+
+/** Whether a run, or one of its roles, trains with the loss. */
+export function trainsStably(read: Read): boolean {
+  const roles = Object.values((read(ROLES) ?? {}) as Readonly<Record<string, unknown>>);
+  return [read(LOSS), ...roles.map(lossOf)].includes(STABLE);
+}
+
+/** Of `rloo`, `[rloo, cispo]` or `{loss_fn: cispo}`. */
+function lossOf(entry: unknown): string | undefined {
+  if (Array.isArray(entry)) return entry[1];
+  return (entry as { loss_fn?: string } | null)?.loss_fn;
+}
+
+/** A setting that the loss cannot have, with what is wrong and what to do. */
+interface Clash {
+  readonly path: string;
+  readonly clashes: (value: unknown) => boolean;
+  readonly why: string;
+}
+
+const FROM_OTHERS = "the service records what is drawn from the whole distribution";
+const CLASHES: readonly Clash[] = [
+  {
+    path: "tinker_wire",
+    clashes: (value) => value === "json",
+    why: "the protocol's JSON has no provenance of tokens. Set tinker_wire=protobuf",
+  },
+  {
+    path: "tinker_base_url",
+    clashes: (value) => typeof value === "string" && value.includes(","),
+    why: "what a server records while it samples stays on it, and the first one trains. Name one server",
+  },
+  { path: "rllm.rollout.train.top_p", clashes: (value) => Number(value) < 1, why: `${FROM_OTHERS}. Set it to 1` },
+  { path: "rllm.rollout.train.top_k", clashes: (value) => Number(value) > 0, why: `${FROM_OTHERS}. Set it to -1` },
+  {
+    path: "rllm.rollout.train.temperature",
+    clashes: (value) => value === 0,
+    why: "a greedy sample has no gradient under the loss. Set it to 1",
+  },
+  {
+    path: "rllm.algorithm.kl_beta",
+    clashes: (value) => Number(value) > 0,
+    why: "the service takes the loss without a KL term to the reference. Set it to 0; rllm.algorithm.loss_args.kl_coeff holds the policy to its sampler",
+  },
+];
+
+function clashOf(read: Read): Finding | undefined {
+  const clash = trainsStably(read) ? CLASHES.find(({ path, clashes }) => clashes(read(path))) : undefined;
+  if (!clash) return undefined;
+  const { path, why } = clash;
+  return { severity: "error", path, message: `Cannot train with ${STABLE} and ${path}=${read(path)}: ${why}.` };
+}
+
+export const STABLE_RULES: readonly Rule[] = [
+  { backends: ["tinker"], check: clashOf },
+  {
+    backends: ["local", "verl", "trinity"],
+    check: (read) =>
+      trainsStably(read)
+        ? {
+            severity: "error",
+            path: LOSS,
+            message: `Cannot train with ${LOSS}=${STABLE} here: the loss needs what a Tinker service records while it samples. Set rllm/backend=tinker (\`grpu serve tinker --stable-reinforce score_centering\` serves it), or choose importance_sampling, cispo or gspo.`,
+          }
+        : undefined,
+  },
+];
