@@ -130,7 +130,9 @@ describe("a server that serves stable_reinforce", () => {
     const { ids } = await sample({ record_stability_info: false });
     expect(await train(datumOf(ids[0]!))).toMatchObject({
       category: "user",
-      error: expect.stringContaining("no request of this server sampled it with record_stability_info"),
+      error: expect.stringContaining(
+        "no request of this server sampled it with record_stability_info, and what another server recorded stays there",
+      ),
     });
     expect(server.service.stability.recorded.size).toBe(0);
   });

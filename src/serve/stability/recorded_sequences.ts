@@ -97,7 +97,7 @@ export class RecordedSequences {
     const isForeign = [...this.sessions.values()].some((of) => of.byId.has(id));
     const reason = isForeign ? "another session sampled it" : (this.gone.get(id) ?? UNKNOWN);
     throw new ConfigError(
-      `the sequence ${JSON.stringify(id.slice(0, 100))} is not recorded for this session: ${reason}. Sample it again with record_stability_info=True.`,
+      `the sequence ${JSON.stringify(id.slice(0, 100))} is not recorded for this session: ${reason}. Sample it again here with record_stability_info=True.`,
     );
   }
 
@@ -138,7 +138,8 @@ export class RecordedSequences {
   }
 }
 
-const UNKNOWN = "no request of this server sampled it with record_stability_info";
+const UNKNOWN =
+  "no request of this server sampled it with record_stability_info, and what another server recorded stays there";
 
 /** Greedy sampling draws from a distribution with one token. */
 function pointMasses(tokens: Uint32Array): Pick<RecordedSequence, "k" | "top"> {
