@@ -11,6 +11,7 @@ import { describe, expect, test } from "vitest";
 const LEAVES: readonly string[] = [
   "clock.ts",
   "errors.ts",
+  "half.ts",
   "nearest.ts",
   "node_module.ts",
   "random.ts",
@@ -24,6 +25,7 @@ const LEAVES: readonly string[] = [
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "clock.ts": [],
   "errors.ts": [],
+  "half.ts": [],
   "nearest.ts": [],
   "node_module.ts": [],
   "random.ts": [],

@@ -38,6 +38,14 @@ export interface DeviceLimits {
  */
 export type TileFamily = "tiled" | "tiled_large";
 
+/** Whether products of many rows use the matrix units of a GPU's subgroups. */
+export interface SubgroupMatrix {
+  /** True with `device.products=subgroup_matrix`. */
+  readonly isUsed: boolean;
+  /** What the adapter lacks for it, for people; absent where it lacks nothing. */
+  readonly missing?: string | undefined;
+}
+
 /** What a device is, and what it allows. */
 export interface DeviceInfo {
   readonly kind: "webgpu" | "cpu";
@@ -56,6 +64,8 @@ export interface DeviceInfo {
   readonly tile?: TileFamily | undefined;
   /** Where `tile` comes from, for people: the setting, or the rates that were measured. */
   readonly tileSource?: string | undefined;
+  /** The matrix units of a GPU; absent on `cpu`. */
+  readonly subgroupMatrix?: SubgroupMatrix | undefined;
   /** Lanes of a subgroup if the adapter has subgroups of one fixed size; else 0. */
   readonly subgroupSize: number;
 }

@@ -2,7 +2,7 @@
 import { ConfigError, UnsupportedError } from "../errors.ts";
 import { CpuDevice } from "./cpu.ts";
 import type { Device } from "./device.ts";
-import type { TileChoice } from "./matmul/tiles.ts";
+import type { ProductChoice } from "./matmul/tiles.ts";
 import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 
 /** `auto` is WebGPU where an adapter answers, else `cpu`. */
@@ -12,14 +12,17 @@ export type DeviceName = "auto" | "webgpu" | "cpu";
 export interface OpenDeviceOptions extends WebGpuDeviceOptions {
   /** `auto` uses WebGPU if there is an adapter, else `cpu`. Default `auto`. */
   readonly device?: DeviceName;
-  /** Kernels of large products on a GPU. `auto` measures them once per adapter and driver. Default `auto`. */
-  readonly products?: TileChoice | undefined;
+  /**
+   * Kernels of large products on a GPU. `auto` measures them once per adapter and driver. `subgroup_matrix` uses matrix units in f16,
+   * with which a row's bits depend on whether 128 rows are multiplied. Default `auto`.
+   */
+  readonly products?: ProductChoice | undefined;
 }
 
 /**
  * Opens the compute device.
  * @throws UnsupportedError when `webgpu` or a certain GPU is requested and there is no adapter, ConfigError for a GPU's choice with
- *   `cpu`, and for `products` on a device that is no GPU.
+ *   `cpu`, and for `products` on a device that is no GPU; UnsupportedError for a GPU whose matrix units cannot be used, or multiply wrongly.
  */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<Device> {
   const { products = "auto" } = options;
@@ -47,7 +50,7 @@ async function openNamed(options: OpenDeviceOptions): Promise<Device> {
       { path: "device" },
     );
   if (wanted === "cpu") return new CpuDevice(options);
-  const device = await WebGpuDevice.open(options);
+  const device = await WebGpuDevice.open({ ...options, subgroupMatrix: options.products === "subgroup_matrix" });
   if (device) return device;
   if (wanted === "webgpu" || isChoice)
     throw new UnsupportedError(

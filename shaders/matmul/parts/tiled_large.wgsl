@@ -1,6 +1,7 @@
 // The work of matmul/tiled_large, by a kernel that defines read_b(at), the vec4 at 4 at.
 
 //#include "matmul/parts/product.wgsl"
+//#include "matmul/parts/tile_order.wgsl"
 
 // Of a tile, 128 or 64, and as many threads.
 override ROWS: u32 = 128u;
@@ -12,8 +13,6 @@ const C_WIDTH = 4u;
 // Quads of a staged row, padded by one against bank conflicts.
 const A_STRIDE = MOST_ROWS / 4u + 1u;
 const B_STRIDE = COLUMNS / 4u + 1u;
-// Row tiles that are computed next to each other, so that their columns of B are still in the cache.
-const GROUP = 8u;
 
 // Row by row along k, for two steps.
 var<workgroup> a_tiles: array<vec4f, 2u * STEP * A_STRIDE>;
@@ -78,16 +77,6 @@ fn added(sums: Sums, low: vec4f, high: vec4f, columns: vec4f) -> Sums {
     fma(vec4f(high.z), columns, sums[6]),
     fma(vec4f(high.w), columns, sums[7]),
   );
-}
-
-// The first row and column of a workgroup's tile.
-fn tile_of(block: vec3u) -> vec2u {
-  let size = vec2u((params.m + ROWS - 1u) / ROWS, (params.n + COLUMNS - 1u) / COLUMNS);
-  let index = block.y * size.y + block.x;
-  let first = index / (GROUP * size.y) * GROUP;
-  let rows = min(GROUP, size.x - first);
-  let inGroup = index - first * size.y;
-  return vec2u((first + inGroup % rows) * ROWS, inGroup / rows * COLUMNS);
 }
 
 @compute @workgroup_size(ROWS)

@@ -1,6 +1,8 @@
 /** `grpu device`: what the machine offers, and how fast it is. */
-import type { Device } from "../../compute/device.ts";
+import type { Device, DeviceInfo } from "../../compute/device.ts";
+import type { ProductChoice } from "../../compute/matmul/tiles.ts";
 import type { Ceilings } from "../../compute/measure.ts";
+import type { OpenDeviceOptions } from "../../compute/open.ts";
 import type { ListedAdapter } from "../../compute/webgpu/adapter.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
@@ -11,6 +13,17 @@ export const deviceCommand: Command = {
   options: [
     DEVICE,
     ...ADAPTER,
+    {
+      flag: "--toggles",
+      value: "LIST",
+      describe: "Dawn's toggles as in device.toggles, separated by commas: some features are hidden without",
+    },
+    {
+      flag: "--products",
+      value: "NAME",
+      describe: "kernels of large products, as in device.products",
+      choices: ["auto", "tiled", "tiled_large", "subgroup_matrix"],
+    },
     { flag: "--list", describe: "list the GPUs that can be chosen, and measure nothing" },
     { flag: "--json", describe: "print JSON: one object, or with --list an array" },
   ],
@@ -21,6 +34,7 @@ export const deviceCommand: Command = {
     const device = await openDevice({
       device: (input.options.device as "auto" | undefined) ?? "auto",
       ...adapterOf(input.options),
+      ...productsOf(input.options),
     });
     try {
       await show(device, { input, io });
@@ -29,6 +43,13 @@ export const deviceCommand: Command = {
     }
   },
 };
+
+function productsOf({ toggles, products }: Input["options"]): Pick<OpenDeviceOptions, "toggles" | "products"> {
+  return {
+    ...(toggles === undefined ? {} : { toggles: String(toggles).split(",") }),
+    ...(products === undefined ? {} : { products: products as ProductChoice }),
+  };
+}
 
 async function list({ options }: Input, io: Io): Promise<void> {
   const { listAdapters } = await import("../../compute/webgpu/adapter.ts");
@@ -79,9 +100,18 @@ function describe({ info, memory }: Device): string {
     `binding     at most ${bytes(limits.maxBindingBytes)}`,
     `buffer      at most ${bytes(limits.maxBufferBytes)}`,
     `workgroup   at most ${limits.maxWorkgroupInvocations} invocations, ${bytes(limits.maxWorkgroupStorageBytes)} shared`,
+    `matrices    ${matrices(info)}`,
     `budget      ${bytes(memory.budget)}: ${memory.budgetSource}`,
     "",
   ].join("\n");
+}
+
+/** Whether products can use the matrix units of subgroups. */
+function matrices({ subgroupMatrix }: DeviceInfo): string {
+  if (!subgroupMatrix) return "-";
+  const { isUsed, missing } = subgroupMatrix;
+  if (missing !== undefined) return `device.products=subgroup_matrix is not available: ${missing}`;
+  return `device.products=subgroup_matrix is ${isUsed ? "used" : "available"}`;
 }
 
 const REASONS: Readonly<Record<string, string>> = {

@@ -13,7 +13,8 @@ import { elementReader, FORMAT } from "../packed.ts";
 const BINDINGS = { a: "read f32", b: "read f32", addend: "read f32", c: "write f32" } as const;
 const PACKED_BINDINGS = { ...BINDINGS, b: "read u32", scales: "read f32" } as const;
 const FUSED_BINDINGS = { normWeight: "read f32", low: "read f32", factor: "read f32" } as const;
-const PARAMS = {
+/** Those of every kernel of a product. */
+export const PARAMS = {
   m: "u32",
   n: "u32",
   k: "u32",
@@ -208,7 +209,8 @@ function multiplyPacked({ b, scales, ...views }: PackedViews, params: Params, co
   multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
 }
 
-function multiply(views: Views, p: Params, constants: Constants): void {
+/** The common reference. */
+export function multiply(views: Views, p: Params, constants: Constants): void {
   const { b, addend, c } = views;
   const isGated = constants.OUTPUT === OUTPUT.swiglu;
   const width = isGated ? p.n / 2 : p.n;

@@ -7,6 +7,7 @@
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
 import { FORMAT, hasScales } from "../packed.ts";
+import { halvesBytes } from "./halves.ts";
 import {
   FEW_ROWS,
   type FewTiledFamily,
@@ -25,6 +26,7 @@ import {
 } from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
 import { type MatmulOptions, packedFormat, widthOfA, widthOfC } from "./product.ts";
+import { multiplyByMatrices } from "./subgroup_matrix.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
 /** True on software adapters whose products share what they read among the lanes of a subgroup. */
@@ -37,11 +39,12 @@ export type FusedPart = "swiglu_input" | "rms_norm_input" | "swiglu_output" | "a
 
 /**
  * True where the product of a weight [n, k] by m rows takes over such a kernel and is faster by it: in decoding, where that
- * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs take over the rest for few rows.
+ * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs take over the rest for few rows, matrix units nothing.
  */
 export function fuses(device: Device, { part, m, n, k }: FusedShape): boolean {
   if (device.info.kind !== "webgpu") return false;
-  if (part !== "swiglu_input") return isFewTiled(familyFor(device, heldByColumns({ m, n, k })));
+  const shape = heldByColumns({ m, n, k });
+  if (part !== "swiglu_input") return isFewTiled(familyFor(device, shape)) && !takesMatrices(device, shape);
   return multipliesByLanes(device) && !prefersColumns(device, { m, n, k });
 }
 
@@ -59,7 +62,8 @@ function heldByColumns({ m, n, k }: { m: number; n: number; k: number }): Produc
 
 /**
  * Records one matrix product. Sums run over k in f32, first to last, for every m, n and kernel: a row of C has the same
- * bits whatever other rows are computed with it.
+ * bits whatever other rows are computed with it. On matrix units (`device.products=subgroup_matrix`) that holds from 128 rows on:
+ * fewer rows are multiplied in f32.
  * Costs 2mnk floating-point operations. A zero m or n does nothing; a zero k gives zeros (or the addend).
  * Matrices larger than one binding are computed in parts, {@link bindableParts}.
  */
@@ -82,15 +86,19 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   const { a, b, c, addend, bias, input, adapter } = options;
   const params = paramsOf(options);
   const format = packedFormat(b);
+  // What a kernel does not bind is not read. Spreads of so many members take a microsecond each.
+  const scales = b.scales ?? b.buffer;
+  const buffers = { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
+  if (!isFused(options) && takesMatrices(device, params)) {
+    multiplyByMatrices(device, { params, buffers, format, scales: b.scales });
+    return;
+  }
   const family = familyFor(device, params);
   if (format && !isPackedFamily(family)) {
     multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
     return;
   }
   checkFused(options, family);
-  // What a kernel does not bind is not read. Spreads of so many members take a microsecond each.
-  const scales = b.scales ?? b.buffer;
-  const buffers = { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
   const constants = CONSTANTS[family]?.(options);
   const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
   if (isFewTiled(family) && (input || adapter)) {
@@ -108,8 +116,13 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
 }
 
-function checkFused({ m, n, k, input, output, adapter }: MatmulOptions, family: MatmulFamily): void {
-  if (!input && !output && !adapter) return;
+function isFused({ input, output, adapter }: MatmulOptions): boolean {
+  return input !== undefined || output !== undefined || adapter !== undefined;
+}
+
+function checkFused(options: MatmulOptions, family: MatmulFamily): void {
+  if (!isFused(options)) return;
+  const { m, n, k, input, output, adapter } = options;
   const isOfLanes = input?.kind === "swiglu";
   if (isOfLanes ? family === "subgroup" && !output && !adapter : isFewTiled(family)) return;
   throw new RangeError(
@@ -245,10 +258,27 @@ export function tileColumns(device: Device): number {
 /** What decides which kernel a product takes. */
 type ProductShape = Omit<ProductParams, "alpha" | "addend_row" | "mode">;
 
+/** Smaller products gain less from matrix units than their scales and tiles of 128 x 128 cost. */
+const LEAST_OF_MATRICES = { m: 128, n: 64, k: 64 } as const;
+
+/** True where a product uses the matrix units of the device: of many rows, by a B that lies in whole vec4. */
+function takesMatrices({ info }: Device, p: ProductShape): boolean {
+  const { m, n, k } = LEAST_OF_MATRICES;
+  if (!info.subgroupMatrix?.isUsed || p.m < m || p.n < n || p.k < k) return false;
+  return isBInFours(p) && halvesBytes(p.m, p.k) <= info.limits.maxBindingBytes;
+}
+
+function isBInFours(p: ProductShape): boolean {
+  return p.b_column === 1 ? inFours(p.n, p.b_k, p.b_offset) : p.b_k === 1 && inFours(p.k, p.b_column, p.b_offset);
+}
+
+function inFours(...numbers: readonly number[]): boolean {
+  return numbers.every((x) => x % 4 === 0);
+}
+
 function familyFor(device: Device, p: ProductShape): MatmulFamily {
   const family = matmulFamily(device);
   if (device.info.kind === "cpu") return family;
-  const inFours = (...numbers: readonly number[]) => numbers.every((x) => x % 4 === 0);
   const isAlongK = p.a_k === 1 && p.b_k === 1 && inFours(p.k, p.a_offset, p.a_row, p.b_offset, p.b_column);
   const isOfFours = inFours(p.n, p.c_offset, p.c_row, p.addend_offset);
   if (device.info.family === "tiled") {
@@ -257,8 +287,7 @@ function familyFor(device: Device, p: ProductShape): MatmulFamily {
     if (isAlongK && isNarrow && family === "tiled_large") return "tiled_narrow";
     // Whole vec4 along whichever axis an operand lies on.
     const a = p.a_k === 1 ? inFours(p.k, p.a_row) : p.a_row === 1 && inFours(p.m, p.a_k);
-    const b = p.b_column === 1 ? inFours(p.n, p.b_k) : p.b_k === 1 && inFours(p.k, p.b_column);
-    return a && b && isOfFours && inFours(p.a_offset, p.b_offset) ? family : "tiled";
+    return a && isBInFours(p) && isOfFours && inFours(p.a_offset) ? family : "tiled";
   }
   if (p.b_column === 1 && isOfFours && inFours(p.b_offset, p.b_k)) return family;
   if (family !== "subgroup" || !isAlongK) return "any";

@@ -3,9 +3,13 @@ import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 import type { Buffer, Device, DeviceInfo, TileFamily } from "../device.ts";
 import { MATMUL_KERNELS, MODE } from "./kernels.ts";
+import { checkMatrices } from "./matrix_check.ts";
 
-/** What `device.products` takes. */
-export type TileChoice = "auto" | TileFamily;
+/**
+ * What `device.products` takes. `subgroup_matrix` multiplies 128 rows and more in f16 on the GPU's matrix units, with f32 sums, and
+ * fewer by `tiled_large`: rows do not have the same bits among few rows as among many.
+ */
+export type ProductChoice = "auto" | TileFamily | "subgroup_matrix";
 
 /** FLOP/s by tiles. */
 export type TileRates = Readonly<Record<TileFamily, number>>;
@@ -23,15 +27,15 @@ export interface TileOptions {
 }
 
 /**
- * The tiles for a device; nothing on a software GPU and on `cpu`, which have kernels of their own. Their bits are the same, so
- * that a measurement decides speed alone.
- * @throws ConfigError for a choice that the device cannot follow
+ * The tiles for a device; nothing on a software GPU and on `cpu`, which have kernels of their own. Bits of both tiles are the same,
+ * so that a measurement decides speed alone; matrix units are used where they are set, and after a check.
+ * @throws ConfigError for a choice that the device cannot follow, UnsupportedError for matrix units that multiply wrongly
  */
 export async function chooseTiles(
   device: Device,
-  choice: TileChoice = "auto",
+  choice: ProductChoice = "auto",
   { measure = measureTiles, store = fileStore() }: TileOptions = {},
-): Promise<Pick<DeviceInfo, "tile" | "tileSource">> {
+): Promise<Pick<DeviceInfo, "tile" | "tileSource" | "subgroupMatrix">> {
   if (device.info.family !== "tiled") {
     if (choice === "auto") return {};
     throw new ConfigError(
@@ -39,6 +43,7 @@ export async function chooseTiles(
       { path: "device.products" },
     );
   }
+  if (choice === "subgroup_matrix") return chooseMatrices(device);
   if (choice !== "auto") return { tile: choice, tileSource: "set by device.products" };
   if (device.memory.budget < MEASURED_BYTES) return { tile: "tiled_large", tileSource: "too little memory to measure" };
   const known = store?.read() ?? {};
@@ -46,6 +51,15 @@ export async function chooseTiles(
   const rates = known[key] ?? (await measure(device));
   if (!known[key]) store?.write({ ...known, [key]: rates });
   return { tile: rates.tiled > rates.tiled_large ? "tiled" : "tiled_large", tileSource: describe(rates) };
+}
+
+async function chooseMatrices(device: Device): Promise<Pick<DeviceInfo, "tile" | "tileSource" | "subgroupMatrix">> {
+  const difference = await checkMatrices(device);
+  return {
+    tile: "tiled_large",
+    tileSource: `set by device.products: 128 rows and more in f16 on matrix units, ${difference.toPrecision(2)} from f32`,
+    subgroupMatrix: { isUsed: true },
+  };
 }
 
 function keyOf({ vendor, architecture, description }: DeviceInfo): string {

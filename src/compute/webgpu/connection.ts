@@ -3,6 +3,7 @@ import { RemoteError, UnsupportedError } from "../../errors.ts";
 import { Allocations } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
 import { Failures } from "./failures.ts";
+import { requireMatrices, SUBGROUP_MATRIX } from "./matrix_units.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { StagingPool } from "./read_back.ts";
 import type { GpuAdapter, GpuDevice } from "./types.ts";
@@ -38,9 +39,16 @@ export class Connection {
   }
 }
 
-/** @throws UnsupportedError for an adapter that binds too few buffers */
-export function requestDevice(adapter: GpuAdapter): Promise<GpuDevice> {
+/** What a device is to have besides what every device gets. */
+export interface Wanted {
+  /** The features that products by subgroup matrices need. */
+  readonly subgroupMatrix?: boolean | undefined;
+}
+
+/** @throws UnsupportedError for an adapter that binds too few buffers, or lacks what is wanted */
+export function requestDevice(adapter: GpuAdapter, { subgroupMatrix = false }: Wanted = {}): Promise<GpuDevice> {
   const { limits } = adapter;
+  if (subgroupMatrix) requireMatrices(adapter);
   if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
     throw new UnsupportedError(
       `Cannot use the adapter ${adapter.info.description}: it binds ${limits.maxStorageBuffersPerShaderStage} storage buffers, ${STORAGE_BUFFERS} are needed. Use --device cpu.`,
@@ -48,7 +56,10 @@ export function requestDevice(adapter: GpuAdapter): Promise<GpuDevice> {
     );
   return adapter.requestDevice({
     label: "grpu",
-    requiredFeatures: OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
+    requiredFeatures: [
+      ...OPTIONAL_FEATURES.filter((name) => adapter.features.has(name)),
+      ...(subgroupMatrix ? [SUBGROUP_MATRIX] : []),
+    ],
     requiredLimits: {
       maxBufferSize: limits.maxBufferSize,
       maxStorageBufferBindingSize: limits.maxStorageBufferBindingSize,
@@ -63,13 +74,13 @@ export function requestDevice(adapter: GpuAdapter): Promise<GpuDevice> {
 const WAITS_MS = [0, 500, 1000, 2000, 4000];
 
 /** After a loss. @throws RemoteError when no adapter answers */
-export async function connectAgain(find: () => Promise<GpuAdapter | null>): Promise<Connection> {
+export async function connectAgain(find: () => Promise<GpuAdapter | null>, wanted: Wanted = {}): Promise<Connection> {
   let cause: unknown;
   for (const wait of WAITS_MS) {
     await new Promise((resume) => setTimeout(resume, wait));
     try {
       const adapter = await find();
-      if (adapter) return new Connection(await requestDevice(adapter));
+      if (adapter) return new Connection(await requestDevice(adapter, wanted));
     } catch (error) {
       cause = error;
     }

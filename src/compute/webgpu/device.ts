@@ -9,7 +9,7 @@ import type { DeviceObserver, HostEvent, Observation } from "../observer.ts";
 import { type AdapterChoice, findAdapter } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
-import { Connection, connectAgain, requestDevice } from "./connection.ts";
+import { Connection, connectAgain, requestDevice, type Wanted } from "./connection.ts";
 import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
@@ -46,7 +46,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   info: DeviceInfo;
   readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
-  private readonly options: WebGpuDeviceOptions;
+  private readonly options: WebGpuDeviceOptions & Wanted;
   private readonly napper: Napper;
   /** Replaced when the device is reopened. */
   private connection: Connection;
@@ -70,7 +70,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
 
   private constructor(
     connection: Connection,
-    { info, budget, options }: { info: DeviceInfo; budget: Budget; options: WebGpuDeviceOptions },
+    { info, budget, options }: { info: DeviceInfo; budget: Budget; options: WebGpuDeviceOptions & Wanted },
   ) {
     super();
     this.connection = connection;
@@ -93,12 +93,13 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
 
   /**
    * @returns nothing when the machine has no WebGPU adapter.
-   * @throws ConfigError when the adapter asked for is not there; names those that are.
+   * @throws ConfigError when the adapter asked for is not there; names those that are. UnsupportedError where the adapter lacks
+   *   what was asked for.
    */
-  static async open(options: WebGpuDeviceOptions = {}): Promise<WebGpuDevice | undefined> {
+  static async open(options: WebGpuDeviceOptions & Wanted = {}): Promise<WebGpuDevice | undefined> {
     const adapter = await findAdapter(options.gpu, options);
     if (!adapter) return undefined;
-    const gpuDevice = await requestDevice(adapter);
+    const gpuDevice = await requestDevice(adapter, options);
     const info = describeAdapter(adapter);
     const isSoftware = info.family === "scalar";
     const { vendor, architecture, device } = adapter.info;
@@ -133,7 +134,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.recorded = [];
     this.dropped = [];
     this.pool.reset();
-    this.connection = await connectAgain(() => findAdapter(this.options.gpu, this.options));
+    this.connection = await connectAgain(() => findAdapter(this.options.gpu, this.options), this.options);
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {

@@ -30,9 +30,14 @@ export const LOCAL_FIELDS = {
   }),
   device_backend: oneOf(GPU_BACKENDS, null, "the GPU's interface; null = the platform's own"),
   device_toggles: list([], "Dawn's toggles, for example allow_unsafe_apis; a leading - disables one"),
-  device_products: oneOf(["auto", "tiled", "tiled_large"], "auto", "a GPU's kernels of large products; auto measures", {
-    note: "Their results have the same bits. auto measures once per adapter and driver; grpu device prints what it found.",
-  }),
+  device_products: oneOf(
+    ["auto", "tiled", "tiled_large", "subgroup_matrix"],
+    "auto",
+    "a GPU's kernels of large products; auto measures",
+    {
+      note: "auto measures tiled and tiled_large, whose bits are the same, once per adapter and driver. subgroup_matrix: matrix units in f16 for 128 rows and more; a row's bits then depend on how many rows are computed with it.",
+    },
+  ),
   memory_budget_bytes: int(null, "maximum bytes of device memory; null = what the adapter allows", { min: 1 }),
 
   ...TASK_FIELDS,

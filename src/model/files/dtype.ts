@@ -1,4 +1,5 @@
 /** The number types of safetensors, to and from typed arrays. Bytes are little-endian, as on every WebGPU platform. */
+import { halfValue } from "../../half.ts";
 
 /** Bytes per number. */
 export const BYTES_OF = {
@@ -78,14 +79,6 @@ let halfValues: Float32Array | undefined;
 function halfTable(): Float32Array {
   halfValues ??= Float32Array.from({ length: 65_536 }, (_, bits) => halfValue(bits));
   return halfValues;
-}
-
-function halfValue(bits: number): number {
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  const sign = bits >> 15 ? -1 : 1;
-  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  return sign * (exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24);
 }
 
 /** Exact integers, as numbers or above 32 bits as bigints; `undefined` for float types. */

@@ -1,5 +1,6 @@
 /** Floats as f16 and as q8_0, bit for bit as ggml and its Python package encode them. */
 import { ConfigError } from "../../errors.ts";
+import { halfBits } from "../../half.ts";
 
 const BLOCK = 32;
 const LARGEST_HALF = 65_504;
@@ -7,7 +8,7 @@ const LARGEST_HALF = 65_504;
 /** f16 bits, rounded to nearest even. @throws ConfigError for a value that f16 cannot hold. */
 export function encodeF16(name: string, values: Float32Array): Uint8Array {
   const halves = new Uint16Array(values.length);
-  for (let i = 0; i < values.length; i++) halves[i] = halfOf(values[i]!);
+  for (let i = 0; i < values.length; i++) halves[i] = halfBits(values[i]!);
   const at = values.findIndex((value) => !(Math.abs(value) <= LARGEST_HALF));
   if (at < 0) return new Uint8Array(halves.buffer);
   throw new ConfigError(
@@ -26,32 +27,11 @@ export function encodeQ8(values: Float32Array): Uint8Array {
     for (const value of block) largest = Math.max(largest, Math.abs(value));
     const scale = Math.fround(largest / 127);
     const inverse = scale === 0 ? 0 : Math.fround(1 / scale);
-    view.setUint16(b * (BLOCK + 2), halfOf(scale), true);
+    view.setUint16(b * (BLOCK + 2), halfBits(scale), true);
     for (let i = 0; i < BLOCK; i++) {
       const scaled = Math.fround(block[i]! * inverse);
       view.setInt8(b * (BLOCK + 2) + 2 + i, Math.sign(scaled) * Math.floor(Math.abs(scaled) + 0.5));
     }
   }
   return out;
-}
-
-const word = new Uint32Array(1);
-const float = new Float32Array(word.buffer);
-
-/** The bits of the nearest f16. */
-function halfOf(value: number): number {
-  float[0] = value;
-  const sign = (word[0]! >>> 16) & 0x8000;
-  const size = Math.abs(value);
-  // Below the smallest normal number, halves are multiples of 2^-24.
-  if (size < 2 ** -14) return sign | roundEven(size * 2 ** 24);
-  const bits = word[0]! & 0x7fff_ffff;
-  const rounded = bits + 0xfff + ((bits >>> 13) & 1);
-  return sign | Math.min((rounded >>> 13) - (112 << 10), 0x7c00);
-}
-
-function roundEven(value: number): number {
-  const below = Math.floor(value);
-  const rest = value - below;
-  return rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below;
 }

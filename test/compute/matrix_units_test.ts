@@ -1,0 +1,111 @@
+/** Which adapters have the matrix units that products use, and the check that they multiply as they should. */
+import { describe, expect, test } from "vitest";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import { checkMatrices, MOST_DIFFERENCE } from "../../src/compute/matmul/matrix_check.ts";
+import { chooseTiles } from "../../src/compute/matmul/tiles.ts";
+import { openDevice } from "../../src/compute/open.ts";
+import { requestDevice } from "../../src/compute/webgpu/connection.ts";
+import { describeAdapter } from "../../src/compute/webgpu/info.ts";
+import { missingForMatrices, SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
+import type { GpuAdapter } from "../../src/compute/webgpu/types.ts";
+import { ConfigError, UnsupportedError } from "../../src/errors.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { EMULATED_UNITS, matrixDevice } from "../fixtures/emulated_matrices.ts";
+
+const config = (componentType: string, resultComponentType: string, size: number) => ({
+  ...{ componentType, resultComponentType, M: size, N: size, K: size },
+});
+const HALF = config("f16", "f16", 16);
+const FITTING = config("f16", "f32", 16);
+const ALL = [SUBGROUP_MATRIX, "shader-f16", "subgroups"];
+
+function adapter({ features = ALL, lanes = [32, 32], configs = [HALF, FITTING] as unknown }): GpuAdapter {
+  return {
+    info: {
+      ...{ vendor: "nvidia", architecture: "hopper", device: "h200", description: "NVIDIA H200" },
+      ...{ subgroupMinSize: lanes[0], subgroupMaxSize: lanes[1], subgroupMatrixConfigs: configs },
+    },
+    features: new Set(features),
+    limits: { maxStorageBuffersPerShaderStage: 8 },
+    requestDevice: async (wanted: unknown) => wanted,
+  } as unknown as GpuAdapter;
+}
+
+test("an adapter with the features, 32 lanes and 16 x 16 x 16 in f16 with f32 sums lacks nothing", async () => {
+  const has = adapter({});
+  expect(missingForMatrices(has)).toBeUndefined();
+  expect(describeAdapter(has).subgroupMatrix).toEqual({ isUsed: false, missing: undefined });
+  const wanted = (subgroupMatrix: boolean) => requestDevice(has, { subgroupMatrix });
+  expect(await wanted(true)).toMatchObject({ requiredFeatures: ["subgroups", "shader-f16", SUBGROUP_MATRIX] });
+  // Experimental features are requested where they are used alone.
+  expect(await wanted(false)).toMatchObject({ requiredFeatures: ["subgroups", "shader-f16"] });
+});
+
+test.each([
+  [
+    { features: ["shader-f16", "subgroups"] },
+    /^no feature chromium-experimental-subgroup-matrix \(.*allow_unsafe_apis\)$/,
+  ],
+  [{ features: [SUBGROUP_MATRIX, "subgroups"] }, /^no feature shader-f16 \(.*vulkan_enable_f16_on_nvidia\)$/],
+  [{ features: [] }, /^no feature chromium.*; no feature shader-f16 .*; no feature subgroups/],
+  [{ lanes: [8, 8] }, /^subgroups of 8 lanes in place of 32$/],
+  [{ lanes: [32, 64] }, /^subgroups of 32 to 64 lanes in place of 32$/],
+  [{ configs: [] }, /^no units of 16 x 16 x 16 in f16 with sums in f32 \(it has: none\)$/],
+  [{ configs: null }, /\(it has: none\)$/],
+  // Those of Metal.
+  [
+    { configs: [config("f32", "f32", 8), config("f16", "f16", 8)] },
+    /\(it has: 8 x 8 x 8 f32 to f32, 8 x 8 x 8 f16 to f16\)$/,
+  ],
+  [{ configs: [HALF, { ...FITTING, M: 8 }, { ...FITTING, N: 8 }, { ...FITTING, K: 8 }] }, /^no units of 16/],
+])("what an adapter lacks: %o", (less, missing) => {
+  const lacking = adapter(less);
+  expect(describeAdapter(lacking).subgroupMatrix).toMatchObject({
+    isUsed: false,
+    missing: expect.stringMatching(missing),
+  });
+  expect(() => requestDevice(lacking, { subgroupMatrix: true })).toThrow(
+    /^Cannot multiply by subgroup matrices on NVIDIA H200: .*\. Set device.toggles=\[allow_unsafe_apis,vulkan_enable_f16_on_nvidia\] where the GPU has them, or leave device.products at auto\.$/,
+  );
+  expect(() => requestDevice(lacking)).not.toThrow();
+});
+
+test("devices without them refuse the setting", async () => {
+  await expect(openDevice({ device: "cpu", products: "subgroup_matrix" })).rejects.toThrow(ConfigError);
+  await expect(chooseTiles(new CpuDevice(), "subgroup_matrix")).rejects.toThrow(/they are for GPUs/);
+});
+
+test.skipIf(gpuDevice?.info.subgroupMatrix?.missing === undefined)("so does an adapter without them", async () => {
+  await expect(openDevice({ products: "subgroup_matrix" })).rejects.toThrow(UnsupportedError);
+});
+
+describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("the check, on emulated matrix units", () => {
+  const check = async (units?: string) => checkMatrices(await matrixDevice(gpuDevice!, units));
+
+  test("finds what rounding to f16 leaves, and the setting is followed", async () => {
+    const live = gpuDevice!.memory.live;
+    const difference = await check();
+    expect(difference).toBeGreaterThan(2e-5);
+    expect(difference).toBeLessThan(MOST_DIFFERENCE / 2);
+    expect(gpuDevice!.memory.live).toBe(live);
+    const chosen = await chooseTiles(await matrixDevice(gpuDevice!), "subgroup_matrix");
+    expect(chosen).toMatchObject({ tile: "tiled_large", subgroupMatrix: { isUsed: true } });
+    expect(chosen.tileSource).toMatch(/^set by device.products: .* in f16 on matrix units, 0\.000\d+ from f32$/);
+  });
+
+  const SUM = "result[i] = fma(x, f32(b_tile[right.at + k * right.k + column * right.column]), result[i]);";
+  test.each([
+    ["sums in f16", SUM.replace("= fma", "= unpack2x16float(pack2x16float(vec2f(fma").replace(";", "))).x;")],
+    [
+      "blocks of B transposed",
+      SUM.replace("k * right.k + column * right.column", "column * right.k + k * right.column"),
+    ],
+    ["NaN", SUM.replace("x,", "bitcast<f32>(0x7fc00000u | own),")],
+  ])("refuses units that give %s", async (_, sum) => {
+    const units = EMULATED_UNITS.replace(SUM, sum);
+    expect(units).not.toBe(EMULATED_UNITS);
+    await expect(check(units)).rejects.toThrow(
+      /^Cannot multiply by subgroup matrices on .*: a product of 140 x 148 x 100 differs from that in float32 by (NaN|Infinity|[\d.e+-]+) of its rows' and columns' norms, and at most 0.001 is rounding\. Update the driver, or leave device.products at auto\.$/,
+    );
+  });
+});

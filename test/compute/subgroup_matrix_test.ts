@@ -1,0 +1,269 @@
+/**
+ * Products on matrix units: the kernels with emulated units against their reference, whose inputs are rounded to f16 as theirs are,
+ * and against the product in float64; the shader itself on Dawn's null backend, which compiles and runs nothing.
+ */
+import { describe, expect, test, vi } from "vitest";
+import { CountingDevice, TYPICAL_GPU } from "../../src/compute/counting.ts";
+import { CpuDevice } from "../../src/compute/cpu.ts";
+import { type Device, type DeviceInfo, readFloats } from "../../src/compute/device.ts";
+import type { Kernel } from "../../src/compute/kernel.ts";
+import { MODE } from "../../src/compute/matmul/kernels.ts";
+import { matmul } from "../../src/compute/matmul/matmul.ts";
+import type { MatmulOptions, Matrix } from "../../src/compute/matmul/product.ts";
+import { multiplyByMatrices, subgroupMatrix, subgroupMatrixPacked } from "../../src/compute/matmul/subgroup_matrix.ts";
+import type { PackedFormat } from "../../src/compute/packed.ts";
+import { loadShader } from "../../src/compute/shader.ts";
+import { dawnFlags, openDawn } from "../../src/compute/webgpu/dawn.ts";
+import { SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
+import { changed, narrowDevice } from "../fixtures/changed_device.ts";
+import { gpuDevice } from "../fixtures/devices.ts";
+import { matrixDevice } from "../fixtures/emulated_matrices.ts";
+import { expectClose, firstDifference, floats } from "../fixtures/numbers.ts";
+import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
+
+interface Case {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly transposeA?: boolean;
+  readonly transposeB?: boolean;
+  readonly mode?: number;
+  readonly format?: PackedFormat | undefined;
+}
+
+/** Matrices lie inside larger ones: elements before, after each row, and rows after the last. */
+const MARGIN = 4;
+/** Both round to the nearest f16 here, so that only the order of the sums differs. */
+const TOLERANCE = { relative: 2e-5, absolute: 2e-5 };
+
+/** C, margins included. */
+async function product(device: Device, it: Case): Promise<Float32Array> {
+  const { m, n, k, transposeA, transposeB, format, mode = MODE.write } = it;
+  const [aRow, bRow, cRow] = [(transposeA ? m : k) + MARGIN, (transposeB ? k : n) + MARGIN, n + MARGIN];
+  const [aRows, bRows] = transposeA ? [k, transposeB ? n : k] : [m, transposeB ? n : k];
+  const packed = packedElements(format ?? "bfloat16", MARGIN + (bRows + MARGIN) * bRow, 2);
+  const within = (values: Float32Array, [columns, rows]: [number, number]) =>
+    values.map((value, i) => {
+      const [row, column] = [Math.floor((i - MARGIN) / (columns + MARGIN)), (i - MARGIN) % (columns + MARGIN)];
+      return i >= MARGIN && row < rows && column < columns ? value : Number.NaN;
+    });
+  const buffers = [
+    device.upload(within(floats(MARGIN + (aRows + MARGIN) * aRow, 1), [aRow - MARGIN, aRows]), "a"),
+    device.upload(
+      format ? packed.words : within(floats(MARGIN + (bRows + MARGIN) * bRow, 2), [bRow - MARGIN, bRows]),
+      "b",
+    ),
+    device.upload(packed.scales, "scales"),
+    device.upload(floats(MARGIN + m * cRow, 3), "c"),
+    device.upload(floats(MARGIN + m * cRow, 4), "d"),
+  ] as const;
+  const [a, b, scales, c, addend] = buffers;
+  multiplyByMatrices(device, {
+    params: {
+      ...{ m, n, k, alpha: 0.5, mode, a_offset: MARGIN, b_offset: MARGIN, c_offset: MARGIN, c_row: cRow },
+      ...{ addend_offset: MARGIN, addend_row: cRow },
+      ...(transposeA ? { a_row: 1, a_k: aRow } : { a_row: aRow, a_k: 1 }),
+      ...(transposeB ? { b_k: 1, b_column: bRow } : { b_k: bRow, b_column: 1 }),
+    },
+    ...{ buffers: { a, b, addend, c }, format, scales },
+  });
+  const result = await readFloats(device, c, MARGIN + m * cRow);
+  device.release(...buffers);
+  return result;
+}
+
+const emulated = gpuDevice && (await matrixDevice(gpuDevice));
+
+async function expectProduct(it: Case): Promise<void> {
+  const expected = await product(new CpuDevice(), it);
+  expectClose(await product(emulated!, it), expected, TOLERANCE);
+}
+
+const ORIENTATIONS: readonly Pick<Case, "transposeA" | "transposeB">[] = [
+  { transposeA: false, transposeB: false },
+  { transposeA: true, transposeB: false },
+  { transposeA: false, transposeB: true },
+  { transposeA: true, transposeB: true },
+];
+
+describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("a product on emulated matrix units", () => {
+  describe.each(ORIENTATIONS)("%o", (orientation) => {
+    // One quad, the edges of a block, a step, a subgroup's part and a tile, and beyond them.
+    test.each([
+      [1, 4, 4],
+      [16, 32, 16],
+      [17, 36, 20],
+      [65, 132, 68],
+      [128, 128, 64],
+      [129, 68, 36],
+      [260, 260, 12],
+      [0, 4, 4],
+    ])("%i x %i x %i", (m, n, k) => expectProduct({ m, n, k, ...orientation }));
+  });
+
+  test.each(Object.entries(MODE))("joins its sums to others: %s", async (_, mode) => {
+    await expectProduct({ m: 132, n: 68, k: 20, mode, transposeB: true });
+  });
+
+  for (const format of PACKED_FORMATS)
+    test.each(ORIENTATIONS)(`B in ${format}, %o`, async (orientation) => {
+      await expectProduct({ m: 68, n: 132, k: 44, format, ...orientation });
+    });
+
+  // More than one group of row tiles, the last of them not full.
+  test("of 1,156 rows in tiles that are taken in groups", () => expectProduct({ m: 1156, n: 132, k: 4 }));
+
+  test.each([false, true])("rows and columns of any magnitude, B transposed: %s", async (transposeB) => {
+    const [m, n, k] = [130, 68, 72];
+    const a = floats(m * k, 1).map((x, i) => x * 10 ** (((Math.floor(i / k) * 7) % 30) - 20));
+    const columnOf = (i: number) => (transposeB ? Math.floor(i / k) : i % n);
+    const b = floats(n * k, 2).map((x, i) => x * 10 ** (((columnOf(i) * 5) % 30) - 15));
+    const found = await multiplied(emulated!, { m, n, k, a, b, transposeB });
+    const bOf = (i: number, j: number) => b[transposeB ? j * k + i : i * n + j]!;
+    let worst = 0;
+    for (let row = 0; row < m; row++)
+      for (let column = 0; column < n; column++) {
+        let [sum, size] = [0, 0];
+        for (let i = 0; i < k; i++) {
+          const term = a[row * k + i]! * bOf(i, column);
+          sum += term;
+          size += Math.abs(term);
+        }
+        worst = Math.max(worst, Math.abs(found[row * n + column]! - sum) / size);
+      }
+    // Two roundings of 2^-11 each, and sums in f32.
+    expect(worst).toBeLessThan(2 ** -10 * 1.01);
+    expect(worst).toBeGreaterThan(2 ** -14);
+  });
+
+  test("NaN and infinity stay in their rows", async () => {
+    const [m, n, k] = [128, 64, 64];
+    const [a, b] = [floats(m * k, 1), floats(n * k, 2)];
+    a[3 * k + 5] = Number.NaN;
+    a[4 * k + 6] = Number.POSITIVE_INFINITY;
+    const found = await multiplied(emulated!, { m, n, k, a, b });
+    const rows = Array.from({ length: m }, (_, row) => found.subarray(row * n, (row + 1) * n));
+    expect(rows[3]!.every(Number.isNaN)).toBe(true);
+    expect(rows[4]!.some(Number.isFinite)).toBe(false);
+    expect(rows.filter((row) => row.every(Number.isFinite))).toHaveLength(m - 2);
+  });
+
+  test("a row has the same bits among 128 rows and among 300, and in f32 below", async () => {
+    const [n, k] = [68, 100];
+    const [a, b] = [floats(300 * k, 1), floats(n * k, 2)];
+    const of = (m: number, device = emulated!) => multiplied(device, { m, n, k, a: a.subarray(0, m * k), b });
+    const many = await of(300);
+    expect(firstDifference(await of(128), many.subarray(0, 128 * n))).toBe(-1);
+    const few = await of(127);
+    expect(firstDifference(few, many.subarray(0, 127 * n))).toBeGreaterThanOrEqual(0);
+    const { subgroupMatrix: _, ...info } = emulated!.info;
+    expect(firstDifference(few, (await of(300, changed(emulated!, { info }))).subarray(0, 127 * n))).toBe(-1);
+  });
+
+  test("a product whose matrices exceed a binding is cut, and scratch is released", async () => {
+    const [m, n, k] = [700, 68, 100];
+    const [a, b] = [floats(m * k, 1), floats(n * k, 2)];
+    const live = gpuDevice!.memory.live;
+    const [cut, whole] = [
+      await multiplied(narrowDevice(emulated!, 2 ** 17), { m, n, k, a, b }),
+      await multiplied(emulated!, { m, n, k, a, b }),
+    ];
+    expect(firstDifference(cut, whole)).toBe(-1);
+    expect(gpuDevice!.memory.live).toBe(live);
+  });
+});
+
+/** A product as a model records it. */
+async function multiplied(
+  device: Device,
+  it: { m: number; n: number; k: number; a: Float32Array; b: Float32Array; transposeB?: boolean },
+): Promise<Float32Array> {
+  const { m, n, k, transposeB } = it;
+  const [a, b] = [device.upload(it.a, "a"), device.upload(it.b, "b")];
+  const c = device.alloc(m * n * 4, "c");
+  matmul(device, { m, n, k, a: { buffer: a }, b: { buffer: b }, c: { buffer: c }, transposeB });
+  const result = await readFloats(device, c, m * n);
+  device.release(a, b, c);
+  return result;
+}
+
+describe("which products take matrix units", () => {
+  const info: DeviceInfo = { ...TYPICAL_GPU, subgroupMatrix: { isUsed: true } };
+  const names = (options: Omit<MatmulOptions, "a" | "b" | "c"> & { b?: Partial<Matrix> }, about = info) => {
+    const dispatch = vi.fn<(kernel: Kernel) => void>();
+    const device = changed(new CountingDevice({ info: about }), { dispatch: dispatch as never });
+    const buffer = device.alloc(2 ** 24, "all");
+    matmul(device, { ...options, a: { buffer }, b: { buffer, ...options.b }, c: { buffer } });
+    return dispatch.mock.calls.map(([{ name }]) => name);
+  };
+  const MATRICES = ["matmul/magnitudes", "matmul/halves", "matmul/magnitudes", "matmul/subgroup_matrix"];
+  const shape = { m: 128, n: 64, k: 64 };
+
+  test.each<[string, Partial<MatmulOptions>]>([
+    ["of 128 rows", {}],
+    ["of the gradient of an input", { transposeB: false }],
+    ["of the gradient of a weight", { transposeA: true, m: 130, n: 68 }],
+    ["that accumulates", { accumulate: true }],
+    ["with rows of any length in A and C", { m: 129, k: 68, transposeB: true }],
+  ])("a product %s", (_, more) => {
+    expect(names({ ...shape, transposeB: true, ...more })).toEqual(MATRICES);
+  });
+
+  test("a product by a packed matrix", () => {
+    const packed = MATRICES.map((name, i) => (i > 1 ? `${name}_packed` : name));
+    expect(names({ ...shape, b: { format: "bfloat16" } })).toEqual(packed);
+  });
+
+  test.each<[string, Partial<MatmulOptions>, Partial<DeviceInfo>?]>([
+    ["of 127 rows", { m: 127 }],
+    ["of 60 columns, as an adapter's", { n: 60 }],
+    ["of 60 along k", { k: 60 }],
+    ["by a B that vec4 do not cover", { k: 66 }],
+    ["by a B that vec4 do not cover along n", { n: 66, transposeB: false }],
+    ["by a B that begins within a vec4", { b: { offset: 2 } as Matrix }],
+    ["on a device that does not use them", {}, { subgroupMatrix: { isUsed: false } }],
+    ["on a device that knows of none", {}, { subgroupMatrix: undefined }],
+    ["whose rows in f16 exceed a binding", {}, { limits: { ...info.limits, maxBindingBytes: 128 * 64 * 2 - 4 } }],
+  ])("not a product %s", (_, more, about = {}) => {
+    expect(names({ ...shape, transposeB: true, ...more }, { ...info, ...about }).at(-1)).not.toMatch(/subgroup_matrix/);
+  });
+});
+
+const nullAdapter = async () => {
+  const gpu = await openDawn(dawnFlags({ backend: "null" }, ["allow_unsafe_apis"]));
+  return (await gpu?.requestAdapter().catch(() => null)) ?? undefined;
+};
+const isCompiled = (await nullAdapter())?.features.has(SUBGROUP_MATRIX) === true;
+if (!isCompiled) console.warn("SKIPPED: compiling for matrix units, this Dawn has no null backend with them.");
+
+describe.skipIf(!isCompiled)("the shader", () => {
+  const open = async () =>
+    (await nullAdapter())!.requestDevice({ requiredFeatures: ["shader-f16", "subgroups", SUBGROUP_MATRIX] });
+
+  test.each([
+    { name: subgroupMatrix.name, formats: [undefined] },
+    { name: subgroupMatrixPacked.name, formats: [1, 2, 3] },
+  ])("compiles for matrix units within WebGPU's least limits: $name", async ({ name, formats }) => {
+    const device = await open();
+    expect(device.limits.maxComputeWorkgroupStorageSize).toBe(16_384);
+    const module = device.createShaderModule({ code: await loadShader(name) });
+    expect((await module.getCompilationInfo()).messages.map(({ message }) => message)).toEqual([]);
+    for (const format of formats)
+      for (const B_ALONG_K of [0, 1]) {
+        const constants = { B_ALONG_K, ...(format && { FORMAT: format }) };
+        const compute = { module, entryPoint: "main", constants };
+        await device.createComputePipelineAsync({ layout: "auto", compute });
+      }
+    device.destroy();
+  });
+
+  test("does not compile with a mistake in its use of them", async () => {
+    const device = await open();
+    const code = (await loadShader(subgroupMatrix.name)).replace("result<f32, 16, 16>", "result<f32, 8, 16>");
+    device.pushErrorScope("validation");
+    const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
+    await device.popErrorScope();
+    expect(messages.map(({ type }) => type)).toContain("error");
+    device.destroy();
+  });
+});
