@@ -3,6 +3,7 @@
  * where it binds more than it uses: those have formulas here. Caches of a real device are taken as large enough for nothing
  * to be read twice.
  */
+import { halvesBytes } from "../../src/compute/matmul/halves.ts";
 import { MODE } from "../../src/compute/matmul/kernels.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../../src/compute/packed.ts";
 import { SEGMENT, segmentCount } from "../../src/model/kernels/segments.ts";
@@ -18,7 +19,8 @@ function productBytes({ kernel, params: { m, n, k, mode }, constants }: RawDispa
   const format = kernel.endsWith("_packed") ? (found![0] as PackedFormat) : "float32";
   const weights = matrixBytes(format, n! * k!) + scalesBytes(format, n! * k!);
   const readsMore = mode === MODE.write ? 0 : mode === MODE.continueAndAdd ? 2 : 1;
-  return weights + F32_BYTES * (m! * k! + (1 + readsMore) * m! * n!);
+  const rows = kernel.startsWith("matmul/subgroup_matrix") ? halvesBytes(m!, k!) : F32_BYTES * m! * k!;
+  return weights + rows + F32_BYTES * (1 + readsMore) * m! * n!;
 }
 
 /** Elements of q and of the output, and keys and values as far as they are filled. */
@@ -54,7 +56,7 @@ const BYTES: Readonly<Record<string, Formula>> = {
 
 /** Bytes that a dispatch moves at least. @param context tokens that a sequence holds in the cache */
 export function bytesOf(it: RawDispatch, context: number): number {
-  if (it.kernel.startsWith("matmul/") && it.params.m !== undefined) return productBytes(it);
+  if (it.kernel.startsWith("matmul/") && it.params.n !== undefined) return productBytes(it);
   if (attendsToCache(it.kernel)) return decodedAttention(it, context);
   return BYTES[it.kernel]?.(it, context) ?? boundBytes(it);
 }
