@@ -3,7 +3,7 @@
  * where it binds more than it uses: those have formulas here. Caches of a real device are taken as large enough for nothing
  * to be read twice.
  */
-import { halvesBytes } from "../../src/compute/matmul/halves.ts";
+import { blocksBytes } from "../../src/compute/matmul/blocks.ts";
 import { MODE } from "../../src/compute/matmul/kernels.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../../src/compute/packed.ts";
 import { SEGMENT, segmentCount } from "../../src/model/kernels/segments.ts";
@@ -19,7 +19,9 @@ function productBytes({ kernel, params: { m, n, k, mode }, constants }: RawDispa
   const format = kernel.endsWith("_packed") ? (found![0] as PackedFormat) : "float32";
   const weights = matrixBytes(format, n! * k!) + scalesBytes(format, n! * k!);
   const readsMore = mode === MODE.write ? 0 : mode === MODE.continueAndAdd ? 2 : 1;
-  const rows = kernel.startsWith("matmul/subgroup_matrix") ? halvesBytes(m!, k!) : F32_BYTES * m! * k!;
+  const rows = kernel.startsWith("matmul/subgroup_matrix")
+    ? blocksBytes(m!, k!, { inputs: kernel.includes("f32") ? "f32" : "f16" })
+    : F32_BYTES * m! * k!;
   return weights + rows + F32_BYTES * (1 + readsMore) * m! * n!;
 }
 

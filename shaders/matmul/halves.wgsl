@@ -1,37 +1,12 @@
 // A matrix in f16 as matrix units load it: blocks of 16 x 16, row by row of blocks, row by row within a block, two elements in a
 // word. Each row is multiplied by the power of two of its magnitude (parts/powers.wgsl). Rows are filled up with zeros to a
 // multiple of 128, the last columns to a multiple of 16.
-// A [m, k] in either orientation. Grid: a thread per word.
+// A [m, k] in either orientation.
 
-//#include "parts/threads.wgsl"
-//#include "matmul/parts/powers.wgsl"
+//#include "matmul/parts/blocks.wgsl"
 
-struct Params { m: u32, k: u32, a_offset: u32, a_row: u32, a_k: u32 }
-
-@group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> magnitudes: array<u32>;
 @group(0) @binding(2) var<storage, read_write> halves: array<u32>;
-@group(1) @binding(0) var<uniform> params: Params;
 
-const WORDS = 128u;
-
-fn compute_thread(index: u32) {
-  let acrossK = (params.k + 15u) / 16u;
-  let block = index / WORDS;
-  if (block >= (params.m + 127u) / 128u * 8u * acrossK) { return; }
-  // Neighbouring threads read neighbouring addresses in either orientation.
-  let inBlock = index % WORDS;
-  let isAlongK = params.a_k == 1u;
-  let blockRow = select(inBlock % 16u, inBlock / 8u, isAlongK);
-  let pair = select(inBlock / 16u, inBlock % 8u, isAlongK);
-  let row = block / acrossK * 16u + blockRow;
-  let k = block % acrossK * 16u + pair * 2u;
-  var values = vec2f();
-  if (row < params.m) {
-    let at = params.a_offset + row * params.a_row + k * params.a_k;
-    if (k < params.k) { values.x = a[at]; }
-    if (k + 1u < params.k) { values.y = a[at + params.a_k]; }
-    values *= power_for(magnitudes[row]);
-  }
-  halves[block * WORDS + blockRow * 8u + pair] = pack2x16float(values);
+fn put(at: u32, values: vec2f) {
+  halves[at] = pack2x16float(values);
 }

@@ -14,8 +14,9 @@ enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 
 //#include "matmul/parts/subgroup_matrix.wgsl"
+//#include "parts/matrix_units_f16.wgsl"
 
-alias A = f16;
+alias A = Element;
 alias B = vec4f;
 alias C = f32;
 

@@ -6,10 +6,11 @@ enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 
 //#include "matmul/parts/subgroup_matrix.wgsl"
+//#include "parts/matrix_units_f16.wgsl"
 //#include "matmul/parts/packed_b.wgsl"
 //#include "parts/nf4_select.wgsl"
 
-alias A = f16;
+alias A = Element;
 alias C = f32;
 
 @group(0) @binding(5) var<storage, read> row_magnitudes: array<u32>;

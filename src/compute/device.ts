@@ -38,10 +38,15 @@ export interface DeviceLimits {
  */
 export type TileFamily = "tiled" | "tiled_large";
 
+/** What matrix units multiply; their sums are f32. */
+export type MatrixInputs = "f16" | "f32";
+
 /** Whether products of many rows use the matrix units of a GPU's subgroups. */
 export interface SubgroupMatrix {
   /** True with `device.products=subgroup_matrix`. */
   readonly isUsed: boolean;
+  /** Absent where the adapter has no units that fit. */
+  readonly inputs?: MatrixInputs | undefined;
   /** What the adapter lacks for it, for people; absent where it lacks nothing. */
   readonly missing?: string | undefined;
 }

@@ -13,8 +13,8 @@ export interface OpenDeviceOptions extends WebGpuDeviceOptions {
   /** `auto` uses WebGPU if there is an adapter, else `cpu`. Default `auto`. */
   readonly device?: DeviceName;
   /**
-   * Kernels of large products on a GPU. `auto` measures them once per adapter and driver. `subgroup_matrix` uses matrix units in f16,
-   * with which a row's bits depend on whether 128 rows are multiplied. Default `auto`.
+   * Kernels of large products on a GPU. `auto` measures them once per adapter and driver. `subgroup_matrix` uses matrix units, in f16 or
+   * f32, with which a row's bits depend on whether 128 rows are multiplied. Default `auto`.
    */
   readonly products?: ProductChoice | undefined;
 }

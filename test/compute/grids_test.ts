@@ -1,13 +1,13 @@
 /** The kernels of products beside their shaders, and their workgroups, counted by hand: of work that fills the last one in part. */
 import { expect, test } from "vitest";
 import type { Grid } from "../../src/compute/kernel.ts";
-import * as halves from "../../src/compute/matmul/halves.ts";
+import * as blocks from "../../src/compute/matmul/blocks.ts";
 import { MATMUL_KERNELS, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
 import * as subgroupMatrix from "../../src/compute/matmul/subgroup_matrix.ts";
 import { unpack } from "../../src/compute/matmul/unpack.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 
-test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, halves, subgroupMatrix, unpack }))(
+test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, blocks, subgroupMatrix, unpack }))(
   "$name is what its shader declares",
   expectContract,
 );
@@ -36,11 +36,13 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [PACKED_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
   [subgroupMatrix.subgroupMatrix, { m: 129, n: 257 }, [3, 2]],
   [subgroupMatrix.subgroupMatrixPacked, { m: 128, n: 128 }, [1, 1]],
+  [subgroupMatrix.subgroupMatrixFloats, { m: 128, n: 129 }, [2, 1]],
   // Runs of 256 in blocks of 16 rows.
-  [halves.magnitudes, { rows: 17, k: 257 }, [2, 2]],
-  [halves.magnitudesPacked, { rows: 16 * 65_536, k: 1 }, [1, 32_768, 2]],
+  [blocks.magnitudes, { rows: 17, k: 257 }, [2, 2]],
+  [blocks.magnitudesPacked, { rows: 16 * 65_536, k: 1 }, [1, 32_768, 2]],
   // A thread for two elements of what is filled up to 256 x 32.
-  [halves.halves, { m: 129, k: 17 }, [64]],
+  [blocks.halves, { m: 129, k: 17 }, [64]],
+  [blocks.blocks, { m: 128, k: 16 }, [16]],
   // A thread for 4 x 4 elements.
   [unpack, { rows: 33, columns: 29 }, [2]],
 ])("$0.name of $1 has $2 workgroups", ({ grid, constants = {} }, params, expected, changed) => {

@@ -6,7 +6,7 @@ import { chooseTiles } from "../../src/compute/matmul/tiles.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import { requestDevice } from "../../src/compute/webgpu/connection.ts";
 import { describeAdapter } from "../../src/compute/webgpu/info.ts";
-import { missingForMatrices, SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
+import { matrixSupport, SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
 import type { GpuAdapter } from "../../src/compute/webgpu/types.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
@@ -17,24 +17,31 @@ const config = (componentType: string, resultComponentType: string, size: number
 });
 const HALF = config("f16", "f16", 16);
 const FITTING = config("f16", "f32", 16);
+/** Those of Metal. */
+const METAL = [config("f32", "f32", 8), config("f16", "f16", 8)];
 const ALL = [SUBGROUP_MATRIX, "shader-f16", "subgroups"];
 
-function adapter({ features = ALL, lanes = [32, 32], configs = [HALF, FITTING] as unknown }): GpuAdapter {
+function adapter({
+  features = ALL,
+  lanes = [32, 32],
+  configs = [HALF, FITTING] as unknown,
+  bytes = 16_384,
+}): GpuAdapter {
   return {
     info: {
       ...{ vendor: "nvidia", architecture: "hopper", device: "h200", description: "NVIDIA H200" },
       ...{ subgroupMinSize: lanes[0], subgroupMaxSize: lanes[1], subgroupMatrixConfigs: configs },
     },
     features: new Set(features),
-    limits: { maxStorageBuffersPerShaderStage: 8 },
+    limits: { maxStorageBuffersPerShaderStage: 8, maxComputeWorkgroupStorageSize: bytes },
     requestDevice: async (wanted: unknown) => wanted,
   } as unknown as GpuAdapter;
 }
 
 test("an adapter with the features, 32 lanes and 16 x 16 x 16 in f16 with f32 sums lacks nothing", async () => {
   const has = adapter({});
-  expect(missingForMatrices(has)).toBeUndefined();
-  expect(describeAdapter(has).subgroupMatrix).toEqual({ isUsed: false, missing: undefined });
+  expect(matrixSupport(has)).toEqual({ inputs: "f16", missing: undefined });
+  expect(describeAdapter(has).subgroupMatrix).toEqual({ isUsed: false, inputs: "f16", missing: undefined });
   const wanted = (subgroupMatrix: boolean) => requestDevice(has, { subgroupMatrix });
   expect(await wanted(true)).toMatchObject({ requiredFeatures: ["subgroups", "shader-f16", SUBGROUP_MATRIX] });
   // Experimental features are requested where they are used alone.
@@ -50,14 +57,12 @@ test.each([
   [{ features: [] }, /^no feature chromium.*; no feature shader-f16 .*; no feature subgroups/],
   [{ lanes: [8, 8] }, /^subgroups of 8 lanes in place of 32$/],
   [{ lanes: [32, 64] }, /^subgroups of 32 to 64 lanes in place of 32$/],
-  [{ configs: [] }, /^no units of 16 x 16 x 16 in f16 with sums in f32 \(it has: none\)$/],
+  [{ configs: [] }, /^neither units of 16 x 16 x 16 in f16 with sums in f32 nor of 8 x 8 x 8 in f32 \(it has: none\)$/],
   [{ configs: null }, /\(it has: none\)$/],
-  // Those of Metal.
-  [
-    { configs: [config("f32", "f32", 8), config("f16", "f16", 8)] },
-    /\(it has: 8 x 8 x 8 f32 to f32, 8 x 8 x 8 f16 to f16\)$/,
-  ],
-  [{ configs: [HALF, { ...FITTING, M: 8 }, { ...FITTING, N: 8 }, { ...FITTING, K: 8 }] }, /^no units of 16/],
+  [{ configs: [config("f16", "f16", 8), HALF] }, /\(it has: 8 x 8 x 8 f16 to f16, 16 x 16 x 16 f16 to f16\)$/],
+  [{ bytes: 16_380 }, /^16380 bytes of workgroup memory, and 16384 are needed$/],
+  [{ configs: METAL }, /^16384 bytes of workgroup memory, and 24576 are needed$/],
+  [{ configs: [HALF, { ...FITTING, M: 8 }, { ...FITTING, N: 8 }, { ...FITTING, K: 8 }] }, /^neither units of 16/],
 ])("what an adapter lacks: %o", (less, missing) => {
   const lacking = adapter(less);
   expect(describeAdapter(lacking).subgroupMatrix).toMatchObject({
@@ -80,17 +85,29 @@ test.skipIf(gpuDevice?.info.subgroupMatrix?.missing === undefined)("so does an a
 });
 
 describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("the check, on emulated matrix units", () => {
-  const check = async (units?: string) => checkMatrices(await matrixDevice(gpuDevice!, units));
+  const check = async (units?: string) =>
+    checkMatrices(await matrixDevice(gpuDevice!, units === undefined ? {} : { units }));
 
   test("finds what rounding to f16 leaves, and the setting is followed", async () => {
     const live = gpuDevice!.memory.live;
     const difference = await check();
     expect(difference).toBeGreaterThan(2e-5);
-    expect(difference).toBeLessThan(MOST_DIFFERENCE / 2);
+    expect(difference).toBeLessThan(MOST_DIFFERENCE.f16 / 2);
     expect(gpuDevice!.memory.live).toBe(live);
     const chosen = await chooseTiles(await matrixDevice(gpuDevice!), "subgroup_matrix");
-    expect(chosen).toMatchObject({ tile: "tiled_large", subgroupMatrix: { isUsed: true } });
-    expect(chosen.tileSource).toMatch(/^set by device.products: .* in f16 on matrix units, 0\.000\d+ from f32$/);
+    expect(chosen).toMatchObject({ tile: "tiled_large", subgroupMatrix: { isUsed: true, inputs: "f16" } });
+    expect(chosen.tileSource).toMatch(
+      /^set by device.products: .* in f16 on matrix units, 0\.000\d+ from the f32 kernels$/,
+    );
+  });
+
+  test("finds less by units that multiply f32", async () => {
+    const device = await matrixDevice(gpuDevice!, { inputs: "f32" });
+    expect(await checkMatrices(device)).toBeLessThan(MOST_DIFFERENCE.f32 / 10);
+    // The bound of f16 would let this pass.
+    const units = EMULATED_UNITS.replace("let x = ", "let x = 1.00005 * ");
+    const worse = await matrixDevice(gpuDevice!, { inputs: "f32", units });
+    await expect(checkMatrices(worse)).rejects.toThrow(/differs .* by 0\.0000\d+ of .* at most 0\.00001 is rounding/);
   });
 
   const SUM = "result[i] = fma(x, f32(b_tile[right.at + k * right.k + column * right.column]), result[i]);";

@@ -10,7 +10,13 @@ import type { Kernel } from "../../src/compute/kernel.ts";
 import { MODE } from "../../src/compute/matmul/kernels.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
 import type { MatmulOptions, Matrix } from "../../src/compute/matmul/product.ts";
-import { multiplyByMatrices, subgroupMatrix, subgroupMatrixPacked } from "../../src/compute/matmul/subgroup_matrix.ts";
+import {
+  multiplyByMatrices,
+  subgroupMatrix,
+  subgroupMatrixFloats,
+  subgroupMatrixFloatsPacked,
+  subgroupMatrixPacked,
+} from "../../src/compute/matmul/subgroup_matrix.ts";
 import type { PackedFormat } from "../../src/compute/packed.ts";
 import { loadShader } from "../../src/compute/shader.ts";
 import { dawnFlags, openDawn } from "../../src/compute/webgpu/dawn.ts";
@@ -73,10 +79,13 @@ async function product(device: Device, it: Case): Promise<Float32Array> {
 }
 
 const emulated = gpuDevice && (await matrixDevice(gpuDevice));
+const emulatedFloats = gpuDevice && (await matrixDevice(gpuDevice, { inputs: "f32" }));
 
-async function expectProduct(it: Case): Promise<void> {
-  const expected = await product(new CpuDevice(), it);
-  expectClose(await product(emulated!, it), expected, TOLERANCE);
+async function expectProduct(it: Case, device = emulated!): Promise<void> {
+  const cpu = new CpuDevice();
+  const info = { ...cpu.info, subgroupMatrix: device.info.subgroupMatrix };
+  const expected = await product(changed(cpu, { info }), it);
+  expectClose(await product(device, it), expected, TOLERANCE);
 }
 
 const ORIENTATIONS: readonly Pick<Case, "transposeA" | "transposeB">[] = [
@@ -109,6 +118,25 @@ describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("a product on 
     test.each(ORIENTATIONS)(`B in ${format}, %o`, async (orientation) => {
       await expectProduct({ m: 68, n: 132, k: 44, format, ...orientation });
     });
+
+  describe.each(ORIENTATIONS)("in f32, %o", (orientation) => {
+    test.each([
+      [17, 36, 20],
+      [129, 68, 36],
+    ])("%i x %i x %i", (m, n, k) => expectProduct({ m, n, k, ...orientation }, emulatedFloats));
+
+    test("B in 4 bits", () => expectProduct({ m: 68, n: 132, k: 44, format: "nf4", ...orientation }, emulatedFloats));
+  });
+
+  test("in f32, rows keep their bits", async () => {
+    const [m, n, k] = [128, 64, 64];
+    const [a, b] = [floats(m * k, 1), floats(n * k, 2)];
+    const { subgroupMatrix: _, ...info } = emulatedFloats!.info;
+    const inFloats = await multiplied(changed(emulatedFloats!, { info }), { m, n, k, a, b });
+    const difference = (found: Float32Array) => Math.hypot(...found.map((x, i) => x - inFloats[i]!));
+    expect(difference(await multiplied(emulatedFloats!, { m, n, k, a, b }))).toBeLessThan(1e-4);
+    expect(difference(await multiplied(emulated!, { m, n, k, a, b }))).toBeGreaterThan(1e-2);
+  });
 
   // More than one group of row tiles, the last of them not full.
   test("of 1,156 rows in tiles that are taken in groups", () => expectProduct({ m: 1156, n: 132, k: 4 }));
@@ -196,7 +224,7 @@ describe("which products take matrix units", () => {
     matmul(device, { ...options, a: { buffer }, b: { buffer, ...options.b }, c: { buffer } });
     return dispatch.mock.calls.map(([{ name }]) => name);
   };
-  const MATRICES = ["matmul/magnitudes", "matmul/halves", "matmul/magnitudes", "matmul/subgroup_matrix"];
+  const MATRICES = ["matmul/magnitudes", "matmul/magnitudes", "matmul/halves", "matmul/subgroup_matrix"];
   const shape = { m: 128, n: 64, k: 64 };
 
   test.each<[string, Partial<MatmulOptions>]>([
@@ -210,8 +238,16 @@ describe("which products take matrix units", () => {
   });
 
   test("a product by a packed matrix", () => {
-    const packed = MATRICES.map((name, i) => (i > 1 ? `${name}_packed` : name));
+    const packed = MATRICES.map((name, i) => (i % 2 === 1 ? `${name}_packed` : name));
     expect(names({ ...shape, b: { format: "bfloat16" } })).toEqual(packed);
+  });
+
+  test("a product by units that multiply f32", () => {
+    const about: DeviceInfo = { ...info, subgroupMatrix: { isUsed: true, inputs: "f32" } };
+    const inFloats = MATRICES.with(2, "matmul/blocks");
+    expect(names({ ...shape, transposeB: true }, about)).toEqual(inFloats.with(3, "matmul/subgroup_matrix_f32"));
+    const packed = ["matmul/magnitudes_packed", "matmul/blocks", "matmul/subgroup_matrix_f32_packed"];
+    expect(names({ ...shape, b: { format: "bfloat16" } }, about)).toEqual([MATRICES[0], ...packed]);
   });
 
   test.each<[string, Partial<MatmulOptions>, Partial<DeviceInfo>?]>([
@@ -224,6 +260,14 @@ describe("which products take matrix units", () => {
     ["on a device that does not use them", {}, { subgroupMatrix: { isUsed: false } }],
     ["on a device that knows of none", {}, { subgroupMatrix: undefined }],
     ["whose rows in f16 exceed a binding", {}, { limits: { ...info.limits, maxBindingBytes: 128 * 64 * 2 - 4 } }],
+    [
+      "whose rows in blocks of f32 exceed a binding",
+      { m: 129, n: 64 },
+      {
+        limits: { ...info.limits, maxBindingBytes: 256 * 64 * 4 - 4 },
+        subgroupMatrix: { isUsed: true, inputs: "f32" },
+      },
+    ],
   ])("not a product %s", (_, more, about = {}) => {
     expect(names({ ...shape, transposeB: true, ...more }, { ...info, ...about }).at(-1)).not.toMatch(/subgroup_matrix/);
   });
@@ -254,6 +298,16 @@ describe.skipIf(!isCompiled)("the shader", () => {
         const compute = { module, entryPoint: "main", constants };
         await device.createComputePipelineAsync({ layout: "auto", compute });
       }
+    device.destroy();
+  });
+
+  // They need 24,576 bytes of workgroup memory, which only a pipeline counts.
+  test.each([subgroupMatrixFloats.name, subgroupMatrixFloatsPacked.name])("is without errors: %s", async (name) => {
+    const device = await open();
+    const module = device.createShaderModule({ code: await loadShader(name) });
+    expect((await module.getCompilationInfo()).messages.map(({ message }) => message)).toEqual([]);
+    const compute = { module, entryPoint: "main" };
+    await expect(device.createComputePipelineAsync({ layout: "auto", compute })).rejects.toThrow(/\(24576 bytes\)/);
     device.destroy();
   });
 

@@ -1,10 +1,9 @@
-// The work of matmul/subgroup_matrix, by a kernel that defines read_b(at), the vec4 at 4 at, and the magnitudes of the rows of A and
-// of the columns of B.
+// The work of matmul/subgroup_matrix, by a kernel that includes matrix units and defines read_b(at), the vec4 at 4 at, and the
+// magnitudes of the rows of A and of the columns of B.
 
 //#include "matmul/parts/product.wgsl"
 //#include "matmul/parts/tile_order.wgsl"
 //#include "matmul/parts/powers.wgsl"
-//#include "parts/matrix_units.wgsl"
 
 // How B lies: 1 along k, 0 along n.
 override B_ALONG_K: u32 = 0u;
@@ -14,15 +13,15 @@ const COLUMNS = 128u;
 const STEP = 16u;
 const C_WIDTH = 1u;
 // From a staged column of B to the next, or from a row of k to the next; both padded by 16 bytes against bank conflicts.
-const COLUMN_STRIDE = STEP + 8u;
-const K_STRIDE = COLUMNS + 8u;
+const COLUMN_STRIDE = STEP + PADDING;
+const K_STRIDE = COLUMNS + PADDING;
 // The larger of both forms.
 const TILE = COLUMNS * COLUMN_STRIDE;
 // Columns of four subgroups that are staged at once.
 const STRIP = 64u;
 
 // For two steps.
-var<workgroup> b_tile: array<f16, 2u * TILE>;
+var<workgroup> b_tile: array<Element, 2u * TILE>;
 var<workgroup> staged: array<f32, 16u * STRIP>;
 
 // A thread's place in the workgroup, and the tile's in C.
@@ -63,12 +62,12 @@ fn column_power(column: u32) -> f32 {
 
 fn put_quad(it: Place, index: u32, half: u32, values: vec4f) {
   let place = quad_place(it.thread, index);
-  let halves = vec4<f16>(values);
+  let elements = vec4<Element>(values);
   let at = half * TILE + select(place.y * K_STRIDE + place.x, place.x * COLUMN_STRIDE + place.y, B_ALONG_K == 1u);
-  b_tile[at] = halves.x;
-  b_tile[at + 1u] = halves.y;
-  b_tile[at + 2u] = halves.z;
-  b_tile[at + 3u] = halves.w;
+  b_tile[at] = elements.x;
+  b_tile[at + 1u] = elements.y;
+  b_tile[at + 2u] = elements.z;
+  b_tile[at + 3u] = elements.w;
 }
 
 fn right_at(half: u32, column: u32) -> Right {

@@ -7,7 +7,7 @@
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
 import { FORMAT, hasScales } from "../packed.ts";
-import { halvesBytes } from "./halves.ts";
+import { blocksBytes } from "./blocks.ts";
 import {
   FEW_ROWS,
   type FewTiledFamily,
@@ -26,7 +26,7 @@ import {
 } from "./kernels.ts";
 import { bindableParts } from "./parts.ts";
 import { type MatmulOptions, packedFormat, widthOfA, widthOfC } from "./product.ts";
-import { multiplyByMatrices } from "./subgroup_matrix.ts";
+import { inputsOf, multiplyByMatrices } from "./subgroup_matrix.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
 /** True on software adapters whose products share what they read among the lanes of a subgroup. */
@@ -262,10 +262,11 @@ type ProductShape = Omit<ProductParams, "alpha" | "addend_row" | "mode">;
 const LEAST_OF_MATRICES = { m: 128, n: 64, k: 64 } as const;
 
 /** True where a product uses the matrix units of the device: of many rows, by a B that lies in whole vec4. */
-function takesMatrices({ info }: Device, p: ProductShape): boolean {
+function takesMatrices(device: Device, p: ProductShape): boolean {
+  const { info } = device;
   const { m, n, k } = LEAST_OF_MATRICES;
   if (!info.subgroupMatrix?.isUsed || p.m < m || p.n < n || p.k < k) return false;
-  return isBInFours(p) && halvesBytes(p.m, p.k) <= info.limits.maxBindingBytes;
+  return isBInFours(p) && blocksBytes(p.m, p.k, { inputs: inputsOf(device) }) <= info.limits.maxBindingBytes;
 }
 
 function isBInFours(p: ProductShape): boolean {

@@ -1,9 +1,9 @@
 /** Whether a GPU's matrix units multiply as they should: random matrices, by them and in f32. */
 import { UnsupportedError } from "../../errors.ts";
 import { mulberry32 } from "../../random.ts";
-import { allocTogether, type Buffer, type Device, readFloats } from "../device.ts";
+import { allocTogether, type Buffer, type Device, type MatrixInputs, readFloats } from "../device.ts";
 import { MATMUL_KERNELS, MODE, type ProductParams } from "./kernels.ts";
-import { multiplyByMatrices } from "./subgroup_matrix.ts";
+import { inputsOf, multiplyByMatrices } from "./subgroup_matrix.ts";
 
 /** More than a tile, and no whole number of blocks in any direction. */
 const SIZE = { m: 140, n: 148, k: 100 } as const;
@@ -12,7 +12,7 @@ const SIZE = { m: 140, n: 148, k: 100 } as const;
  * Largest difference, in units of the norms of a row of A and a column of B. Rounding to f16 gives about 2e-4 for this size; sums in
  * f16, or a block in the wrong place, far more.
  */
-export const MOST_DIFFERENCE = 1e-3;
+export const MOST_DIFFERENCE: Readonly<Record<MatrixInputs, number>> = { f16: 1e-3, f32: 1e-5 };
 
 /**
  * The largest difference between both products, for B along n and along k. Takes two small products each.
@@ -22,16 +22,17 @@ export async function checkMatrices(device: Device): Promise<number> {
   let largest = 0;
   for (const transposeB of [false, true]) {
     const difference = await differenceOf(device, transposeB);
-    if (!(difference <= MOST_DIFFERENCE)) throw tooFar(device, difference);
+    if (!(difference <= MOST_DIFFERENCE[inputsOf(device)])) throw tooFar(device, difference);
     largest = Math.max(largest, difference);
   }
   return largest;
 }
 
-function tooFar({ info }: Device, difference: number): UnsupportedError {
+function tooFar(device: Device, difference: number): UnsupportedError {
   const { m, n, k } = SIZE;
+  const most = MOST_DIFFERENCE[inputsOf(device)];
   return new UnsupportedError(
-    `Cannot multiply by subgroup matrices on ${info.description}: a product of ${m} x ${n} x ${k} differs from that in float32 by ${difference.toPrecision(3)} of its rows' and columns' norms, and at most ${MOST_DIFFERENCE} is rounding. Update the driver, or leave device.products at auto.`,
+    `Cannot multiply by subgroup matrices on ${device.info.description}: a product of ${m} x ${n} x ${k} differs from that in float32 by ${difference.toPrecision(3)} of its rows' and columns' norms, and at most ${most} is rounding. Update the driver, or leave device.products at auto.`,
     { part: "compute", capability: "device.products" },
   );
 }

@@ -4,10 +4,11 @@ import { nodeModule } from "../../node_module.ts";
 import type { Buffer, Device, DeviceInfo, TileFamily } from "../device.ts";
 import { MATMUL_KERNELS, MODE } from "./kernels.ts";
 import { checkMatrices } from "./matrix_check.ts";
+import { inputsOf } from "./subgroup_matrix.ts";
 
 /**
- * What `device.products` takes. `subgroup_matrix` multiplies 128 rows and more in f16 on the GPU's matrix units, with f32 sums, and
- * fewer by `tiled_large`: rows do not have the same bits among few rows as among many.
+ * What `device.products` takes. `subgroup_matrix` multiplies 128 rows and more on the GPU's matrix units, in f16 with f32 sums or
+ * where it has such units in f32, and fewer by `tiled_large`: rows do not have the same bits among few rows as among many.
  */
 export type ProductChoice = "auto" | TileFamily | "subgroup_matrix";
 
@@ -55,10 +56,11 @@ export async function chooseTiles(
 
 async function chooseMatrices(device: Device): Promise<Pick<DeviceInfo, "tile" | "tileSource" | "subgroupMatrix">> {
   const difference = await checkMatrices(device);
+  const inputs = inputsOf(device);
   return {
     tile: "tiled_large",
-    tileSource: `set by device.products: 128 rows and more in f16 on matrix units, ${difference.toPrecision(2)} from f32`,
-    subgroupMatrix: { isUsed: true },
+    tileSource: `set by device.products: 128 rows and more in ${inputs} on matrix units, ${difference.toPrecision(2)} from the f32 kernels`,
+    subgroupMatrix: { isUsed: true, inputs },
   };
 }
 

@@ -1,6 +1,6 @@
 /** An adapter as kernels need to know it. */
 import type { DeviceInfo } from "../device.ts";
-import { missingForMatrices } from "./matrix_units.ts";
+import { matrixSupport } from "./matrix_units.ts";
 import type { GpuAdapter } from "./types.ts";
 
 export function describeAdapter(adapter: GpuAdapter): DeviceInfo {
@@ -19,7 +19,7 @@ export function describeAdapter(adapter: GpuAdapter): DeviceInfo {
       maxWorkgroupStorageBytes: limits.maxComputeWorkgroupStorageSize,
     },
     family: isSoftware(info, isFallback) ? "scalar" : "tiled",
-    subgroupMatrix: { isUsed: false, missing: missingForMatrices(adapter) },
+    subgroupMatrix: { isUsed: false, ...matrixSupport(adapter) },
     subgroupSize: adapter.features.has("subgroups") ? fixedSubgroupSize(info) : 0,
   };
 }

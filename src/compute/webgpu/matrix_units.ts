@@ -1,16 +1,10 @@
 /** What an adapter must have for products by subgroup matrices, and what it lacks. */
 import { UnsupportedError } from "../../errors.ts";
+import type { MatrixInputs, SubgroupMatrix } from "../device.ts";
 import type { GpuAdapter } from "./types.ts";
 
 /** WGSL's subgroup matrices are an experiment of Dawn's, which shows it with the toggle `allow_unsafe_apis`. */
 export const SUBGROUP_MATRIX = "chromium-experimental-subgroup-matrix" as GPUFeatureName;
-
-/** Requested together; where Dawn hides them, the toggle that shows them. */
-const FEATURES: readonly (readonly [feature: GPUFeatureName, toggle: string])[] = [
-  [SUBGROUP_MATRIX, "Dawn shows it with the toggle allow_unsafe_apis"],
-  ["shader-f16", "on NVIDIA, Dawn shows it with the toggle vulkan_enable_f16_on_nvidia"],
-  ["subgroups", "the driver is too old"],
-];
 
 const LANES = 32;
 
@@ -23,27 +17,40 @@ interface MatrixConfig {
   readonly K: number;
 }
 
-/** Undefined where nothing is missing. */
-export function missingForMatrices({ info, features }: GpuAdapter): string | undefined {
-  const missing = FEATURES.filter(([feature]) => !features.has(feature)).map(
-    ([feature, why]) => `no feature ${feature} (${why})`,
-  );
+/** Units that there are kernels for, the faster ones first, and the bytes of workgroup memory that these use. */
+const UNITS: readonly { readonly inputs: MatrixInputs; readonly size: number; readonly workgroupBytes: number }[] = [
+  { inputs: "f16", size: 16, workgroupBytes: 16_384 },
+  { inputs: "f32", size: 8, workgroupBytes: 24_576 },
+];
+
+/** What the adapter's units multiply, and what it lacks for that. */
+export function matrixSupport({ info, features, limits }: GpuAdapter): Pick<SubgroupMatrix, "inputs" | "missing"> {
+  const configs = [...((info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }).subgroupMatrixConfigs ?? [])];
+  const units = UNITS.find(({ inputs, size }) => configs.some((config) => fits(config, { inputs, size })));
   const { subgroupMinSize: least = 0, subgroupMaxSize: most = 0 } = info;
-  if (features.has("subgroups") && (least !== LANES || most !== LANES))
-    missing.push(`subgroups of ${least === most ? least : `${least} to ${most}`} lanes in place of ${LANES}`);
-  if (features.has(SUBGROUP_MATRIX)) {
-    const configs = configsOf(info);
-    if (!configs.some(isMultiplied))
-      missing.push(
-        `no units of 16 x 16 x 16 in f16 with sums in f32 (it has: ${configs.map(written).join(", ") || "none"})`,
-      );
-  }
-  return missing.length > 0 ? missing.join("; ") : undefined;
+  const lacks = (name: string) => !features.has(name as GPUFeatureName);
+  const missing = [
+    lacks(SUBGROUP_MATRIX) && `no feature ${SUBGROUP_MATRIX} (Dawn shows it with the toggle allow_unsafe_apis)`,
+    units?.inputs !== "f32" &&
+      lacks("shader-f16") &&
+      "no feature shader-f16 (on NVIDIA, Dawn shows it with the toggle vulkan_enable_f16_on_nvidia)",
+    lacks("subgroups") && "no feature subgroups (the driver is too old)",
+    !lacks("subgroups") &&
+      (least !== LANES || most !== LANES) &&
+      `subgroups of ${least === most ? least : `${least} to ${most}`} lanes in place of ${LANES}`,
+    !lacks(SUBGROUP_MATRIX) &&
+      !units &&
+      `neither units of 16 x 16 x 16 in f16 with sums in f32 nor of 8 x 8 x 8 in f32 (it has: ${configs.map(written).join(", ") || "none"})`,
+    units &&
+      limits.maxComputeWorkgroupStorageSize < units.workgroupBytes &&
+      `${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, and ${units.workgroupBytes} are needed`,
+  ].filter((it) => typeof it === "string");
+  return { inputs: units?.inputs, missing: missing.length > 0 ? missing.join("; ") : undefined };
 }
 
 /** @throws UnsupportedError that says what is missing, and how to show what is hidden */
 export function requireMatrices(adapter: GpuAdapter): void {
-  const missing = missingForMatrices(adapter);
+  const { missing } = matrixSupport(adapter);
   if (missing === undefined) return;
   const { description, device } = adapter.info;
   throw new UnsupportedError(
@@ -52,12 +59,11 @@ export function requireMatrices(adapter: GpuAdapter): void {
   );
 }
 
-function configsOf(info: GPUAdapterInfo): MatrixConfig[] {
-  return [...((info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }).subgroupMatrixConfigs ?? [])];
-}
-
-function isMultiplied({ componentType, resultComponentType, M, N, K }: MatrixConfig): boolean {
-  return componentType === "f16" && resultComponentType === "f32" && M === 16 && N === 16 && K === 16;
+function fits(
+  { componentType, resultComponentType, M, N, K }: MatrixConfig,
+  { inputs, size }: { inputs: MatrixInputs; size: number },
+): boolean {
+  return componentType === inputs && resultComponentType === "f32" && M === size && N === size && K === size;
 }
 
 function written({ componentType, resultComponentType, M, N, K }: MatrixConfig): string {

@@ -35,7 +35,7 @@ export const LOCAL_FIELDS = {
     "auto",
     "a GPU's kernels of large products; auto measures",
     {
-      note: "auto measures tiled and tiled_large, whose bits are the same, once per adapter and driver. subgroup_matrix: matrix units in f16 for 128 rows and more; a row's bits then depend on how many rows are computed with it.",
+      note: "auto measures tiled and tiled_large, whose bits are the same, once per adapter and driver. subgroup_matrix: matrix units, in f16 or where the GPU has these in f32, for 128 rows and more; a row's bits then depend on how many rows are computed with it.",
     },
   ),
   memory_budget_bytes: int(null, "maximum bytes of device memory; null = what the adapter allows", { min: 1 }),

@@ -1,7 +1,12 @@
-// The matrix units of a subgroup: f16 inputs, f32 sums, 16 x 16 x 16. A kernel enables chromium_experimental_subgroup_matrix and
-// subgroups, and defines three arrays: `a` and `b_tile` of f16, which are multiplied, and `staged` of f32, which takes results.
+// The matrix units of a subgroup: f16 inputs, f32 sums, 16 x 16 x 16. A kernel enables f16, subgroups and
+// chromium_experimental_subgroup_matrix, and defines three arrays: `a` and `b_tile` of Element, which are multiplied in blocks of
+// 16 x 16, and `staged` of f32, which takes results.
 // Every function must be called by whole subgroups, at a place that is the same for all lanes.
 // A kernel includes nothing else of the extension, so that a test on an adapter without it replaces this file alone.
+
+alias Element = f16;
+// Elements of 16 bytes.
+const PADDING = 8u;
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
