@@ -8,7 +8,7 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import { type Device, type DeviceInfo, readFloats } from "../../src/compute/device.ts";
 import type { Kernel } from "../../src/compute/kernel.ts";
 import { MODE } from "../../src/compute/matmul/kernels.ts";
-import { matmul } from "../../src/compute/matmul/matmul.ts";
+import { fuses, matmul } from "../../src/compute/matmul/matmul.ts";
 import type { MatmulOptions, Matrix } from "../../src/compute/matmul/product.ts";
 import {
   multiplyByMatrices,
@@ -17,10 +17,11 @@ import {
   subgroupMatrixFloatsPacked,
   subgroupMatrixPacked,
 } from "../../src/compute/matmul/subgroup_matrix.ts";
-import type { PackedFormat } from "../../src/compute/packed.ts";
+import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
 import { loadShader } from "../../src/compute/shader.ts";
 import { dawnFlags, openDawn } from "../../src/compute/webgpu/dawn.ts";
 import { SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
+import { PipelineCache } from "../../src/compute/webgpu/pipeline.ts";
 import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { matrixDevice } from "../fixtures/emulated_matrices.ts";
@@ -189,7 +190,8 @@ describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("a product on 
   });
 
   test("a product whose matrices exceed a binding is cut, and scratch is released", async () => {
-    const [m, n, k] = [700, 68, 100];
+    // Parts of 256 and 44 rows.
+    const [m, n, k] = [300, 68, 120];
     const [a, b] = [floats(m * k, 1), floats(n * k, 2)];
     const live = gpuDevice!.memory.live;
     const [cut, whole] = [
@@ -250,6 +252,39 @@ describe("which products take matrix units", () => {
     expect(names({ ...shape, b: { format: "bfloat16" } }, about)).toEqual([MATRICES[0], ...packed]);
   });
 
+  test("a product in parts where the blocks of its rows exceed a binding, which its rows do not", () => {
+    const limits = { ...info.limits, maxBindingBytes: 256 * 64 * 4 - 4 };
+    const about: DeviceInfo = { ...info, limits, subgroupMatrix: { isUsed: true, inputs: "f32" } };
+    const part = ["matmul/magnitudes", "matmul/magnitudes", "matmul/blocks", "matmul/subgroup_matrix_f32"];
+    expect(names({ ...shape, m: 129, transposeB: true }, about)).toEqual([...part, ...part]);
+  });
+
+  test("which take over nothing", () => {
+    const gpu = (about: DeviceInfo) => new CountingDevice({ info: about });
+    const { subgroupMatrix: _, ...plain } = info;
+    for (const part of ["rms_norm_input", "swiglu_output", "adapter"] as const) {
+      const taken = (m: number, about: DeviceInfo) => fuses(gpu(about), { part, m, n: 640, k: 64 });
+      expect([taken(128, plain), taken(127, plain)]).toEqual([true, true]);
+      expect([taken(128, info), taken(127, info)]).toEqual([false, true]);
+      // Not one that matrix units do not take.
+      expect(fuses(gpu(info), { part, m: 128, n: 640, k: 60 })).toBe(true);
+    }
+  });
+
+  test.each<[string, Partial<MatmulOptions>]>([
+    [
+      "the norm of its rows",
+      { input: { kind: "rms_norm", weight: undefined as never, weightOffset: 0, epsilon: 1e-6 } },
+    ],
+    ["SwiGLU of its sums", { output: { kind: "swiglu" } }],
+    [
+      "an adapter's product",
+      { adapter: { low: undefined as never, factor: undefined as never, rank: 4, scale: 1, starts: [0] } },
+    ],
+  ])("not a product that takes over %s", (_, more) => {
+    expect(names({ ...shape, transposeB: true, ...more })).toEqual([expect.stringMatching(/^matmul\/tiled_narrow/)]);
+  });
+
   test.each<[string, Partial<MatmulOptions>, Partial<DeviceInfo>?]>([
     ["of 127 rows", { m: 127 }],
     ["of 60 columns, as an adapter's", { n: 60 }],
@@ -259,12 +294,16 @@ describe("which products take matrix units", () => {
     ["by a B that begins within a vec4", { b: { offset: 2 } as Matrix }],
     ["on a device that does not use them", {}, { subgroupMatrix: { isUsed: false } }],
     ["on a device that knows of none", {}, { subgroupMatrix: undefined }],
-    ["whose rows in f16 exceed a binding", {}, { limits: { ...info.limits, maxBindingBytes: 128 * 64 * 2 - 4 } }],
     [
-      "whose rows in blocks of f32 exceed a binding",
-      { m: 129, n: 64 },
+      "whose tile of rows in f16 exceeds a binding",
+      {},
+      { limits: { ...info.limits, maxBindingBytes: 128 * 64 * 2 - 4 } },
+    ],
+    [
+      "whose tile of rows in f32 exceeds a binding",
+      {},
       {
-        limits: { ...info.limits, maxBindingBytes: 256 * 64 * 4 - 4 },
+        limits: { ...info.limits, maxBindingBytes: 128 * 64 * 4 - 4 },
         subgroupMatrix: { isUsed: true, inputs: "f32" },
       },
     ],
@@ -281,43 +320,42 @@ const isCompiled = (await nullAdapter())?.features.has(SUBGROUP_MATRIX) === true
 if (!isCompiled) console.warn("SKIPPED: compiling for matrix units, this Dawn has no null backend with them.");
 
 describe.skipIf(!isCompiled)("the shader", () => {
-  const open = async () =>
-    (await nullAdapter())!.requestDevice({ requiredFeatures: ["shader-f16", "subgroups", SUBGROUP_MATRIX] });
-
-  test.each([
-    { name: subgroupMatrix.name, formats: [undefined] },
-    { name: subgroupMatrixPacked.name, formats: [1, 2, 3] },
-  ])("compiles for matrix units within WebGPU's least limits: $name", async ({ name, formats }) => {
-    const device = await open();
+  const compile = async (kernel: object, { constants = {}, edit = (code: string) => code } = {}) => {
+    const requiredFeatures = ["shader-f16", "subgroups", SUBGROUP_MATRIX] as const;
+    const device = await (await nullAdapter())!.requestDevice({ requiredFeatures });
     expect(device.limits.maxComputeWorkgroupStorageSize).toBe(16_384);
-    const module = device.createShaderModule({ code: await loadShader(name) });
-    expect((await module.getCompilationInfo()).messages.map(({ message }) => message)).toEqual([]);
-    for (const format of formats)
-      for (const B_ALONG_K of [0, 1]) {
-        const constants = { B_ALONG_K, ...(format && { FORMAT: format }) };
-        const compute = { module, entryPoint: "main", constants };
-        await device.createComputePipelineAsync({ layout: "auto", compute });
-      }
-    device.destroy();
-  });
+    try {
+      const { name, ...rest } = kernel as Kernel;
+      const source = edit(await loadShader(name));
+      await new PipelineCache(device).get({ name, ...rest, source }, constants).compile();
+    } finally {
+      device.destroy();
+    }
+  };
 
-  // They need 24,576 bytes of workgroup memory, which only a pipeline counts.
-  test.each([subgroupMatrixFloats.name, subgroupMatrixFloatsPacked.name])("is without errors: %s", async (name) => {
-    const device = await open();
-    const module = device.createShaderModule({ code: await loadShader(name) });
-    expect((await module.getCompilationInfo()).messages.map(({ message }) => message)).toEqual([]);
-    const compute = { module, entryPoint: "main" };
-    await expect(device.createComputePipelineAsync({ layout: "auto", compute })).rejects.toThrow(/\(24576 bytes\)/);
-    device.destroy();
+  describe.each([0, 1])("with B_ALONG_K = %i", (B_ALONG_K) => {
+    test("compiles for matrix units within WebGPU's least limits", () =>
+      compile(subgroupMatrix, { constants: { B_ALONG_K } }));
+
+    test.each(PACKED_FORMATS)("does so for a B in %s", (format) =>
+      compile(subgroupMatrixPacked, { constants: { B_ALONG_K, FORMAT: FORMAT[format] } }),
+    );
+
+    // More workgroup memory than the null backend has. With one of the two buffers of B they compile to the end.
+    test.each<{ readonly name: string }>([subgroupMatrixFloats, subgroupMatrixFloatsPacked])(
+      "lacks nothing else for units that multiply f32: $name",
+      async (kernel) => {
+        await expect(compile(kernel, { constants: { B_ALONG_K } })).rejects.toThrow(/\(24576 bytes\)/);
+        const edit = (code: string) => code.replace("array<Element, 2u * TILE>", "array<Element, TILE>");
+        await compile(kernel, { constants: { B_ALONG_K }, edit });
+      },
+    );
   });
 
   test("does not compile with a mistake in its use of them", async () => {
-    const device = await open();
-    const code = (await loadShader(subgroupMatrix.name)).replace("result<f32, 16, 16>", "result<f32, 8, 16>");
-    device.pushErrorScope("validation");
-    const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
-    await device.popErrorScope();
-    expect(messages.map(({ type }) => type)).toContain("error");
-    device.destroy();
+    const edit = (code: string) => code.replace("result<f32, 16, 16>", "result<f32, 8, 16>");
+    await expect(compile(subgroupMatrix, { edit })).rejects.toThrow(
+      /^Cannot compile the kernel matmul\/subgroup_matrix/,
+    );
   });
 });

@@ -11,6 +11,14 @@ fn power_for(magnitude: u32) -> f32 {
   return bitcast<f32>((268u - limited_exponent(magnitude)) << 23u);
 }
 
-fn inverse_power_for(magnitude: u32) -> f32 {
-  return bitcast<f32>((limited_exponent(magnitude) - 14u) << 23u);
+// A sum of products of a row and a column without their powers: in two steps, neither of which leaves the range of f32 unless
+// the result does.
+fn without_powers(sum: f32, row: u32, column: u32) -> f32 {
+  let exponent = i32(limited_exponent(row) + limited_exponent(column)) - 282;
+  let first = exponent / 2;
+  return sum * power_of_two(first) * power_of_two(exponent - first);
+}
+
+fn power_of_two(exponent: i32) -> f32 {
+  return bitcast<f32>(u32(exponent + 127) << 23u);
 }

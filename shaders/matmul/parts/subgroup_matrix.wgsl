@@ -76,7 +76,7 @@ fn right_at(half: u32, column: u32) -> Right {
 }
 
 fn write(row: u32, column: u32, scaled: f32) {
-  var sum = scaled * inverse_power_for(row_magnitudes[row]) * inverse_power_for(column_magnitudes[column]);
+  var sum = without_powers(scaled, row_magnitudes[row], column_magnitudes[column]);
   if (continues()) { sum += c[params.c_offset + row * params.c_row + column]; }
   store(row, column, sum);
 }

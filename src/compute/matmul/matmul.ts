@@ -24,7 +24,7 @@ import {
   type ProductParams,
   TILES,
 } from "./kernels.ts";
-import { bindableParts } from "./parts.ts";
+import { bindableParts, cutRowsOfC } from "./parts.ts";
 import { type MatmulOptions, packedFormat, widthOfA, widthOfC } from "./product.ts";
 import { inputsOf, multiplyByMatrices } from "./subgroup_matrix.ts";
 import { multiplyUnpacked } from "./unpack.ts";
@@ -39,7 +39,8 @@ export type FusedPart = "swiglu_input" | "rms_norm_input" | "swiglu_output" | "a
 
 /**
  * True where the product of a weight [n, k] by m rows takes over such a kernel and is faster by it: in decoding, where that
- * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs take over the rest for few rows, matrix units nothing.
+ * saves a dispatch. Lanes of software adapters read SwiGLU's input; GPUs take over the rest for few rows;
+ * products on matrix units take over nothing.
  */
 export function fuses(device: Device, { part, m, n, k }: FusedShape): boolean {
   if (device.info.kind !== "webgpu") return false;
@@ -69,7 +70,10 @@ function heldByColumns({ m, n, k }: { m: number; n: number; k: number }): Produc
  */
 export function matmul(device: Device, options: MatmulOptions): void {
   checkFormats(options);
-  for (const part of bindableParts(options, device.info.limits.maxBindingBytes)) multiplyBound(device, part);
+  for (const part of bindableParts(options, device.info.limits.maxBindingBytes)) {
+    if (isOnUnits(device, part, { rows: options.m })) multiplyOnUnits(device, part);
+    else multiplyBound(device, part);
+  }
 }
 
 function checkFormats({ a, b, c }: MatmulOptions): void {
@@ -82,23 +86,34 @@ function checkFormats({ a, b, c }: MatmulOptions): void {
     throw new RangeError(`Cannot multiply by ${b.buffer.label}: ${b.format} needs scales. Pass \`scales\`.`);
 }
 
+/** @param rows of the whole product: a part with few of them multiplies as the others do */
+function isOnUnits(device: Device, part: MatmulOptions, { rows }: { rows: number }): boolean {
+  if (!device.info.subgroupMatrix?.isUsed || isFused(part)) return false;
+  return takesMatrices(device, { ...paramsOf(part), m: rows });
+}
+
+function multiplyOnUnits(device: Device, options: MatmulOptions): void {
+  const { b } = options;
+  for (const part of cutRowsOfC(options, rowsInBlocks(device, options.k)))
+    multiplyByMatrices(device, {
+      params: paramsOf(part),
+      buffers: boundBuffers(part),
+      format: packedFormat(b),
+      scales: b.scales,
+    });
+}
+
 function multiplyBound(device: Device, options: MatmulOptions): void {
-  const { a, b, c, addend, bias, input, adapter } = options;
+  const { b, input, adapter } = options;
   const params = paramsOf(options);
   const format = packedFormat(b);
-  // What a kernel does not bind is not read. Spreads of so many members take a microsecond each.
-  const scales = b.scales ?? b.buffer;
-  const buffers = { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
-  if (!isFused(options) && takesMatrices(device, params)) {
-    multiplyByMatrices(device, { params, buffers, format, scales: b.scales });
-    return;
-  }
   const family = familyFor(device, params);
   if (format && !isPackedFamily(family)) {
     multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
     return;
   }
   checkFused(options, family);
+  const buffers = boundBuffers(options);
   const constants = CONSTANTS[family]?.(options);
   const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
   if (isFewTiled(family) && (input || adapter)) {
@@ -114,6 +129,12 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   if (format && isPackedFamily(family))
     device.dispatch(PACKED_KERNELS[family], { buffers, params, constants: packedConstants });
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+}
+
+/** Of any kernel: what one does not bind is not read. Spreads of so many members take a microsecond each. */
+function boundBuffers({ a, b, c, addend, bias }: MatmulOptions) {
+  const scales = b.scales ?? b.buffer;
+  return { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
 }
 
 function isFused({ input, output, adapter }: MatmulOptions): boolean {
@@ -266,7 +287,13 @@ function takesMatrices(device: Device, p: ProductShape): boolean {
   const { info } = device;
   const { m, n, k } = LEAST_OF_MATRICES;
   if (!info.subgroupMatrix?.isUsed || p.m < m || p.n < n || p.k < k) return false;
-  return isBInFours(p) && blocksBytes(p.m, p.k, { inputs: inputsOf(device) }) <= info.limits.maxBindingBytes;
+  return isBInFours(p) && rowsInBlocks(device, p.k) > 0;
+}
+
+/** Rows whose blocks one binding holds, in whole tiles. */
+function rowsInBlocks(device: Device, k: number): number {
+  const { m: rows } = LEAST_OF_MATRICES;
+  return rows * Math.floor(device.info.limits.maxBindingBytes / blocksBytes(rows, k, { inputs: inputsOf(device) }));
 }
 
 function isBInFours(p: ProductShape): boolean {

@@ -41,6 +41,11 @@ export function cutRowsOfB(product: MatmulOptions, rows: number): readonly Matmu
   return product[axis] <= rows ? [product] : cuts(product, { axis, size: wholeTiles(rows) });
 }
 
+/** The products that make up one, each with at most so many rows of C. */
+export function cutRowsOfC(product: MatmulOptions, rows: number): readonly MatmulOptions[] {
+  return product.m <= rows ? [product] : cuts(product, { axis: "m", size: rows });
+}
+
 function operands(product: MatmulOptions): Operand[] {
   const { m, n, k, a, b, c } = product;
   return [
