@@ -93,15 +93,19 @@ test("dispatches add up, by step and by kernel", () => {
 test("a decoding step of Qwen2.5-0.5B is a known number of dispatches, and reads its weights and its cache once", async () => {
   const [model] = await countedModels();
   const phases = await countPhases(model!, TYPICAL_GPU);
-  const [prefill, one, many, oneLong, manyLong, training] = phases.map(({ cost }) => cost);
-  // 24 layers of seven, or of eight where rows are not few, embedding, norm, head and the two of a draw without filters.
-  expect([one!.dispatches, many!.dispatches]).toEqual([173, 197]);
+  const [prefill, one, many, oneLong, manyLong, oneAdapted, manyAdapted, training] = phases.map(({ cost }) => cost);
+  // 24 layers of five, embedding, norm, head and the two of a draw without filters; an adapter has four of its own.
+  expect([one!.dispatches, many!.dispatches]).toEqual([125, 125]);
+  expect([oneAdapted!.dispatches, manyAdapted!.dispatches]).toEqual([221, 221]);
   // A workgroup for each row at least, norms among them.
   expect(many!.smallest.workgroups).toBeGreaterThanOrEqual(64);
-  // A longer context adds dispatches nowhere, and moves more of the cache: keys and values of 2 heads of 64 in float32.
-  expect([oneLong!.dispatches, manyLong!.dispatches]).toEqual([173, 197]);
+  // One row with a longer context attends by chunks, which a further dispatch a layer folds. The rest moves more of the cache alone:
+  // keys and values of 2 heads of 64 in float32.
+  expect([oneLong!.dispatches, manyLong!.dispatches]).toEqual([149, 125]);
   const longer = 24 * 2 * (2 * 64) * 4 * (8192 - 512);
-  expect([oneLong!.bytes - one!.bytes, manyLong!.bytes - many!.bytes]).toEqual([longer, 64 * longer]);
+  // Written and read: 33 chunks of 14 heads, 64 sums, a total and a highest score each; and the row's position.
+  const chunks = 24 * (2 * 14 * 33 * (64 + 4) * 4 + 4);
+  expect([oneLong!.bytes - one!.bytes, manyLong!.bytes - many!.bytes]).toEqual([longer + chunks, 64 * longer]);
   expect([prefill!.readBacks, one!.readBacks, training!.readBacks]).toEqual([1, 1 / 16, 1]);
   // The matrices, the tied table among them, in bfloat16, and keys and values of two heads of 64.
   const { hiddenSize: C, intermediateSize: F, vocabSize: V, layers } = model!.shape.config;
