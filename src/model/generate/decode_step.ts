@@ -6,8 +6,8 @@
  *
  * On GPUs, and for wide heads, rope_append and attention_decode are one, attention_step. Sample is several on GPUs:
  * kernels/sample_tiled.ts. Few rows of a GPU (at most 64, as a rule) are normalised in the products by qkv and by gate and up, and the
- * latter stores swiglu; lanes of a software adapter take swiglu in the product by down. Beside an adapter of the same matrix, biases,
- * norms and swiglu are dispatches of their own. Families with norms of outputs or scaled embeddings take what transformer.ts
+ * latter stores swiglu; lanes of a software adapter take swiglu in the product by down. Beside an adapter of some of a matrix's tensors,
+ * biases, norms and swiglu are dispatches of their own. Long contexts of few rows take two attention kernels: attend_step.ts. Families with norms of outputs or scaled embeddings take what transformer.ts
  * takes for them.
  *
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
