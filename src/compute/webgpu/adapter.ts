@@ -4,6 +4,12 @@ import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
 import { describeAdapter } from "./info.ts";
 import type { Gpu, GpuAdapter } from "./types.ts";
 
+/** What a device is to have besides what every device gets. */
+export interface Wanted {
+  /** The features that products by subgroup matrices need. */
+  readonly subgroupMatrix?: boolean | undefined;
+}
+
 /** Which adapter to take. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
 export interface AdapterChoice {
   /** Part of the adapter's name, in any case, or its place in {@link listAdapters}. Default: the fastest. */

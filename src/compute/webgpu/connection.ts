@@ -1,5 +1,6 @@
 /** A GPU device with everything that is made from it, and lost with it. */
 import { RemoteError, UnsupportedError } from "../../errors.ts";
+import type { Wanted } from "./adapter.ts";
 import { Allocations } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
 import { Failures } from "./failures.ts";
@@ -37,12 +38,6 @@ export class Connection {
     this.bindings.destroy();
     this.gpuDevice.destroy();
   }
-}
-
-/** What a device is to have besides what every device gets. */
-export interface Wanted {
-  /** The features that products by subgroup matrices need. */
-  readonly subgroupMatrix?: boolean | undefined;
 }
 
 /** @throws UnsupportedError for an adapter that binds too few buffers, or lacks what is wanted */

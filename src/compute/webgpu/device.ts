@@ -6,10 +6,10 @@ import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } f
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, PooledMemory } from "../memory.ts";
 import type { DeviceObserver, HostEvent, Observation } from "../observer.ts";
-import { type AdapterChoice, findAdapter } from "./adapter.ts";
+import { type AdapterChoice, findAdapter, type Wanted } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
-import { Connection, connectAgain, requestDevice, type Wanted } from "./connection.ts";
+import { Connection, connectAgain, requestDevice } from "./connection.ts";
 import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
