@@ -22,6 +22,8 @@ export const LONG_TESTS: readonly string[] = [
   "test/loop/interruption_test.ts",
   "test/model/files/chat_template_test.ts",
   "test/model/generate/mixed_batch_test.ts",
+  "test/model/generate/prefill_test.ts",
+  "test/model/generate/speculation_test.ts",
   "test/model/kernels/attention_test.ts",
   "test/model/kernels/cache_test.ts",
   "test/serve/server_model_test.ts",

@@ -14,7 +14,7 @@ import { matrixDevice } from "../fixtures/emulated_matrices.ts";
 import { firstDifference, floats, uniform } from "../fixtures/numbers.ts";
 import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
 
-const CASES = Number(process.env.PRODUCT_CASES ?? 40);
+const CASES = Number(process.env.PRODUCT_CASES ?? 12);
 const MOST = 300;
 const LARGEST = 3.402_823_5e38;
 const LEAST_NORMAL = 2 ** -126;
