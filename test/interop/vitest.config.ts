@@ -8,5 +8,7 @@ export default defineConfig({
     testTimeout: 600_000,
     hookTimeout: 900_000,
     maxWorkers: 1,
+    // As for the other tests: servers of others are killed at moments that differ.
+    retry: process.env.CI ? 1 : 0,
   },
 });
