@@ -1,4 +1,4 @@
-/** The loss `score_centering` over packed rows: beside each sampled target it takes the log-probs of its sampler's most likely tokens. */
+/** The loss `score_centering` over packed rows. With each sampled target it takes the log-probs of its sampler's most likely tokens. */
 import { scoreCentering } from "../../algorithm/loss/score_centering.ts";
 import type { LossRequest, LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";

@@ -6,7 +6,7 @@ import type { GpuBindGroupLayout, GpuComputePipeline, GpuDevice } from "./types.
 
 const COMPUTE_STAGE = 0x4;
 
-/** The binding of a kernel's params beside its buffers, which are eight at most. */
+/** The binding of a kernel's params, behind those of its buffers, of which there are eight at most. */
 export const PARAMS_BINDING = 8;
 
 /** A kernel with its constants, compiled on demand. */

@@ -104,7 +104,7 @@ overDevices("prompts in pieces", (device) => {
         expect(await draw(on, long, { config, cache, maxBatchedTokens })).toEqual(whole);
     });
 
-    test.each([true, false])("have these bits beside others that decode, pipelined: %s", async (pipelined) => {
+    test.each([true, false])("have these bits while others decode, pipelined: %s", async (pipelined) => {
       const requests = [endless(20, 60, 9), ...long];
       const whole = await draw(on, requests);
       const model = open(on, { maxBatchedTokens: 48, pipelined });

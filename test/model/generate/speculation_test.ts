@@ -143,7 +143,7 @@ overDevices("guessed tokens", (device) => {
     expect(await draw(device, requests, { speculative })).toEqual(await draw(device, requests));
   });
 
-  test("change nothing where a mask comes and goes beside others", async () => {
+  test("change nothing where a mask comes and goes while others are drawn", async () => {
     const requests = repeating(0.4).map((it, i) => (i % 2 === 1 ? { ...it, allowed: SOMETIMES } : it));
     const expected = await draw(device, requests);
     expect(expected[1]!.constrained!.masked_tokens).toBeGreaterThan(0);
