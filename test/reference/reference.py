@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.initialization import no_init_weights
 from transformers.utils import logging as transformers_logging
 
 torch.set_num_threads(2)
@@ -50,16 +51,17 @@ def main():
 def random_model(keys):
     """Weights of such sizes that activations stay near 1 and each token's distribution is far from uniform."""
     config = AutoConfig.for_model(**keys)
-    with torch.no_grad():
+    with no_init_weights(), torch.no_grad():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.tie_weights()
+    with torch.no_grad():
         for name, value in model.named_parameters():
             if name.endswith("norm.weight"):
-                offset = 0.0 if config.model_type.startswith("gemma") else 1.0
-                value.copy_(offset + 0.1 * torch.randn_like(value))
+                value.normal_(0.0 if config.model_type.startswith("gemma") else 1.0, 0.1)
             elif name.endswith("bias"):
-                value.copy_(0.1 * torch.randn_like(value))
+                value.normal_(0.0, 0.1)
             else:
-                value.copy_(torch.randn_like(value) / value.shape[-1] ** 0.5)
+                value.normal_(0.0, value.shape[-1] ** -0.5)
     return model
 
 
