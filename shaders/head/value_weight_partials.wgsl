@@ -1,10 +1,6 @@
 // partials[b, c] = sum over the rows of block b of value_grads[row] * x[row, c]: the gradient of a scalar head's weight.
-// The number of row blocks is fixed, so that sums repeat bit for bit. column_sum adds the blocks.
-// Grid: a thread per (block, vec4 of columns).
 
-//#include "parts/threads.wgsl"
-
-override BLOCKS: u32 = 64u;
+//#include "parts/row_blocks.wgsl"
 
 struct Params {
   rows: u32,
@@ -16,16 +12,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> partials: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-fn compute_thread(index: u32) {
-  let quads = params.width / 4u;
-  if (index >= BLOCKS * quads) { return; }
-  let block = index / quads;
-  let quad = index - block * quads;
-  let per_block = (params.rows + BLOCKS - 1u) / BLOCKS;
-  let end = min((block + 1u) * per_block, params.rows);
-  var sum = vec4f();
-  for (var row = block * per_block; row < end; row++) {
-    sum += value_grads[row] * x[row * quads + quad];
-  }
-  partials[index] = sum;
-}
+fn row_term(row: u32, quad: u32) -> vec4f { return value_grads[row] * x[row * (params.width / 4u) + quad]; }
+
+fn partials_at(block: u32, quad: u32) -> u32 { return block * (params.width / 4u) + quad; }
