@@ -36,6 +36,12 @@ export interface SampledTargets {
   readonly logprobs: Float32Array;
 }
 
+/**
+ * How clients of `grpu serve tinker` name {@link LossRequest.temperature} among the settings of a loss: an extension of Tinker's
+ * protocol, whose losses have log-probs at temperature 1. The server's capabilities announce it.
+ */
+export const LOGITS_TEMPERATURE = "logits_temperature";
+
 export interface LossRequest {
   /** `cross_entropy`, `importance_sampling`, `ppo`, `cispo`, `dro`, `gspo`, `score_centering`. */
   readonly name: string;

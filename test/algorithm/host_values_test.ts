@@ -343,6 +343,10 @@ describe("a user's loss", () => {
   test("needs a form, and its text the function", async () => {
     const bare = defineLoss({ name: "no_form", settings: {} } as never);
     await expect(bare).rejects.toThrow(/^Cannot register the loss no_form: it has no form\. .*\(loss\)\.$/);
+    const named = defineLoss({ name: "reserved", settings: { logits_temperature: 1 }, token: () => null } as never);
+    await expect(named).rejects.toThrow(
+      /^Cannot register the loss reserved: its setting logits_temperature .*\(loss\)\.$/,
+    );
     expect(() => composeLoss("fn other() {}", [], "")).toThrow(/it does not define token_loss\. .*\(wgsl\)\.$/);
   });
 });

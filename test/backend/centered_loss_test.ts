@@ -48,6 +48,19 @@ describe("what is scored", () => {
     expect([...offsets]).toEqual([0, 8, 10]);
   });
 
+  test("has no penalty where the mask is 0", () => {
+    const inputs = { advantages: of(0, 0, 1.5, 0, 0, 0), mask: of(0, 0, 0, 0, 0, 1) };
+    const loss = new CenteredLoss(PENALISED, { ...ROWS, inputs });
+    expect([...loss.scored.targets]).toEqual([5, 6, 4, 7, 8, 9, 3]);
+    const logprobs = of(-1, -2, -0.7, -1.1, -3, -0.3, -0.4);
+    const plain = new CenteredLoss(LOSS, { ...ROWS, inputs });
+    plain.take(logprobs, 0);
+    loss.take(logprobs, 0);
+    expect(loss.elementwise[2]).toBe(plain.elementwise[2]);
+    expect(loss.elementwise[3]).toBe(0);
+    expect(loss.elementwise[5]).toBeGreaterThan(0);
+  });
+
   test("of rows without a sampled token is the targets", () => {
     const none = { at: new Uint32Array(), offsets: Uint32Array.of(0), tokens: new Uint32Array(), logprobs: of() };
     const { scored } = new CenteredLoss(LOSS, { ...ROWS, inputs: { advantages: new Float32Array(6) }, sampled: none });

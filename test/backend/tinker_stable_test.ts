@@ -150,6 +150,14 @@ describe("a batch", () => {
     );
   });
 
+  test("has the mask beside a penalty, which counts at trained tokens alone", () => {
+    const spec = { ...LOSS, loss_agg_mode: "token-sum", settings: { kl_coeff: 0.5 } };
+    const mask = Uint32Array.from(BATCH.mask, (trained, t) => (t === 2 ? 0 : trained));
+    const { loss, places } = stableLoss({ ...BATCH, mask }, { spec, records: twoTurns() });
+    expect([...loss.inputs.mask!]).toEqual([...places].map((place) => mask[place]));
+    expect(stableLoss(BATCH, { spec: LOSS, records: twoTurns() }).loss.inputs).not.toHaveProperty("mask");
+  });
+
   test("takes no KL term to a reference", () => {
     const spec = { ...LOSS, kl: { type: "low_var_kl", coef: 0.1 } };
     expect(() => stableLoss(BATCH, { spec, records: twoTurns() })).toThrow("Set rllm.algorithm.kl_beta=0");

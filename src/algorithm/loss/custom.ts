@@ -1,6 +1,7 @@
 /** A user's own policy loss: one function of a token, in TypeScript or in WGSL joined to the fused pass. */
 import type { ParamTypes } from "../../compute/kernel.ts";
 import { loadShader } from "../../compute/shader.ts";
+import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { SettingsSchema } from "../settings.ts";
 import type { LossPlan, LossSettings, MetricNames, Token, TokenLoss } from "./definition.ts";
@@ -34,7 +35,7 @@ const SCALARS_PER_VECTOR = 4;
 
 /**
  * Registers a loss under its name, for specs, configurations and the CLI.
- * @throws {ConfigError} when the name is taken, when neither form is given, or when `wgsl` lacks its function
+ * @throws {ConfigError} when the name is taken, when neither form is given, when a setting has a reserved name, or when `wgsl` lacks its function
  */
 export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): Promise<void> {
   const { name, settings, schema, wgsl } = loss;
@@ -42,6 +43,11 @@ export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): P
     throw new ConfigError(`Cannot register the loss ${name}: it has no form. Give token, wgsl, or both.`, {
       path: "loss",
     });
+  if (Object.hasOwn(settings, LOGITS_TEMPERATURE))
+    throw new ConfigError(
+      `Cannot register the loss ${name}: its setting ${LOGITS_TEMPERATURE} has the name of one that every loss has in \`grpu serve tinker\`, which would never hand it on. Rename it.`,
+      { path: "loss" },
+    );
   const planWith = (own: S): LossPlan => ({
     code: 0,
     settings: {},

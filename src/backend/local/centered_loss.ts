@@ -8,8 +8,8 @@ import { checkInputs, placeOf } from "./loss_inputs.ts";
 export const SCORE_CENTERING = "score_centering";
 
 const NEEDS = "advantages";
-/** Clients send the sampler's log-probs with every loss; this one has them from the sampler itself. */
-const MAY = "logprobs";
+/** Clients send the sampler's log-probs with every loss; this one has them from the sampler itself. `mask`: 0 where no penalty counts. */
+const MAY: readonly string[] = ["logprobs", "mask"];
 
 /** Checks the settings and the inputs by name. @throws ConfigError */
 export function checkCentering({ config }: LossRequest, inputs: readonly string[]): { readonly klCoeff: number } {
@@ -21,9 +21,12 @@ export function checkCentering({ config }: LossRequest, inputs: readonly string[
     throw wrong(`kl_coeff must be a number that is at least 0 (${klCoeff})`, "loss_fn_config");
   if (!inputs.includes(NEEDS))
     throw wrong(`${NEEDS} is missing. Every datum's loss_fn_inputs must hold target_tokens, ${NEEDS}`, NEEDS);
-  const other = inputs.find((input) => input !== NEEDS && input !== MAY);
+  const other = inputs.find((input) => input !== NEEDS && !MAY.includes(input));
   if (other === undefined) return { klCoeff };
-  throw wrong(`it has no input ${other.slice(0, 100)}. Its inputs are target_tokens, ${NEEDS}, ${MAY}`, other);
+  throw wrong(
+    `it has no input ${other.slice(0, 100)}. Its inputs are target_tokens, ${[NEEDS, ...MAY].join(", ")}`,
+    other,
+  );
 }
 
 const NOTHING = -1;
@@ -90,7 +93,7 @@ export class CenteredLoss {
       const isSampled = sampled.at[s] === t;
       const advantage = inputs.advantages![t]!;
       if (!isSampled && advantage !== 0) throw this.notSampled(t, advantage);
-      const moves = isSampled && (advantage !== 0 || this.klCoeff !== 0);
+      const moves = isSampled && (advantage !== 0 || this.klCoeffAt(t) !== 0);
       const top = moves ? topOf(sampled, s).tokens : NO_TOKENS;
       const inTop = top.indexOf(own[t]!);
       if (inTop < 0) targets[end++] = own[t]!;
@@ -135,7 +138,7 @@ export class CenteredLoss {
     const policy = at.logprobs.subarray(end - sampler.length, end);
     const advantage = this.rows.inputs.advantages![t]!;
     const slopes = new Float64Array(sampler.length);
-    const value = scoreCentering({ logprob, advantage, klCoeff: this.klCoeff, sampler, policy }, slopes);
+    const value = scoreCentering({ logprob, advantage, klCoeff: this.klCoeffAt(t), sampler, policy }, slopes);
     // The target's own slope comes on top of that of the same token among its sampler's.
     const inTop = own - (end - sampler.length);
     if (inTop >= 0) slopes[inTop]! -= advantage;
@@ -144,6 +147,10 @@ export class CenteredLoss {
       throw this.overflow(t, { logprob, advantage });
     this.values[t] = value;
     at.slopes.set(slopes, end - sampler.length);
+  }
+
+  private klCoeffAt(t: number): number {
+    return this.rows.inputs.mask?.[t] === 0 ? 0 : this.klCoeff;
   }
 
   private notSampled(t: number, advantage: number): ConfigError {

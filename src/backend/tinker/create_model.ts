@@ -1,7 +1,7 @@
 /** Creates a training client's model on the service, under the name by which the service offers it. */
 import { z } from "zod";
+import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { check } from "./reply.ts";
-import { LOGITS_TEMPERATURE } from "./service_loss.ts";
 import type { TinkerSession } from "./session.ts";
 
 /** Which model a service should create for training, and its adapter. */

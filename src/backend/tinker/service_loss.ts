@@ -3,6 +3,7 @@
  * and its rollout correction multiply its advantage. Losses that the service lacks, and all with a KL term, are computed
  * here: the gradient by each log-prob becomes the weight of a cross-entropy, which is exact for any loss.
  */
+
 import { resolveLoss } from "../../algorithm/loss/resolve.ts";
 import {
   advantageReader,
@@ -14,6 +15,7 @@ import {
   weightOfRow,
 } from "../../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
+import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { UnsupportedError } from "../../errors.ts";
 import type { Span } from "./sampled_records.ts";
 
@@ -46,9 +48,6 @@ function serviceName(name: string): string | undefined {
   const bare = name.startsWith("tinker.") ? name.slice("tinker.".length) : VERLS.includes(name) ? "" : name;
   return Object.hasOwn(SERVICE_LOSSES, bare) ? bare : undefined;
 }
-
-/** The setting of a loss by which a service that announces it divides the logits. */
-export const LOGITS_TEMPERATURE = "logits_temperature";
 
 /** The settings of a loss on log-probs at a temperature. At 1 there are none, so that every service takes the loss. */
 export function atTemperature(temperature: number): ServiceLoss["config"] {

@@ -51,6 +51,8 @@ export function stableLoss(
       inputs: {
         advantages: at(advantages),
         ...(batch.rolloutLogprobs && { logprobs: at(batch.rolloutLogprobs) }),
+        // A penalty counts at trained tokens alone.
+        ...("kl_coeff" in config && { mask: Float32Array.from(places, (place) => batch.mask[place]!) }),
       },
       spans,
     },

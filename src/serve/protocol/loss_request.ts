@@ -1,13 +1,8 @@
 /** A client's loss in the engine's terms. */
-import type { LossRequest } from "../../contract/engine.ts";
+
+import { LOGITS_TEMPERATURE, type LossRequest } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import { LEAST_TEMPERATURE, MOST_TEMPERATURE } from "./prompt_request.ts";
-
-/**
- * The setting of every loss that divides the logits: an extension of the protocol, whose losses have log-probs at temperature 1. The
- * server's capabilities announce it.
- */
-export const LOGITS_TEMPERATURE = "logits_temperature";
 
 /** @throws ConfigError for a temperature outside its limits */
 export function lossRequestOf(name: string, given: LossRequest["config"]): LossRequest {

@@ -1,6 +1,6 @@
 /** The routes that open, keep alive and end sessions. */
 
-import { LOGITS_TEMPERATURE } from "../protocol/loss_request.ts";
+import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { pageOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { searchSessions } from "../session_search.ts";
