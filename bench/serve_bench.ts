@@ -2,15 +2,12 @@
  * The Tinker server under load: 64 clients that sample without pause and two that train, for two minutes (SERVE_BENCH_SECONDS,
  * SERVE_BENCH_SAMPLERS and SERVE_BENCH_TRAINERS change it). It must answer without errors, in constant memory and evenly to all clients.
  */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { saveLocalCheckpoint } from "../src/backend/local/checkpoint.ts";
-import { LocalEngine } from "../src/backend/local/engine.ts";
-import { LanguageModel } from "../src/model/language_model.ts";
-import { type MemoryUse, runServeLoad, type ServeLoaded } from "../test/fixtures/serve_load.ts";
-import { check, heading, openBenchDevice, remark } from "./harness.ts";
-import { STORIES_SHAPE } from "./model_bench.ts";
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { fileURLToPath } from "node:url";
+import { type LoadedServer, runServeLoad, type ServeLoaded, type TimedMemory } from "../test/fixtures/serve_load.ts";
+import { check, heading, remark } from "./harness.ts";
+import type { ServeChildOpened, ServeChildReport } from "./serve_child.ts";
 
 const SAMPLERS = Number(process.env.SERVE_BENCH_SAMPLERS ?? 64);
 const TRAINERS = Number(process.env.SERVE_BENCH_TRAINERS ?? 2);
@@ -20,22 +17,10 @@ const MEBI = 2 ** 20;
 
 export async function run(): Promise<void> {
   const seconds = Number(process.env.SERVE_BENCH_SECONDS ?? 120);
-  const root = await mkdtemp(join(tmpdir(), "grpu-serve-bench-"));
-  const device = await openBenchDevice();
-  const folder = join(root, "model");
-  await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, STORIES_SHAPE, { seed: 1 }) });
-  const engine = await LocalEngine.open({ device, folder });
-  heading(`${SAMPLERS} clients sample and ${TRAINERS} train for ${seconds} s on ${device.info.description}`);
-  const load = await runServeLoad({
-    engine,
-    root: join(root, "saved"),
-    seconds,
-    samplers: SAMPLERS,
-    trainers: TRAINERS,
-    // Filled within the first minutes, after which memory must be flat.
-    limits: { policyBytes: 32 * MEBI, resultBytes: 32 * MEBI },
-  });
-  await rm(root, { recursive: true });
+  const { server, device } = await startServer();
+  heading(`${SAMPLERS} clients sample and ${TRAINERS} train for ${seconds} s on ${device}`);
+  const load = await runServeLoad({ server, seconds, samplers: SAMPLERS, trainers: TRAINERS });
+  await server.close();
   check(load.errors.length === 0, `${load.errors.length} errors, the first: ${load.errors[0]}`);
   const steps = load.steps.reduce((a, b) => a + b, 0);
   remark(
@@ -48,7 +33,22 @@ export async function run(): Promise<void> {
   remarkMemory(load, seconds);
 }
 
-/** Quantiles; requests during which the bench itself stopped the process to collect garbage are counted apart. */
+/** In a process of its own, so that what the clients allocate does not count and stops no request. */
+async function startServer(): Promise<{ server: LoadedServer; device: string }> {
+  const child = fork(fileURLToPath(new URL("serve_child.ts", import.meta.url)));
+  const [{ url, device }] = (await once(child, "message")) as [ServeChildOpened];
+  const memory = async () => {
+    child.send("report");
+    return ((await once(child, "message")) as [ServeChildReport])[0];
+  };
+  const close = async () => {
+    child.disconnect();
+    await once(child, "exit");
+  };
+  return { server: { url, memory, close }, device };
+}
+
+/** Quantiles; requests during which the server was stopped to collect garbage are counted apart. */
 function remarkLatency({ latencies, stoppedLatencies }: ServeLoaded): void {
   const median = quantile(latencies, 0.5);
   const told = [0.5, 0.9, 0.95, 0.99, 0.999, 1]
@@ -57,7 +57,7 @@ function remarkLatency({ latencies, stoppedLatencies }: ServeLoaded): void {
   remark(`ms for a sample of 32 tokens, and times the median, of ${latencies.length}: ${told.join(", ")}`);
   const all = [...latencies, ...stoppedLatencies].sort((a, b) => a - b);
   remark(
-    `with the ${stoppedLatencies.length} that waited for the bench's own garbage collections: 99% within ${quantile(all, 0.99).toFixed(0)} ms`,
+    `with the ${stoppedLatencies.length} that waited for a garbage collection of the bench: 99% within ${quantile(all, 0.99).toFixed(0)} ms`,
   );
 }
 
@@ -68,7 +68,7 @@ function quantile(sorted: readonly number[], share: number): number {
 function remarkMemory({ memory }: ServeLoaded, seconds: number): void {
   const settled = memory.filter(({ at }) => at >= Math.min(SETTLED_S, seconds / 2));
   const [first, last] = [settled[0]!, settled.at(-1)!];
-  const mebi = ({ at, rss, held, device, results }: MemoryUse) =>
+  const mebi = ({ at, rss, held, device, results }: TimedMemory) =>
     `${at.toFixed(0)} s: process ${(rss / MEBI).toFixed(0)}, objects ${(held / MEBI).toFixed(0)} (results ${(results / MEBI).toFixed(0)} of them), device ${(device / MEBI).toFixed(1)}`;
   const most = Math.max(...settled.map(({ rss }) => rss));
   remark(

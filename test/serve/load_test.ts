@@ -7,7 +7,7 @@ import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
-import { runServeLoad } from "../fixtures/serve_load.ts";
+import { openLoadedServer, runServeLoad } from "../fixtures/serve_load.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 
 /** Small enough for the cpu device, with the tokens of the prompts. */
@@ -31,14 +31,9 @@ test("64 sampling and two training clients: no error, equal shares, results free
   const folder = join(root, "model");
   await saveLocalCheckpoint(folder, { model: LanguageModel.create(device, CONFIG, { seed: 1 }) });
   const engine = await LocalEngine.open({ device, folder });
-  const load = await runServeLoad({
-    engine,
-    root: join(root, "saved"),
-    seconds: 6,
-    samplers: 64,
-    trainers: 2,
-    limits: { policyBytes: POLICY_BYTES },
-  });
+  const server = await openLoadedServer({ engine, root: join(root, "saved"), limits: { policyBytes: POLICY_BYTES } });
+  const load = await runServeLoad({ server, seconds: 6, samplers: 64, trainers: 2 });
+  await server.close();
   await rm(root, { recursive: true });
   expect(load.errors).toEqual([]);
   expect(load.samples).toHaveLength(64);
