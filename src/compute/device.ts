@@ -133,11 +133,11 @@ export interface Device {
    */
   rollback(mark: number): void;
   /**
-   * Records the dispatches since `mark` again, `times` times. The u32 `param` of those that have it is one more each time. Takes a
-   * fraction of the time of recording them by {@link Device.dispatch}. Absent: record them.
-   * @returns false, and nothing is recorded, where something else than dispatches was recorded since
+   * Keeps the dispatches, clears and copies since `mark`, to record them again in a fraction of the time that {@link Device.dispatch}
+   * takes. Absent: record them.
+   * @returns nothing where something else was recorded since, or where others have memory by now that these use
    */
-  repeat?(mark: number, options: { readonly times: number; readonly param: string }): boolean;
+  keep?(mark: number): KeptWork | undefined;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
   /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */
@@ -157,6 +157,17 @@ export interface Device {
   reopen?(): Promise<void>;
   /** Frees everything. Pending calls reject. */
   destroy(): void;
+}
+
+/** Recorded work that can be recorded again. Buffers that it names and that were released already stay its own. */
+export interface KeptWork {
+  /**
+   * Records it `times` times. The u32 `param` of dispatches that have it is `from`, then one more each time.
+   * @returns false, and nothing is recorded, where a buffer that it names was released since, or memory was short: then it is of no use any more
+   */
+  record(repetition: { readonly times: number; readonly param: string; readonly from: number }): boolean;
+  /** Gives the memory of released buffers back. */
+  release(): void;
 }
 
 /** One range of a buffer to read back. */

@@ -92,10 +92,18 @@ interface Slot<S> {
   readonly released: number;
 }
 
+/** Free storages that are set aside. They count as pooled. */
+export interface Reservation {
+  /** False once memory was short, and after `release`. */
+  readonly isHeld: boolean;
+  release(): void;
+}
+
 /** Free lists by capacity. `release` frees memory at once: recorded work runs in order, so reuse cannot overtake it. */
 export class BufferPool<S> {
   private readonly free = new Map<number, Slot<S>[]>();
   private readonly held = new Map<number, MemoryRange<S>>();
+  private readonly reserved = new Set<readonly Slot<S>[]>();
   private readonly hooks: PoolHooks<S>;
   private nextId = 1;
   /** Buffers before this one are lost. */
@@ -148,10 +156,50 @@ export class BufferPool<S> {
 
   private keep({ storage, capacity, id }: MemoryRange<S>): void {
     this.pooled += capacity;
-    const slot = { storage, capacity, id, released: this.releases++ };
-    const list = this.free.get(capacity);
+    this.putBack({ storage, capacity, id, released: this.releases++ });
+  }
+
+  private putBack(slot: Slot<S>): void {
+    const list = this.free.get(slot.capacity);
     if (list) list.push(slot);
-    else this.free.set(capacity, [slot]);
+    else this.free.set(slot.capacity, [slot]);
+  }
+
+  /** Whether a whole buffer is in use: allocated, and not released since. */
+  holds(range: MemoryRange<S>): boolean {
+    return this.held.get(range.id) === range;
+  }
+
+  /**
+   * Sets the storages of released buffers aside, so that no other buffer takes them until memory is short.
+   * @returns nothing where one of them is in use or gone
+   */
+  reserve(ranges: readonly MemoryRange<S>[]): Reservation | undefined {
+    const slots: Slot<S>[] = [];
+    for (const { capacity, id } of ranges) {
+      const list = this.free.get(capacity) ?? [];
+      const at = list.findIndex((slot) => slot.id === id);
+      if (at >= 0) slots.push(...list.splice(at, 1));
+    }
+    if (slots.length < ranges.length) {
+      for (const slot of slots) this.putBack(slot);
+      return undefined;
+    }
+    const { reserved } = this;
+    reserved.add(slots);
+    return {
+      get isHeld() {
+        return reserved.has(slots);
+      },
+      release: () => {
+        if (reserved.delete(slots)) for (const slot of slots) this.putBack(slot);
+      },
+    };
+  }
+
+  private endReservations(): void {
+    for (const slots of this.reserved) for (const slot of slots) this.putBack(slot);
+    this.reserved.clear();
   }
 
   private create(capacity: number, label: string): Pick<Slot<S>, "storage" | "id"> {
@@ -174,12 +222,16 @@ export class BufferPool<S> {
     }
   }
 
-  /** Drops free buffers, the earliest released first, until `bytes` are freed or none is left. */
+  /** Drops free buffers, the earliest released first and reserved ones last, until `bytes` are freed or none is left. */
   trim(bytes: number): void {
     const dropped: S[] = [];
     const enough = this.pooled - bytes;
     while (this.pooled > enough && this.pooled > 0) {
-      const list = this.oldest()!;
+      const list = this.oldest();
+      if (!list) {
+        this.endReservations();
+        continue;
+      }
       const { storage, capacity } = list.shift()!;
       if (list.length === 0) this.free.delete(capacity);
       this.pooled -= capacity;
@@ -200,6 +252,7 @@ export class BufferPool<S> {
   reset(): void {
     this.free.clear();
     this.held.clear();
+    this.reserved.clear();
     this.live = 0;
     this.pooled = 0;
     this.firstId = this.nextId;

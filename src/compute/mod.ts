@@ -13,6 +13,7 @@ export {
   type DeviceInfo,
   type DeviceLimits,
   type DispatchOptions,
+  type KeptWork,
   type ReadRequest,
   type Recorded,
   readFloats,

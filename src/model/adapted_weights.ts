@@ -55,6 +55,10 @@ export class AdaptedWeights implements Weights {
     this.adapter.prepare();
   }
 
+  state(): readonly (object | number)[] {
+    return [...this.base.state(), this.adapter, this.adapter.version];
+  }
+
   shapeOf(name: string): Shape {
     return this.base.shapeOf(name);
   }

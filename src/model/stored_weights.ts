@@ -33,6 +33,8 @@ export class StoredWeights implements Weights, PlainWeights {
   private readonly label: string;
   private turned: ParameterSet | undefined;
   private isStale = true;
+  /** Changes of the values so far. */
+  private version = 0;
 
   /** @param options.formats of the matrices that are not float32. */
   constructor(
@@ -81,9 +83,14 @@ export class StoredWeights implements Weights, PlainWeights {
     this.transposed();
   }
 
+  state(): readonly (object | number)[] {
+    return [this, this.version];
+  }
+
   /** Invalidates the transposed copies after a change of the values; they are rebuilt on next use. */
   refresh(): void {
     this.isStale = true;
+    this.version++;
   }
 
   private transposeAll(turned: ParameterSet): void {

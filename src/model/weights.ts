@@ -57,6 +57,11 @@ export interface Weights {
    * takes none of it with it. Records only.
    */
   prepare(): void;
+  /**
+   * What recorded work depends on besides the values: while no entry changes, work for the same rows would be recorded the same, with
+   * nothing built anew before it.
+   */
+  state(): readonly (object | number)[];
   /** Of a fused matrix. */
   shapeOf(name: string): Shape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */

@@ -7,7 +7,6 @@ import { Failures } from "../../src/compute/webgpu/failures.ts";
 import { Pace } from "../../src/compute/webgpu/pace.ts";
 import { validationError } from "../../src/compute/webgpu/pipeline.ts";
 import { ReadBack, StagingPool } from "../../src/compute/webgpu/read_back.ts";
-import { repetitions } from "../../src/compute/webgpu/repetition.ts";
 import type { GpuDevice } from "../../src/compute/webgpu/types.ts";
 import { DeviceLostError, OutOfMemoryError, RemoteError, ShaderError } from "../../src/errors.ts";
 
@@ -90,22 +89,28 @@ describe("recorded work", () => {
     const { gpu, calls } = fakeGpu();
     const target: EncodingTarget = {
       gpuDevice: gpu,
-      bindings: { group: () => ({}) as never },
+      bindings: { era: {}, group: () => ({}) as never },
       pace: new Pace("tiled"),
       writeNow: (_, data, byteOffset) => void calls.push(`host ${data.byteLength} at ${byteOffset}`),
     };
     return { pieces: new Encoding(target, ops).run(), calls };
   };
 
-  test("looks the bind group of repeated dispatches up once", () => {
+  test("looks the bind group of kept dispatches up once, and again when it may name what is destroyed", () => {
     const { gpu, calls } = fakeGpu();
     const groups: unknown[] = [];
-    const bindings = { group: () => groups[groups.push({}) - 1] as never };
+    const bindings = { era: {}, group: () => groups[groups.push({}) - 1] as never };
     const target: EncodingTarget = { gpuDevice: gpu, bindings, pace: new Pace("tiled"), writeNow: () => {} };
-    const ops = [dispatch(1e-4), dispatch(1e-4, { paramTypes: { count: "u32" } })];
-    new Encoding(target, [...ops, ...repetitions(ops, { times: 3, param: "shift" })]).run();
-    expect(groups).toHaveLength(4);
-    expect(calls.filter((call) => call.startsWith("params"))).toHaveLength(8);
+    const [kept, plain] = [dispatch(1e-4, { kept: {} }), dispatch(1e-4)];
+    const ops = [kept, plain, kept, { ...kept, params: Uint32Array.of(1, 2) }];
+    new Encoding(target, ops).run();
+    expect(groups).toHaveLength(2);
+    new Encoding(target, ops).run();
+    expect(groups).toHaveLength(3);
+    bindings.era = {};
+    new Encoding(target, ops).run();
+    expect(groups).toHaveLength(5);
+    expect(calls.filter((call) => call.startsWith("params"))).toHaveLength(12);
   });
 
   test("shares passes and submits until something stands between", () => {
@@ -222,8 +227,10 @@ describe("bind groups", () => {
     const second = bindings.group(other);
     expect(second).not.toBe(first);
     expect(bindings.group(other)).toBe(second);
+    const { era } = bindings;
     bindings.forget();
     expect(bindings.group(other)).not.toBe(second);
+    expect(bindings.era).not.toBe(era);
   });
 
   test("the params of a submit share a buffer, which grows by powers of two from 64 KiB", () => {

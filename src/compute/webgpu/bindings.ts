@@ -22,6 +22,8 @@ export class Bindings {
   /** By {@link hashOf}. Ranges whose hashes are equal replace each other. */
   private readonly groups = new RecentCache<number, KeptGroup>(BIND_GROUPS);
   private arena: GpuBuffer | undefined;
+  /** Replaced by {@link forget}. */
+  era: object = {};
   /** The params of the last submit, a stride each. */
   private packed = new Uint32Array(0);
 
@@ -78,6 +80,7 @@ export class Bindings {
   /** Drops every bind group: the buffers they name may be destroyed. */
   forget(): void {
     this.groups.clear();
+    this.era = {};
   }
 
   destroy(): void {

@@ -2,7 +2,7 @@
 import { DeviceLostError, RemoteError } from "../../errors.ts";
 import { chooseBudget } from "../budget/choose.ts";
 import { type Budget, statedBudget } from "../budget/machine.ts";
-import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, ReadRequest } from "../device.ts";
+import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, KeptWork, ReadRequest } from "../device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, PooledMemory } from "../memory.ts";
 import type { DeviceObserver, HostEvent, Observation } from "../observer.ts";
@@ -10,14 +10,14 @@ import { type AdapterChoice, findAdapter, type Wanted } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
 import { Connection, connectAgain, requestDevice } from "./connection.ts";
-import { Encoding, type Op, type Piece, packParams, type Range, storagesOf } from "./encoding.ts";
+import { Encoding, type Op, type Piece, packParams, type Range, rangesOf } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
 import { describeAdapter } from "./info.ts";
 import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
-import { repetitions } from "./repetition.ts";
+import { keepOps } from "./repetition.ts";
 import type { Timestamps } from "./timestamps.ts";
 import type { Gpu, GpuDevice } from "./types.ts";
 
@@ -231,11 +231,11 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.recorded.length = Math.min(this.recorded.length, Math.max(mark - this.submitted, 0));
   }
 
-  repeat(mark: number, options: { readonly times: number; readonly param: string }): boolean {
-    const ops = this.recorded.slice(mark - this.submitted).filter((op) => op.type === "dispatch");
-    if (mark + ops.length < this.mark()) return false;
-    for (const op of repetitions(ops, options)) this.recorded.push(op);
-    return true;
+  keep(mark: number): KeptWork | undefined {
+    const recorded = (ops: readonly Op[]) => {
+      for (const op of ops) this.recorded.push(op);
+    };
+    return keepOps(this.recorded.slice(Math.max(mark - this.submitted, 0)), { pool: this.pool, recorded });
   }
 
   async prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void> {
@@ -307,7 +307,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.pool.trim(this.pool.pooled);
     const named = new Set<Storage>();
     for (const ops of [...this.waiting, this.recorded])
-      for (const op of ops) for (const storage of storagesOf(op)) named.add(storage);
+      for (const op of ops) for (const { storage } of rangesOf(op)) named.add(storage);
     this.drop(this.dropped.filter((storage) => !named.has(storage)));
     this.dropped = this.dropped.filter((storage) => named.has(storage));
     await this.gpuDevice.queue.onSubmittedWorkDone().catch(() => {});

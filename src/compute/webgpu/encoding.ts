@@ -24,8 +24,8 @@ export interface DispatchOp {
   readonly kernel: string;
   /** Estimated seconds, before any correction. */
   readonly nominal: number;
-  /** Shared by repetitions of a dispatch: their bind group, once one of them is encoded. All belong to one submit. */
-  readonly repeated?: { group?: GpuBindGroup };
+  /** Shared by repetitions of a dispatch: their bind group, once one of them is encoded, and the era that it is of. */
+  readonly kept?: { group?: GpuBindGroup; era?: object };
 }
 interface WriteOp {
   readonly type: "write";
@@ -52,12 +52,14 @@ interface ReadOp {
 export type Op = DispatchOp | WriteOp | CopyOp | ClearOp | ReadOp;
 
 /** The memory that an operation uses. */
-export function storagesOf(op: Op): readonly Storage[] {
-  if (op.type === "dispatch" || op.type === "read") return op.buffers.map(({ storage }) => storage);
-  return op.type === "copy" ? [op.from.storage, op.to.storage] : [op.buffer.storage];
+export function rangesOf(op: Op): readonly Range[] {
+  if (op.type === "dispatch" || op.type === "read") return op.buffers;
+  return op.type === "copy" ? [op.from, op.to] : [op.buffer];
 }
 
 interface BindGroups {
+  /** Another object once bind groups that were made before may name what is destroyed. */
+  readonly era: object;
   group(op: DispatchOp): GpuBindGroup;
 }
 
@@ -212,10 +214,14 @@ export class Encoding {
   }
 
   private groupOf(op: DispatchOp): GpuBindGroup {
-    const { repeated } = op;
-    if (!repeated) return this.target.bindings.group(op);
-    repeated.group ??= this.target.bindings.group(op);
-    return repeated.group;
+    const { bindings } = this.target;
+    const { kept } = op;
+    if (!kept) return bindings.group(op);
+    if (!kept.group || kept.era !== bindings.era) {
+      kept.group = bindings.group(op);
+      kept.era = bindings.era;
+    }
+    return kept.group;
   }
 
   private endPass(): void {

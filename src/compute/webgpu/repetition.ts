@@ -1,21 +1,79 @@
-/** Dispatches that are recorded several times, with a param that counts. */
-import type { DispatchOp } from "./encoding.ts";
+/** Recorded work that is kept, and recorded again with a param that counts. */
+import type { KeptWork } from "../device.ts";
+import type { BufferPool, Reservation } from "../memory.ts";
+import type { Storage } from "./allocations.ts";
+import { type DispatchOp, type Op, type Range, rangesOf } from "./encoding.ts";
 
-/** The dispatches `times` times, one after another; `param` of those that have it is one more each time. */
-export function repetitions(
-  ops: readonly DispatchOp[],
-  { times, param }: { readonly times: number; readonly param: string },
-): DispatchOp[] {
-  const kept = ops.map((op) => ({ ...op, repeated: {} }));
-  const places = ops.map(({ paramTypes }) => Object.keys(paramTypes).indexOf(param));
-  const found: DispatchOp[] = [];
-  for (let time = 1; time <= times; time++)
-    for (const [i, op] of kept.entries()) found.push(places[i]! < 0 ? op : advanced(op, { at: places[i]!, by: time }));
-  return found;
+/** The value that a param has. */
+interface Param {
+  readonly param: string;
+  readonly value: number;
 }
 
-function advanced(op: DispatchOp, { at, by }: { at: number; by: number }): DispatchOp {
+/** @returns nothing where the work cannot be repeated: {@link Device.keep} */
+export function keepOps(
+  ops: readonly Op[],
+  at: { readonly pool: BufferPool<Storage>; readonly recorded: (ops: readonly Op[]) => void },
+): KeptWork | undefined {
+  if (ops.some(({ type }) => type === "write" || type === "read")) return undefined;
+  const buffers = [...new Set(ops.flatMap((op) => rangesOf(op).map(({ whole }) => whole)))] as Range[];
+  const held = buffers.filter((buffer) => at.pool.holds(buffer));
+  const own = new Map(buffers.filter((buffer) => !at.pool.holds(buffer)).map((buffer) => [buffer.id, buffer]));
+  // A buffer in use has the storage of one that was released before it.
+  if (held.some(({ id }) => own.has(id))) return undefined;
+  const reservation = at.pool.reserve([...own.values()]);
+  return reservation && new KeptOps(ops, { ...at, held, reservation });
+}
+
+class KeptOps implements KeptWork {
+  private readonly ops: readonly Op[];
+  private readonly pool: BufferPool<Storage>;
+  /** Buffers of others. */
+  private readonly held: readonly Range[];
+  private readonly reservation: Reservation;
+  private readonly recorded: (ops: readonly Op[]) => void;
+  /** By the value of the param, whose name is kept beside it. */
+  private readonly byValue = new Map<number, { readonly param: string; readonly ops: readonly Op[] }>();
+
+  constructor(
+    ops: readonly Op[],
+    at: {
+      pool: BufferPool<Storage>;
+      held: readonly Range[];
+      reservation: Reservation;
+      recorded: (ops: readonly Op[]) => void;
+    },
+  ) {
+    this.ops = ops.map((op) => (op.type === "dispatch" ? { ...op, kept: {} } : op));
+    this.pool = at.pool;
+    this.held = at.held;
+    this.reservation = at.reservation;
+    this.recorded = at.recorded;
+  }
+
+  record({ times, param, from }: { readonly times: number; readonly param: string; readonly from: number }): boolean {
+    if (!this.reservation.isHeld || !this.held.every((buffer) => this.pool.holds(buffer))) return false;
+    for (let value = from; value < from + times; value++) this.recorded(this.with({ param, value }));
+    return true;
+  }
+
+  private with({ param, value }: Param): readonly Op[] {
+    const known = this.byValue.get(value);
+    if (known?.param === param) return known.ops;
+    const ops = this.ops.map((op) => (op.type === "dispatch" ? withParam(op, { param, value }) : op));
+    this.byValue.set(value, { param, ops });
+    return ops;
+  }
+
+  release(): void {
+    this.reservation.release();
+  }
+}
+
+function withParam(op: DispatchOp, { param, value }: Param): DispatchOp {
+  const place = Object.keys(op.paramTypes).indexOf(param);
+  if (place < 0) return op;
   const params = op.params.slice();
-  params[at]! += by;
+  params[place] = value;
   return { ...op, params };
 }

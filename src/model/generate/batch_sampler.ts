@@ -11,6 +11,7 @@ import { Admission, type Admitted, PolicyNumbers, type Waiting, waitingRequests 
 import { CHUNK_STEPS } from "./chunk.ts";
 import { DecodeStep } from "./decode_step.ts";
 import { type Ahead, Decoding } from "./decoding.ts";
+import { KeptRows } from "./kept_rows.ts";
 import { allocateCache, type CacheOptions, type KeyValueCache } from "./key_value_cache.ts";
 import type { OfPolicy } from "./mixed_weights.ts";
 import type { SpeculativeOptions } from "./ngram.ts";
@@ -69,12 +70,13 @@ export class BatchSampler {
     if (requests.length === 0) return results;
     const scratch = new Scratch(this.model.device);
     const { signal, more, keepsResults = true } = options;
+    const kept = new KeptRows(this.model.device);
     let ahead: Ahead | undefined;
     try {
       const policies = new PolicyNumbers();
       const spare = more ? Math.max(SPARE_SEQUENCES, (options.expected ?? 0) - requests.length) : 0;
       const { cache, admission } = this.open(requests, { scratch, policies, spare });
-      const run = { policy, cache };
+      const run = { policy, cache, kept };
       let running: Sequence[] = [];
       while (admission.waits || running.length > 0) {
         signal?.throwIfAborted();
@@ -95,7 +97,7 @@ export class BatchSampler {
       }
       return results;
     } finally {
-      ahead?.release();
+      kept.release();
       scratch.release();
     }
   }

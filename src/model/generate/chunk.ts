@@ -1,8 +1,9 @@
 /** A chunk of decoding steps: what it gets, and what is read back of it. */
-import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
+import type { Buffer, Data, Device, ReadRequest } from "../../compute/device.ts";
+import { CHUNK_KEYS } from "../kernels/attention_chunks.ts";
 import { gatherTokens } from "../kernels/gather_tokens.ts";
 import { SETTING_FLOATS, samplingSettings } from "../kernels/sample.ts";
-import { filtersOf } from "../kernels/sample_tiled.ts";
+import { type Filters, filtersOf } from "../kernels/sample_tiled.ts";
 import { logitStride } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
@@ -33,41 +34,83 @@ export interface Earlier {
   readonly sources: readonly number[];
 }
 
+/** What rows begin with. */
+export interface RowsInput {
+  readonly scratch: Scratch;
+  readonly steps: number;
+  /** Elements between the results of two rows, at least `steps`. Default: `steps`. */
+  readonly stride?: number | undefined;
+  /** Tokens that each has drawn before the first step. Default: those that the host has. */
+  readonly drawn?: readonly number[] | undefined;
+  readonly earlier?: Earlier | undefined;
+  /** The token that each row feeds in. Default: the last one that the host has. */
+  readonly last?: readonly number[] | undefined;
+}
+
 /** The last token of each sequence, its place and its settings. */
-export function uploadRows(
-  running: readonly Sequence[],
-  at: {
-    scratch: Scratch;
-    steps: number;
-    /** Tokens that each has drawn before the first step. Default: those that the host has. */
-    drawn?: readonly number[] | undefined;
-    earlier?: Earlier | undefined;
-    /** The token that each row feeds in. Default: the last one that the host has. */
-    last?: readonly number[] | undefined;
-  },
-): DecodeRows {
-  const { scratch, steps, drawn = running.map(({ tokens }) => tokens.length), earlier } = at;
-  const { last = running.map(({ tokens }) => tokens[tokens.length - 1] ?? 0) } = at;
+export function uploadRows(running: readonly Sequence[], at: RowsInput): DecodeRows {
+  const { scratch, steps, stride = steps, earlier } = at;
   const count = running.length;
-  const settings = new Float32Array(count * SETTING_FLOATS);
-  for (const [i, { request }] of running.entries()) settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
-  // Of the last token of each sequence, which the first step reads.
-  const positions = Uint32Array.from(running, ({ prompt }, row) => prompt.ids.length + drawn[row]! - 1);
-  const table = pageTable(running, Math.max(...positions) + steps);
-  const u32 = (of: (it: Sequence) => number, label: string) => scratch.upload(Uint32Array.from(running, of), label);
+  const { pages, seeds, settings } = ownData(running, at);
   return {
     count,
     steps,
-    pages: scratch.upload(table, "page table"),
-    rowPages: table.length / count,
-    positions: scratch.upload(positions, "positions"),
-    seeds: u32(({ request }) => request.seed >>> 0, "seeds"),
+    stride,
+    pages: scratch.upload(pages, "page table"),
+    rowPages: pages.length / count,
+    positions: scratch.upload(positionsOf(running, at), "positions"),
+    seeds: scratch.upload(seeds, "seeds"),
     settings: scratch.upload(settings, "sampling settings"),
-    filters: filtersOf(running.map(({ request }) => request.params)),
-    next: earlier ? carried(earlier, scratch) : scratch.upload(Uint32Array.from(last), "next tokens"),
-    tokens: scratch.floats(count * steps, "sampled tokens"),
-    logprobs: scratch.floats(count * steps, "sampled logprobs"),
+    filters: filtersOfRows(running),
+    next: earlier ? carried(earlier, scratch) : scratch.upload(lastTokens(running, at), "next tokens"),
+    tokens: scratch.floats(count * stride, "sampled tokens"),
+    logprobs: scratch.floats(count * stride, "sampled logprobs"),
   };
+}
+
+/** Puts the next chunk into rows of an earlier one of the same shape. @param at.isMoved whether any row has another sequence than there */
+export function rewriteRows(
+  rows: DecodeRows,
+  running: readonly Sequence[],
+  at: Omit<RowsInput, "scratch"> & { readonly device: Device; readonly isMoved: boolean },
+): void {
+  const { device, isMoved, earlier } = at;
+  device.write(rows.positions, positionsOf(running, at));
+  // Rows that go on are those of the chunk before, in their order: as many as there are all of them, with their last tokens.
+  if (!earlier) device.write(rows.next, lastTokens(running, at));
+  if (!isMoved) return;
+  const data = ownData(running, at);
+  for (const name of ["pages", "seeds", "settings"] as const) device.write(rows[name], data[name]);
+}
+
+/** What stays the same for a sequence. */
+function ownData(running: readonly Sequence[], at: Pick<RowsInput, "drawn" | "steps">) {
+  const settings = new Float32Array(running.length * SETTING_FLOATS);
+  for (const [i, { request }] of running.entries()) settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
+  const seeds = Uint32Array.from(running, ({ request }) => request.seed >>> 0);
+  return { pages: pageTable(running, tableTokens(running, at)), seeds, settings };
+}
+
+function lastTokens(running: readonly Sequence[], { last }: Pick<RowsInput, "last">): Uint32Array {
+  return Uint32Array.from(last ?? running.map(({ tokens }) => tokens[tokens.length - 1] ?? 0));
+}
+
+/** Of the last token of each sequence, which the first step reads. */
+function positionsOf(running: readonly Sequence[], { drawn }: Pick<RowsInput, "drawn">): Uint32Array {
+  return Uint32Array.from(
+    running,
+    ({ prompt, tokens }, row) => prompt.ids.length + (drawn?.[row] ?? tokens.length) - 1,
+  );
+}
+
+/** Tokens that a table has pages for: whole chunks of attention, so that its shape changes no more often than theirs. */
+export function tableTokens(running: readonly Sequence[], at: Pick<RowsInput, "drawn" | "steps">): number {
+  return Math.ceil((Math.max(...positionsOf(running, at)) + at.steps) / CHUNK_KEYS) * CHUNK_KEYS;
+}
+
+/** Which filters any of the rows has. */
+export function filtersOfRows(running: readonly Sequence[]): Filters {
+  return filtersOf(running.map(({ request }) => request.params));
 }
 
 function carried({ next: previous, sources }: Earlier, scratch: Scratch): Buffer {
@@ -96,7 +139,7 @@ export function readRows(
   model: Transformer,
   { running, rows, reads = [] }: ChunkRows & { reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {
-  const length = rows.count * rows.steps;
+  const length = rows.count * rows.stride;
   const host = hostOf({ running, rows });
   return model.device.read([
     { buffer: rows.tokens, type: "u32", length },
@@ -126,8 +169,8 @@ export function deliver(model: Transformer, it: ChunkRows, [tokens, logprobs, ..
     if (host && logits && !sequence.stopped) sequence.top.push(topOf(sequence, { row, logits, rows: host, vocabSize }));
     // A token that was drawn without the mask that it needs is drawn again, at the same place of its random numbers.
     const isOver = () => sequence.stopped || (sequence.isMasked && !rows.host);
-    for (let i = row * rows.steps; i < (row + 1) * rows.steps && !isOver(); i++)
-      addToken(sequence, tokens![i]!, logprobs![i]!);
+    const first = row * rows.stride;
+    for (let i = first; i < first + rows.steps && !isOver(); i++) addToken(sequence, tokens![i]!, logprobs![i]!);
     reportTokens(sequence, before);
   }
   return rest;

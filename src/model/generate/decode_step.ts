@@ -213,7 +213,7 @@ export class DecodeStep {
   }
 
   private sample(logits: Buffer, at: DrawInput & { shift: number }): void {
-    const { seeds, positions, settings, filters, next, tokens, logprobs, steps } = at.rows;
+    const { seeds, positions, settings, filters, next, tokens, logprobs, stride } = at.rows;
     const { vocabSize } = this.model.config;
     recordSample(this.device, {
       filters,
@@ -225,7 +225,7 @@ export class DecodeStep {
         vocabulary: vocabSize,
         stride: logitStride(vocabSize),
         shift: at.shift,
-        history_stride: steps,
+        history_stride: stride,
       },
     });
   }

@@ -8,7 +8,6 @@ import { formatBytes } from "../../compute/memory.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
 import { type ChunkRows, chunkSteps, collect, deliver, type Earlier, readRows, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows, needsHost } from "./host_rows.ts";
@@ -16,15 +15,12 @@ import type { SpeculativeOptions } from "./ngram.ts";
 import { ordered, type Run, weightsOfRows } from "./run.ts";
 import type { Sequence } from "./sequence.ts";
 import { Speculation } from "./speculation.ts";
-import type { DecodeRows } from "./step_input.ts";
 
 /** A chunk that the device has, unread. */
 export interface Ahead extends ChunkRows {
   /** Tokens that each sequence has before the chunk. */
   readonly drawn: readonly number[];
   readonly results: Promise<Data[]>;
-  /** Releases its buffers; work that is recorded still uses them. */
-  release(): void;
 }
 
 /** Two chunks are under way where one would be: together they have as many steps, so that what joins waits no longer. */
@@ -96,12 +92,10 @@ export class Decoding {
       return next;
     } catch (error) {
       // The next chunk continues from tokens that were not drawn.
-      next?.release();
+      run.kept.release();
       if (!(error instanceof OutOfMemoryError)) throw error;
       this.isPipelined = false;
       return undefined;
-    } finally {
-      chunk.release();
     }
   }
 
@@ -122,35 +116,39 @@ export class Decoding {
     from: { drawn?: readonly number[]; earlier?: Earlier } = {},
   ): Ahead | undefined {
     if (!this.isPipelined || running.length > this.mostRows) return undefined;
-    const { device } = this.model;
     const { drawn = running.map(({ tokens }) => tokens.length) } = from;
-    const weights = weightsOfRows(run, running);
-    const steps = stepsOf(running, drawn, Math.ceil(chunkSteps(running) / CHUNKS_UNDER_WAY));
-    const mark = device.mark();
-    const scratch = new Scratch(device);
     try {
-      const rows = uploadRows(running, { ...from, scratch, steps });
-      this.record(run, { weights, rows });
-      const results = readRows(this.model, { running, rows });
+      const most = Math.ceil(chunkSteps(running) / CHUNKS_UNDER_WAY);
+      const { rows, results } = this.record(run, running, { ...from, drawn, most });
       // Nobody may wait for a chunk whose sequences have all ended, or behind an error.
       results.catch(() => {});
-      return { running, rows, drawn, results, release: () => scratch.release() };
+      return { running, rows, drawn, results };
     } catch (error) {
-      device.rollback(mark);
-      scratch.release();
       if (!(error instanceof OutOfMemoryError)) throw error;
       this.isPipelined = false;
       return undefined;
     }
   }
 
-  private record({ cache }: Run, { weights, rows }: { weights: Weights; rows: DecodeRows }): void {
+  /** Records a chunk of `most` steps or fewer, and runs it. Where it throws, nothing of it is recorded. */
+  private record(
+    run: Run,
+    running: readonly Sequence[],
+    at: { drawn: readonly number[]; earlier?: Earlier | undefined; most: number },
+  ): ChunkRows & { results: Promise<Data[]> } {
     const { device } = this.model;
-    for (let shift = 0; shift < rows.steps; shift++) {
-      const mark = device.mark();
-      this.step.step(weights, { cache, rows, shift });
-      // The first step may make what later ones find.
-      if (shift > 0 && device.repeat?.(mark, { times: rows.steps - 1 - shift, param: "shift" })) return;
+    const steps = stepsOf(running, at.drawn, at.most);
+    // Before the mark: a fold may be recorded here, for others too.
+    const weights = weightsOfRows(run, running);
+    const mark = device.mark();
+    try {
+      const rows = run.kept.rows(running, { ...at, weights, steps, stride: at.most });
+      run.kept.record(steps, (shift) => this.step.step(weights, { cache: run.cache, rows, shift }));
+      return { running, rows, results: readRows(this.model, { running, rows }) };
+    } catch (error) {
+      device.rollback(mark);
+      run.kept.release();
+      throw error;
     }
   }
 
@@ -174,14 +172,26 @@ export class Decoding {
 
   private async decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
     if (!running.some(needsHost) && (await this.speculation?.advance(run, running))) return;
+    if (running.some(needsHost)) return this.decodeWithHost(run, running);
+    const drawn = running.map(({ tokens }) => tokens.length);
+    const { rows, results } = this.record(run, running, { drawn, most: this.mostSteps(running) });
+    try {
+      deliver(this.model, { running, rows }, await results);
+    } catch (error) {
+      // Its buffers may be those that the driver refused.
+      run.kept.release();
+      throw error;
+    }
+  }
+
+  /** One step of rows that the host takes part in. */
+  private async decodeWithHost(run: Run, running: readonly Sequence[]): Promise<void> {
     // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
     const weights = weightsOfRows(run, running);
     await Scratch.recording(this.model.device, async (scratch) => {
       const host = hostRows(this.model, running, scratch);
-      const drawn = running.map(({ tokens }) => tokens.length);
-      const steps = host ? 1 : stepsOf(running, drawn, this.mostSteps(running));
-      const rows = { ...uploadRows(running, { scratch, steps }), host };
-      this.record(run, { weights, rows });
+      const rows = { ...uploadRows(running, { scratch, steps: 1 }), host };
+      this.step.step(weights, { cache: run.cache, rows, shift: 0 });
       await collect(this.model, { running, rows });
     });
   }

@@ -70,6 +70,10 @@ class MixedWeights implements Weights {
     for (const { weights } of this.segments) weights.prepare();
   }
 
+  state(): readonly (object | number)[] {
+    return this.segments.flatMap(({ rows, weights }) => [rows, ...weights.state()]);
+  }
+
   shapeOf(name: string): Shape {
     return this.segments[0]!.weights.shapeOf(name);
   }

@@ -1,4 +1,5 @@
 /** What the parts of one call of the sampler share, and the weights of its rows. */
+import type { KeptRows } from "./kept_rows.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
 import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
 import type { Sequence } from "./sequence.ts";
@@ -7,6 +8,8 @@ export interface Run {
   /** Of requests that name none. */
   readonly policy: OfPolicy;
   readonly cache: KeyValueCache;
+  /** Of its decoding chunks. */
+  readonly kept: KeptRows;
 }
 
 /** The sequences of one policy after another. */

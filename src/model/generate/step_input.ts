@@ -19,10 +19,11 @@ export interface DecodeRows {
   readonly filters: Filters;
   /** The last token of each row, [rows]; a step replaces it. */
   readonly next: Buffer;
-  /** Results of all steps, [rows, steps]. */
+  /** Results of all steps, [rows, stride], of each row the first `steps`. */
   readonly tokens: Buffer;
   readonly logprobs: Buffer;
   readonly steps: number;
+  readonly stride: number;
   /** Present for rows that the host takes part in: `steps` is 1, and their logits fit one window. */
   readonly host?: HostRows | undefined;
   /** Whether rows may read keys that others of this step write: each layer then keeps all keys before a row reads them. */

@@ -95,7 +95,7 @@ function counting(device: Device) {
     device.dispatch(kernel, options);
   };
   // Without repetitions, so that each step is a dispatch.
-  return { device: changed(device, { dispatch, repeat: () => false }), counts };
+  return { device: changed(device, { dispatch, keep: () => undefined }), counts };
 }
 
 overDevices("guessed tokens", (device) => {
