@@ -94,6 +94,17 @@ export interface SampledSequence {
   readonly weight_version: number;
   /** Present where a constraint (`allowed`) limited at least one token, or was given up. */
   readonly constrained?: Constrained;
+  /** Present where guesses at its tokens were looked for. */
+  readonly speculated?: Speculated;
+}
+
+/** Guesses at tokens of a sequence, under vLLM's names. */
+export interface Speculated {
+  /** Steps with at least one guess. */
+  readonly num_drafts: number;
+  readonly num_draft_tokens: number;
+  /** Guesses that were drawn. */
+  readonly num_accepted_tokens: number;
 }
 
 /** Whole sequences (prompt and response), concatenated. */
@@ -242,6 +253,8 @@ export interface ModelWork {
   readonly phases: Readonly<Partial<Record<WorkPhase, PhaseWork>>>;
   /** Operations per second of large products, measured. Absent: not known. */
   readonly peakFlops?: number | undefined;
+  /** Of each sequence that was sampled while tokens were guessed. Absent: none. */
+  readonly speculated?: readonly Speculated[] | undefined;
 }
 
 /** Samples from a policy and trains it. Everything is tokens in, tokens out. */

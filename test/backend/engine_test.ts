@@ -10,7 +10,7 @@ import type { Device } from "../../src/compute/device.ts";
 import type { EnginePolicy, LossRows, PromptScores, Trainer } from "../../src/contract/engine.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { loraTargets } from "../../src/model/lora.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
 import { changed, refusing } from "../fixtures/changed_device.ts";
@@ -43,6 +43,23 @@ test("a model that does not fit a server is refused with advice that a server's 
   await expect(LocalEngine.open({ device, folder })).rejects.toThrow(
     /^Cannot fit the run .*\. Take a smaller model, or a device with more memory/,
   );
+  rmSync(folder, { recursive: true });
+});
+
+test("a server that guesses tokens draws the same, and says how many guesses were right", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-engine-"));
+  await saveModelFolder(folder, { model: LanguageModel.create(new CpuDevice(), { ...CONFIG, contextLength: 96 }) });
+  const params = { temperature: 0, top_p: 1, top_k: -1, max_tokens: 60, stop_token_ids: [] };
+  const draw = async (speculative: LanguageModelOptions["speculative"]) => {
+    const engine = await LocalEngine.open({ device: new CpuDevice(), folder, speculative });
+    const policy = await engine.openPolicy();
+    return policy.sample([{ prompt_ids: [1, 5, 6], seed: 1, params }], {});
+  };
+  const [plain] = await draw(undefined);
+  const [guessed] = await draw({ method: "ngram", numSpeculativeTokens: 4, promptLookupMax: 2 });
+  const { speculated, ...drawn } = guessed!;
+  expect(drawn).toEqual(plain);
+  expect(speculated!.num_accepted_tokens).toBeGreaterThan(10);
   rmSync(folder, { recursive: true });
 });
 

@@ -1,4 +1,4 @@
-/** Rules between settings of one kind of training: ReMax's greedy baseline, the teacher of a distillation. */
+/** Rules between settings of one kind: ReMax's greedy baseline, the teacher of a distillation, guessed tokens. */
 import { describe, expect, test } from "vitest";
 import { complaints } from "./disk.ts";
 
@@ -20,6 +20,20 @@ describe("ReMax", () => {
   test("composes for every backend that plays the greedy attempt", () => {
     for (const backend of ["local", "tinker", "verl"])
       expect(complaints([`rllm/backend=${backend}`, REMAX]), backend).toEqual([]);
+  });
+});
+
+describe("guessed tokens", () => {
+  const told = (...overrides: string[]) =>
+    complaints(["rllm/backend=local", ...overrides.map((it) => `rollout.speculative_config.${it}`)]);
+
+  test("are refused with a shortest lookup above the longest", () => {
+    expect(told("prompt_lookup_min=4", "prompt_lookup_max=3")).toEqual([
+      "Cannot guess tokens: rollout.speculative_config.prompt_lookup_min=4 is above prompt_lookup_max=3. Lower it, or set one of the two to null.",
+    ]);
+    expect(told("prompt_lookup_min=3", "prompt_lookup_max=3")).toEqual([]);
+    expect(told("prompt_lookup_min=9")).toEqual([]);
+    expect(told("prompt_lookup_max=2", "method=ngram")).toEqual([]);
   });
 });
 

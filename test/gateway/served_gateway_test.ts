@@ -248,6 +248,16 @@ test("what masks did to a reply stands in its trace, and is counted", async () =
   expect(text).toMatch(/^grpu_constraints_relaxed_total 1$/m);
 });
 
+test("guessed tokens are counted", async () => {
+  const engine = { speculated: { num_drafts: 4, num_draft_tokens: 11, num_accepted_tokens: 7 } };
+  const { client, url } = await open({ engine });
+  for (let i = 0; i < 2; i++) await client("none", "/sessions/s").chat.completions.create(ASK);
+  const text = await (await fetch(`${url}/metrics`)).text();
+  expect(text).toMatch(/^grpu_spec_decode_num_drafts_total 8$/m);
+  expect(text).toMatch(/^grpu_spec_decode_num_draft_tokens_total 22$/m);
+  expect(text).toMatch(/^grpu_spec_decode_num_accepted_tokens_total 14$/m);
+});
+
 describe.skipIf(!CHROMIUM || "Deno" in globalThis)("pages in headless Chromium", () => {
   test.each([
     [1200, "light"],

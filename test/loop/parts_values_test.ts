@@ -333,6 +333,17 @@ describe("a step", () => {
     expect(unknown["perf/flops/actor"]).toBe(300);
   });
 
+  test("the acceptance of guessed tokens as verl averages it: over sequences, those without a guess as 0", async () => {
+    const of = (num_drafts: number, num_draft_tokens: number, num_accepted_tokens: number) => {
+      return { num_drafts, num_draft_tokens, num_accepted_tokens };
+    };
+    const speculated = [of(2, 8, 2), of(1, 1, 1), of(0, 0, 0), of(4, 10, 0)];
+    expect(await utilisation({ takeWork: async () => ({ phases: {}, speculated }) }, 4)).toEqual({
+      "rollout/spec_accept_rate": (0.25 + 1) / 4,
+      "rollout/spec_accept_length": (2 + 2 + 0 + 1) / 4,
+    });
+  });
+
   test("its throughput under verl's names, and its progress", async () => {
     const backend = {} as Backend;
     expect(await performanceOf(backend, 60, { "time/step": 4, "time/update": 2 })).toEqual({

@@ -12,6 +12,7 @@ import type {
   PackedTokens,
   SampledSequence,
   SampleRequest,
+  Speculated,
   TopTokens,
   TrainBatch,
 } from "../../contract/backend.ts";
@@ -88,6 +89,8 @@ export class LocalBackend implements Backend {
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
   private readonly meter = new WorkMeter();
+  /** Of the sequences that were sampled since work was last taken. */
+  private readonly speculated: Speculated[] = [];
   private peak: Promise<number | undefined> | undefined;
   private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
 
@@ -161,7 +164,10 @@ export class LocalBackend implements Backend {
     return this.meter.track(
       "rollout",
       () => model.sample(requests, { weightVersion, policy: published?.policy, signal }),
-      (sampled) => countSampling(model, requests, sampled),
+      (sampled) => {
+        for (const { speculated } of sampled) if (speculated) this.speculated.push(speculated);
+        return countSampling(model, requests, sampled);
+      },
     );
   }
 
@@ -226,7 +232,9 @@ export class LocalBackend implements Backend {
       this.peak = undefined;
       throw error;
     });
-    return { peakFlops: await this.peak, phases: this.meter.take() };
+    const peakFlops = await this.peak;
+    const speculated = this.speculated.splice(0);
+    return { peakFlops, phases: this.meter.take(), ...(speculated.length > 0 && { speculated }) };
   };
 
   onWarning(listener: (message: string) => void): void {

@@ -32,6 +32,8 @@ export interface LocalEngineOptions {
   readonly base?: string | undefined;
   /** Called with what the operator should know of: that memory ran out, and passes are smaller from now on. */
   readonly warn?: ((message: string) => void) | undefined;
+  /** How sampling guesses tokens that it verifies several at a time. Default: it does not. */
+  readonly speculative?: LanguageModelOptions["speculative"];
   /** Engines that share the device, this one included. Default 1. */
   readonly sharers?: number | undefined;
   /** False: the weights stay on disk until {@link LocalEngine.load}. Default true. */
@@ -62,19 +64,22 @@ export class LocalEngine implements Engine {
   private readonly files: ModelFolder;
   private readonly warn: (message: string) => void;
   private readonly sharers: number;
+  private readonly speculative: LanguageModelOptions["speculative"];
   /** Tokens. */
   readonly contextLength: number;
   private loaded: LanguageModel | undefined;
   /** Fixed by the first load, so that the weights compute the same bits after they were unloaded. */
   private options: LoadOptions | undefined;
 
-  private constructor(opened: OpenedModel, { device, warn = () => {}, sharers = 1 }: LocalEngineOptions) {
+  private constructor(opened: OpenedModel, options: LocalEngineOptions) {
+    const { device, warn = () => {}, sharers = 1 } = options;
     this.hardware = device;
     this.opened = opened;
     this.mark = opened.mark;
     this.files = opened.files;
     this.warn = warn;
     this.sharers = sharers;
+    this.speculative = options.speculative;
     this.contextLength = passLimits(device, opened.files.config).contextLength;
     // Clients read the configuration and the tokenizer from it. An adapter's folder may lack them.
     this.folder = opened.files.name;
@@ -106,7 +111,7 @@ export class LocalEngine implements Engine {
     const { hardware, opened } = this;
     const share = (hardware.memory.budget * COPIES_SHARE) / this.sharers;
     const fitting = Math.floor(share / float32Bytes(hardware, opened.files.config));
-    const sizes = await clientSizes(hardware, opened);
+    const sizes = { ...(await clientSizes(hardware, opened)), speculative: this.speculative };
     const foldAdapter = fitting > 0 && sizes.foldAdapter;
     return { sizes, base: { ...sizes, foldAdapter, frozen: true, adapterSlots: Math.min(fitting, MAX_COPIES) } };
   }

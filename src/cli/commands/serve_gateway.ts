@@ -7,6 +7,7 @@ import { allowedHosts, HTTP_OPTIONS, httpSettings } from "./http_options.ts";
 import { BASE, integer, MODEL, REPLY_SAMPLING } from "./model_options.ts";
 import { RETENTION_OPTIONS } from "./retention_options.ts";
 import { KEY_OPTIONS, type KeyKind, keyInFile, randomKey, type ServerKey, serverKey } from "./serve_key.ts";
+import { SPECULATIVE } from "./speculative_option.ts";
 
 const CLIENT_KEY: KeyKind = {
   prefix: "sk-grpu-",
@@ -62,6 +63,7 @@ const SERVER: readonly Option[] = [
   DEVICE,
   ...GPU,
   { flag: "--memory-gib", value: "N", describe: "limit of device memory" },
+  SPECULATIVE,
 ];
 
 const NOTES =

@@ -6,6 +6,7 @@ import { gpuOf } from "../options.ts";
 import type { OpenServingOptions } from "../run/serving.ts";
 import { replySampling } from "./chat.ts";
 import { integer } from "./model_options.ts";
+import { speculativeOf } from "./speculative_option.ts";
 
 /** @throws {ConfigError} for an adapter without a name, and for sampling values out of range */
 export function modelOptions(options: Input["options"], io: Io): OpenServingOptions {
@@ -17,6 +18,7 @@ export function modelOptions(options: Input["options"], io: Io): OpenServingOpti
     base: options.base as string | undefined,
     template: options.chatTemplate as string | undefined,
     sampling: replySampling(options),
+    speculative: speculativeOf(options.speculativeConfig),
     device: {
       device: (options.device as DeviceName | undefined) ?? "auto",
       ...gpuOf(options),

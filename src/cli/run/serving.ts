@@ -2,7 +2,7 @@
 import { statSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { checkpointStep } from "../../backend/local/checkpoint.ts";
-import { LocalEngine } from "../../backend/local/engine.ts";
+import { LocalEngine, type LocalEngineOptions } from "../../backend/local/engine.ts";
 import { type OpenDeviceOptions, openDevice } from "../../compute/open.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { FolderCheckpoints } from "../../log/checkpoint/folder_checkpoints.ts";
@@ -29,6 +29,8 @@ export interface OpenServingOptions {
   readonly template?: string | undefined;
   /** Values for what a request leaves open; before those that the model's authors recommend. */
   readonly sampling?: Partial<SamplingDefaults> | undefined;
+  /** How tokens are guessed ahead. Default: not at all. */
+  readonly speculative?: LocalEngineOptions["speculative"];
   readonly device?: OpenDeviceOptions | undefined;
   /** How often a run is looked at for a newer checkpoint, ms. Default 2000; 0: only by `reload`. */
   readonly followMs?: number | undefined;
@@ -71,7 +73,9 @@ export async function openServing(options: OpenServingOptions): Promise<OpenedSe
   const place = await baseOf(main, options.base);
   const device = await openDevice(options.device ?? {});
   try {
-    const engine = await LocalEngine.open({ device, folder: place.base, warn: (line) => log(`warning: ${line}`) });
+    const warn = (line: string) => log(`warning: ${line}`);
+    const { speculative } = options;
+    const engine = await LocalEngine.open({ device, folder: place.base, speculative, warn });
     const serving = new Serving({
       engine,
       tokenizer: withTemplate(place.tokenizer, options.template),

@@ -86,6 +86,18 @@ const RULES: readonly Rule[] = [
     },
   },
   {
+    backends: ["local"],
+    check(read) {
+      const path = "rollout.speculative_config.prompt_lookup_min";
+      const [least, most] = [number(read(path)), number(read("rollout.speculative_config.prompt_lookup_max"))];
+      if (least === undefined || most === undefined || least <= most) return undefined;
+      return error(
+        path,
+        `Cannot guess tokens: ${path}=${least} is above prompt_lookup_max=${most}. Lower it, or set one of the two to null.`,
+      );
+    },
+  },
+  {
     backends: ["local", "tinker"],
     check(read) {
       const [mode, from] = [read("training.resume_mode"), read("training.resume_from_path")];

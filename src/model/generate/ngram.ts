@@ -42,17 +42,53 @@ export function lookupOf(options: SpeculativeOptions): Lookup {
   return { most, longest, shortest };
 }
 
+/** Above every token id, so that a node and a token make one exact number. */
+const TOKENS = 2 ** 22;
+
 /**
- * The tokens after the earliest of the longest earlier occurrences of the last `shortest` to `longest` tokens: none where these
- * did not occur. The earliest, because a sequence that repeats itself has more tokens after it.
+ * The n-grams of a sequence that grows, of up to `longest` tokens, as a trie that knows where each ends first. A token costs `longest`
+ * steps and at most as many nodes, however long the sequence is.
  */
-export function ngramGuess(tokens: readonly number[], { most, longest, shortest }: Lookup): number[] {
-  const last = tokens.length - 1;
-  let [length, after] = [0, 0];
-  for (let at = 0; at < last && length < longest; at++) {
-    let n = 0;
-    while (n < longest && n <= at && tokens[at - n] === tokens[last - n]) n++;
-    if (n > length) [length, after] = [n, at + 1];
+export class NgramIndex {
+  private readonly lookup: Lookup;
+  private readonly tokens: number[] = [];
+  /** By node and token. Node 0 is the empty n-gram. */
+  private readonly children = new Map<number, number>();
+  /** The first token after the first occurrence of each node. */
+  private readonly after: number[] = [0];
+  /** The nodes of the last tokens, by how many they are. */
+  private readonly last: number[] = [0];
+  /** The longest of these that occurred before. */
+  private found = { length: 0, after: 0 };
+
+  constructor(lookup: Lookup) {
+    this.lookup = lookup;
   }
-  return length < shortest ? [] : tokens.slice(after, after + most);
+
+  /** Tokens so far. */
+  get length(): number {
+    return this.tokens.length;
+  }
+
+  add(token: number): void {
+    const count = this.tokens.push(token);
+    this.found = { length: 0, after: 0 };
+    // The longest first: each builds on the shorter one that ends a token earlier.
+    for (let n = Math.min(this.lookup.longest, count); n >= 1; n--) {
+      const key = this.last[n - 1]! * TOKENS + token;
+      const known = this.children.get(key);
+      if (known === undefined) this.children.set(key, this.after.push(count) - 1);
+      else if (this.found.length === 0) this.found = { length: n, after: this.after[known]! };
+      this.last[n] = known ?? this.after.length - 1;
+    }
+  }
+
+  /**
+   * The tokens after the earliest of the longest earlier occurrences of the last `shortest` to `longest` tokens: none where these
+   * did not occur. The earliest, because a sequence that repeats itself has more tokens after it.
+   */
+  guess(most: number = this.lookup.most): number[] {
+    const { length, after } = this.found;
+    return length < this.lookup.shortest ? [] : this.tokens.slice(after, after + most);
+  }
 }

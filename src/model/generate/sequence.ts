@@ -1,5 +1,11 @@
 /** Requests to sample, checked, and the sequences that are drawn for them. */
-import type { ConstraintState, SampledSequence, SampleRequest, TopLogprob } from "../../contract/backend.ts";
+import type {
+  ConstraintState,
+  SampledSequence,
+  SampleRequest,
+  Speculated,
+  TopLogprob,
+} from "../../contract/backend.ts";
 import type { BatchOptions } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Transformer } from "../transformer.ts";
@@ -45,6 +51,8 @@ export interface Sequence {
   isMasked: boolean;
   /** Tokens that were drawn under a mask. */
   masked: number;
+  /** Guesses so far, once any were looked for. */
+  speculated?: Speculated;
   /** Complete, for any reason. */
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
@@ -125,7 +133,8 @@ export function settle(
 export function sampled(sequence: Sequence, weight_version: number): SampledSequence {
   const { request, tokens, logprobs, top, ended } = sequence;
   const alternatives = request.top_logprobs ? { top_logprobs: top } : {};
-  const drawn = { tokens, logprobs, ...alternatives, ...constrainedOf(sequence) };
+  const guessed = sequence.speculated && { speculated: sequence.speculated };
+  const drawn = { tokens, logprobs, ...alternatives, ...constrainedOf(sequence), ...guessed };
   return { ...drawn, finish_reason: ended ? "stop" : "length", weight_version };
 }
 

@@ -6,17 +6,20 @@
  */
 import type { Data } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
+import type { Speculated } from "../../contract/backend.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import { readRows, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
-import { type Lookup, lookupOf, ngramGuess, type SpeculativeOptions } from "./ngram.ts";
+import { type Lookup, lookupOf, NgramIndex, type SpeculativeOptions } from "./ngram.ts";
 import { type Run, weightsOfRows } from "./run.ts";
 import { addToken, reportTokens, type Sequence } from "./sequence.ts";
 
 /** Most rows of a step with guesses: GPUs read the weights for that many at about the cost of one. */
 const MOST_ROWS = 64;
+
+const NONE: Speculated = { num_drafts: 0, num_draft_tokens: 0, num_accepted_tokens: 0 };
 
 /** A sequence and guesses at its next tokens. */
 interface Guessed {
@@ -29,6 +32,7 @@ export class Speculation {
   private readonly step: DecodeStep;
   private readonly lookup: Lookup;
   private readonly warn: (message: string) => void;
+  private readonly indices = new WeakMap<Sequence, NgramIndex>();
   /** False once memory has run out for it. */
   private isOn = true;
 
@@ -67,15 +71,26 @@ export class Speculation {
   private guesses(running: readonly Sequence[]): Guessed[] {
     let room = Math.min(MOST_ROWS, this.model.passLength) - running.length;
     return running.map((sequence) => {
-      const { prompt, tokens, limit, request } = sequence;
+      const { tokens, limit, request } = sequence;
+      sequence.speculated ??= NONE;
       const most = Math.min(this.lookup.most, limit - tokens.length - 1, room);
       if (most < 1) return { sequence, guess: [] };
-      const found = ngramGuess([...prompt.ids, ...tokens], { ...this.lookup, most });
+      const found = this.indexOf(sequence).guess(most);
       const stop = found.findIndex((token) => request.params.stop_token_ids.includes(token));
       const guess = stop < 0 ? found : found.slice(0, stop);
       room -= guess.length;
       return { sequence, guess };
     });
+  }
+
+  /** Of the prompt and all tokens so far. */
+  private indexOf(sequence: Sequence): NgramIndex {
+    const { prompt, tokens } = sequence;
+    const index = this.indices.get(sequence) ?? new NgramIndex(this.lookup);
+    this.indices.set(sequence, index);
+    for (let i = index.length; i < prompt.ids.length; i++) index.add(prompt.ids[i]!);
+    for (let i = index.length - prompt.ids.length; i < tokens.length; i++) index.add(tokens[i]!);
+    return index;
   }
 
   private async verify(run: Run, guessed: readonly Guessed[]): Promise<void> {
@@ -105,11 +120,24 @@ function deliver(guessed: readonly Guessed[], [tokens, logprobs]: readonly Data[
     const before = sequence.tokens.length;
     // A token that needs a mask is drawn again with it.
     const isOver = () => sequence.stopped || sequence.isMasked;
+    let accepted = 0;
     for (let i = 0; i <= guess.length && !isOver(); i++) {
       addToken(sequence, tokens![row + i]!, logprobs![row + i]!);
       if (tokens![row + i] !== guess[i]) break;
+      accepted++;
     }
+    count(sequence, { drafted: guess.length, accepted });
     row += 1 + guess.length;
     reportTokens(sequence, before);
   }
+}
+
+function count(sequence: Sequence, { drafted, accepted }: { drafted: number; accepted: number }): void {
+  if (drafted === 0) return;
+  const { num_drafts, num_draft_tokens, num_accepted_tokens } = sequence.speculated ?? NONE;
+  sequence.speculated = {
+    num_drafts: num_drafts + 1,
+    num_draft_tokens: num_draft_tokens + drafted,
+    num_accepted_tokens: num_accepted_tokens + accepted,
+  };
 }

@@ -1,5 +1,5 @@
 /** What a served model has done: totals, rates, and how long requests took. */
-import type { Constrained } from "../../contract/backend.ts";
+import type { Constrained, Speculated } from "../../contract/backend.ts";
 import { Histogram } from "../../http/prometheus.ts";
 import { Counter } from "../activity.ts";
 
@@ -10,6 +10,10 @@ export class ServingFigures {
   readonly maskedTokens = new Counter();
   /** Replies whose constraint was given up. */
   readonly relaxed = new Counter();
+  /** Steps with guessed tokens, the tokens guessed in them, and those that were drawn. */
+  readonly drafts = new Counter();
+  readonly draftTokens = new Counter();
+  readonly acceptedTokens = new Counter();
   readonly promptTokens = new Counter();
   readonly requests = new Counter();
   readonly batches = new Counter();
@@ -23,6 +27,12 @@ export class ServingFigures {
   noteConstrained({ masked_tokens, is_relaxed }: Constrained): void {
     this.maskedTokens.add(masked_tokens);
     if (is_relaxed) this.relaxed.add(1);
+  }
+
+  noteSpeculated({ num_drafts, num_draft_tokens, num_accepted_tokens }: Speculated): void {
+    this.drafts.add(num_drafts);
+    this.draftTokens.add(num_draft_tokens);
+    this.acceptedTokens.add(num_accepted_tokens);
   }
 
   /** Tokens are counted when they are drawn, because a batch that others join may last. */

@@ -23,6 +23,17 @@ export function servingMetrics(serving: Serving): string {
     counter("grpu_sampled_tokens_total", "Tokens sampled.", figures.sampledTokens.total),
     counter("grpu_masked_tokens_total", "Tokens sampled under a mask.", figures.maskedTokens.total),
     counter("grpu_constraints_relaxed_total", "Replies whose constraint was given up.", figures.relaxed.total),
+    counter(
+      "grpu_spec_decode_num_drafts_total",
+      "Steps with guessed tokens, of a sequence each.",
+      figures.drafts.total,
+    ),
+    counter("grpu_spec_decode_num_draft_tokens_total", "Tokens guessed.", figures.draftTokens.total),
+    counter(
+      "grpu_spec_decode_num_accepted_tokens_total",
+      "Guessed tokens that were drawn.",
+      figures.acceptedTokens.total,
+    ),
     counter("grpu_sample_batches_total", "Sampling batches.", figures.batches.total),
     counter("grpu_sample_sequences_total", "Sequences sampled.", figures.sequences.total),
     histogram("grpu_first_token_seconds", "From a request to its first token.", figures.firstTokenSeconds),

@@ -141,6 +141,7 @@ export class ServedModel {
       });
       heard.rest(drawn);
       if (drawn.constrained) this.context.figures.noteConstrained(drawn.constrained);
+      if (drawn.speculated) this.context.figures.noteSpeculated(drawn.speculated);
       return { ...drawn, weight_version: version.source.weightVersion };
     } finally {
       version.users--;

@@ -1,10 +1,11 @@
 /** Guessed tokens, verified several in a step: the tokens and log-probs of decoding without guesses, in fewer steps. */
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../../src/compute/device.ts";
-import type { SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
+import type { SampledSequence, SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
 import type { ModelConfig } from "../../../src/model/files/config.ts";
-import { lookupOf, ngramGuess } from "../../../src/model/generate/ngram.ts";
+import { type Lookup, lookupOf, NgramIndex } from "../../../src/model/generate/ngram.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
+import { mulberry32 } from "../../../src/random.ts";
 import { changed, refusing } from "../../fixtures/changed_device.ts";
 import { overDevices } from "../../fixtures/devices.ts";
 import { REQUESTS, request } from "../../fixtures/sample_requests.ts";
@@ -26,6 +27,25 @@ const WINDOWED: ModelConfig = {
   slidingRopeTheta: 1000,
 };
 
+function guessOf(tokens: readonly number[], lookup: Lookup): number[] {
+  const index = new NgramIndex(lookup);
+  for (const token of tokens) index.add(token);
+  expect(index.length).toBe(tokens.length);
+  return index.guess();
+}
+
+/** The same from a scan of the whole sequence. */
+function scannedGuess(tokens: readonly number[], { most, longest, shortest }: Lookup): number[] {
+  const last = tokens.length - 1;
+  let [length, after] = [0, 0];
+  for (let at = 0; at < last && length < longest; at++) {
+    let n = 0;
+    while (n < longest && n <= at && tokens[at - n] === tokens[last - n]) n++;
+    if (n > length) [length, after] = [n, at + 1];
+  }
+  return length < shortest ? [] : tokens.slice(after, after + most);
+}
+
 describe("a guess", () => {
   const lookup = lookupOf({ method: "ngram", numSpeculativeTokens: 3, promptLookupMax: 3, promptLookupMin: 2 });
 
@@ -42,7 +62,42 @@ describe("a guess", () => {
     ["no more than lies there", [4, 4, 4, 4], [4]],
     ["an occurrence that the sequence's start cuts", [2, 3, 8, 7, 1, 2, 3], [8, 7, 1]],
   ])("%s", (_, tokens, guess) => {
-    expect(ngramGuess(tokens, lookup)).toEqual(guess);
+    expect(guessOf(tokens, lookup)).toEqual(guess);
+  });
+
+  test("is that of a scan of the whole sequence after each token of random ones", () => {
+    const next = mulberry32(5);
+    const upTo = (most: number) => 1 + Math.floor(next() * most);
+    let guessed = 0;
+    for (let round = 0; round < 200; round++) {
+      const shortest = upTo(4);
+      const of: Lookup = { most: upTo(6), shortest, longest: shortest + upTo(5) - 1 };
+      const [index, tokens, kinds] = [new NgramIndex(of), [] as number[], upTo(6)];
+      for (let i = upTo(120); i > 0; i--) {
+        // Some of the largest ids that a vocabulary has, and repeats of what there is.
+        const token = next() < 0.3 ? (tokens[tokens.length - kinds] ?? 0) : upTo(kinds) * 43_000;
+        tokens.push(token);
+        index.add(token);
+        const guess = index.guess();
+        expect(guess).toEqual(scannedGuess(tokens, of));
+        if (guess.length > 0) guessed++;
+      }
+      expect(index.guess(1)).toEqual(scannedGuess(tokens, of).slice(0, 1));
+    }
+    expect(guessed).toBeGreaterThan(3000);
+  });
+
+  test("takes time and memory in proportion to the sequence", () => {
+    const index = new NgramIndex({ most: 5, longest: 4, shortest: 2 });
+    const next = mulberry32(6);
+    const nodes = () => (index as unknown as { after: number[] }).after.length;
+    for (let i = 0; i < 20_000; i++) {
+      index.add(Math.floor(next() * 50));
+      expect(nodes()).toBeLessThanOrEqual(1 + 4 * (i + 1));
+    }
+    const before = nodes();
+    for (let i = 0; i < 1000; i++) index.add(7);
+    expect(nodes() - before).toBeLessThan(10);
   });
 
   test("looks up five tokens unless the options say otherwise, as vLLM does", () => {
@@ -84,6 +139,19 @@ const SOMETIMES: TokenConstraint = {
   },
 };
 
+function withoutCounts({ speculated: _, ...drawn }: SampledSequence): SampledSequence {
+  return drawn;
+}
+
+function checkCounts({ tokens, speculated: it }: SampledSequence, { speculative }: LanguageModelOptions): void {
+  // The first token comes with the prompt.
+  expect(it !== undefined).toBe(speculative !== undefined && tokens.length > 1);
+  if (!it) return;
+  expect(it.num_accepted_tokens).toBeLessThanOrEqual(it.num_draft_tokens);
+  expect(it.num_draft_tokens).toBeGreaterThanOrEqual(it.num_drafts);
+  expect(it.num_draft_tokens).toBeLessThanOrEqual(it.num_drafts * speculative!.numSpeculativeTokens);
+}
+
 /** Counts steps, and their rows. */
 function counting(device: Device) {
   const counts = { steps: 0, rows: 0 };
@@ -116,7 +184,9 @@ overDevices("guessed tokens", (device) => {
     const { config = CONFIG, ...rest } = options;
     const model = LanguageModel.create(on, config, { seed: 6, ...rest });
     try {
-      return await model.sample(requests, OPTIONS);
+      const results = await model.sample(requests, OPTIONS);
+      for (const result of results) checkCounts(result, rest);
+      return results.map(withoutCounts);
     } finally {
       model.release();
     }
@@ -157,6 +227,13 @@ overDevices("guessed tokens", (device) => {
     expect(await draw(guessed.device, requests, { speculative: SPECULATIVE })).toEqual(expected);
     expect(guessed.counts.steps).toBeLessThan(plain.counts.steps * 0.75);
     expect(guessed.counts.rows).toBeGreaterThan(guessed.counts.steps);
+    const model = LanguageModel.create(guessed.device, CONFIG, { seed: 6, speculative: SPECULATIVE });
+    guessed.counts.steps = guessed.counts.rows = 0;
+    const [{ tokens, speculated }] = (await model.sample(requests, OPTIONS)) as [SampledSequence];
+    const { steps, rows } = guessed.counts;
+    // Each step draws a token, and each guess that is right another one.
+    expect(speculated).toMatchObject({ num_accepted_tokens: tokens.length - steps, num_draft_tokens: rows - steps });
+    model.release();
   });
 
   test("are given to a reader as they are drawn, each once", async () => {
@@ -180,7 +257,7 @@ overDevices("guessed tokens", (device) => {
       const { live } = device.memory;
       const before = seen.alloc;
       at.alloc = before + refused;
-      expect(await model.sample(requests, OPTIONS)).toEqual(expected);
+      expect((await model.sample(requests, OPTIONS)).map(withoutCounts)).toEqual(expected);
       expect(device.memory.live).toBe(live);
       model.release();
       return { calls: seen.alloc - before, warnings: warnings.join() };
