@@ -4,7 +4,8 @@
 //
 // matrices: the transposed weights of the layer and of the next, [in, out] each, in vec4, wherever they lie; vectors:
 // those of the norms. state holds, row-major, x [rows, C], attended [rows, A], normed [rows, C], wide [rows, 2F]; a
-// block touches its own rows alone. Stages `first` to `last` (0 O, 1 GateUp, 2 Down, 3 QKV) are run.
+// block touches its own rows alone. Stages `first` to `last` (0 O, 1 GateUp, 2 Down, 3 QKV) are run; where `embeds` is 1, x is first
+// read from the embedding table, [V, C] at embed_at of vectors, by tokens [rows].
 // Eight lanes read 4 columns of B each and hand them round by broadcast; a lane keeps its 4 rows from one stage to the
 // next, so no barrier stands between them: barriers are what such drivers are slowest at.
 // Grid: x = blocks of rows, one subgroup each.
@@ -38,15 +39,30 @@ struct Params {
   first: u32,
   last: u32,
   epsilon: f32,
+  embeds: u32,
+  // In elements of vectors.
+  embed_at: u32,
 }
 
 @group(0) @binding(0) var<storage, read> matrices: array<vec4f>;
 @group(0) @binding(1) var<storage, read> vectors: array<f32>;
-@group(0) @binding(2) var<storage, read_write> state: array<f32>;
-@group(0) @binding(3) var<storage, read_write> qkv: array<f32>;
+@group(0) @binding(2) var<storage, read> tokens: array<u32>;
+@group(0) @binding(3) var<storage, read_write> state: array<f32>;
+@group(0) @binding(4) var<storage, read_write> qkv: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-// A lane's four rows of x, normed. Sums run in the order of norm/rms_norm.wgsl, so that the bits are the same.
+// A lane's four rows of x.
+fn embed_rows(row0: u32, lane: u32) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+    let source = params.embed_at + tokens[row] * params.hidden;
+    let to = params.x_at + row * params.hidden;
+    for (var c = 0u; c < params.hidden; c++) {
+      state[to + c] = vectors[source + c];
+    }
+  }
+}
+
+// The same, normed. Sums run in the order of norm/rms_norm.wgsl, so that the bits are the same.
 fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
   for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
     let source = params.x_at + row * params.hidden;
@@ -79,6 +95,9 @@ fn activate_rows(row0: u32, lane: u32) {
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
   let row0 = block.x * ROWS;
   let last = params.rows - 1u;
+  if (params.embeds == 1u) {
+    embed_rows(row0, lane);
+  }
   for (var stage = params.first; stage < params.last; stage++) {
     var depth = params.hidden;
     var stride = params.hidden;

@@ -1,6 +1,7 @@
 /**
- * A decoding step of a narrow model with everything between two attentions in one dispatch: on software adapters the
- * dispatches of so small a model cost more than its arithmetic. The same results as layer by layer.
+ * A decoding step of a narrow model with everything between two attentions in one dispatch, the embedding in front of the first and a
+ * small head behind the last: on software adapters the dispatches of so small a model cost more than its arithmetic. The same
+ * results as layer by layer.
  */
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
 import { multipliesByLanes } from "../../compute/matmul/matmul.ts";
@@ -8,8 +9,9 @@ import type { ModelConfig } from "../files/config.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
 import type { Product } from "../layers.ts";
-import type { Transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import { logitStride, logitWindows } from "../logit_windows.ts";
+import { FINAL_NORM, type Transformer } from "../transformer.ts";
+import { EMBEDDING, type Weights } from "../weights.ts";
 import { attendStep } from "./attend_step.ts";
 import type { StepInput } from "./step_input.ts";
 
@@ -52,6 +54,8 @@ const KNOWN: Readonly<Record<keyof ModelConfig, boolean>> = {
   scoreHead: false,
 };
 
+const ALL = { first: STAGE.output, last: STAGE.end };
+
 export class DecodeChain {
   private readonly model: Transformer;
 
@@ -72,8 +76,23 @@ export class DecodeChain {
     return isNarrow && isWhole && isTogether && isKnown && isBindable;
   }
 
-  /** Hidden states of each row's last token, [rows, C]. */
-  run(weights: Weights, at: StepInput): Buffer {
+  /**
+   * Whether the last kernel takes the final norm and the head too, with their bits. Not where the head is larger than a layer: one core
+   * multiplies 32 rows by all of it.
+   */
+  takesHead({ plain }: Weights, rows: number): boolean {
+    const { vocabSize, hiddenSize: C, intermediateSize, heads, headDim } = this.model.config;
+    const columns = logitStride(vocabSize);
+    const layer = C * (heads * headDim + 3 * intermediateSize + this.model.qkvWidth);
+    const isSmall = columns * C <= layer && logitWindows(this.model, rows).length === 1;
+    return isSmall && plain?.transposedLayout?.entries.get(this.model.head)?.columns === columns;
+  }
+
+  /**
+   * Hidden states of each row's last token, [rows, C].
+   * @param logits [rows, V], where the chain takes the head
+   */
+  run(weights: Weights, at: StepInput, logits?: Buffer): Buffer {
     const { rows, scratch } = at;
     const { config, device } = this.model;
     const { layers, hiddenSize: C, heads, headDim } = config;
@@ -83,22 +102,43 @@ export class DecodeChain {
     const x = state.slice(parts.x_at * 4, rows.count * C * 4);
     const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
     const matrices = weights.plain!.transposed()!.shards[0]!;
-    const buffers = { matrices, vectors: weights.values.shards[0]!, state, qkv };
+    const buffers = { matrices, vectors: weights.values.shards[0]!, tokens: rows.next, state, qkv };
     const between = (layer: number, range: { first: number; last: number }) =>
       device.dispatch(decodeRows, {
         buffers,
         params: { ...this.params(weights, layer), ...parts, ...range, rows: rows.count },
       });
-    weights.embed({ tokens: rows.next, out: x, count: rows.count });
     between(-1, { first: STAGE.qkv, last: STAGE.end });
     for (let layer = 0; layer < layers; layer++) {
       attendStep(this.model, attentionStep, { ...at, layer: this.model.layers[layer]!, qkv, out: attended });
-      between(layer, { first: STAGE.output, last: layer + 1 < layers ? STAGE.end : STAGE.qkv });
+      if (layer + 1 < layers) between(layer, { first: STAGE.output, last: STAGE.end });
     }
+    if (!logits) between(layers - 1, { first: STAGE.output, last: STAGE.qkv });
+    else
+      device.dispatch(decodeRows, {
+        buffers: { ...buffers, qkv: logits },
+        params: {
+          ...this.params(weights, layers - 1),
+          ...parts,
+          ...this.headParams(weights),
+          ...ALL,
+          rows: rows.count,
+        },
+      });
     return x;
   }
 
-  /** Offsets of the weights of `layer` and of the first ones of the next: -1 has no layer, the last no next one. */
+  /** The final norm and the head in place of the next layer's norm and qkv. */
+  private headParams(weights: Weights) {
+    const { head, config } = this.model;
+    return {
+      qkv: logitStride(config.vocabSize),
+      qkv_at: weights.plain!.transposedLayout!.entries.get(head)!.byteOffset / 16,
+      next_norm_at: weights.values.entry(FINAL_NORM).byteOffset / 4,
+    };
+  }
+
+  /** Offsets of the weights of `layer` and of the first ones of the next: -1 is the embedding, the last has no next one. */
   private params(weights: Weights, layer: number) {
     const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
     const matrix = ({ matrix: name }: Product) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
@@ -117,6 +157,8 @@ export class DecodeChain {
       norm_at: vector(own.middleNorm),
       next_norm_at: vector(next.inputNorm),
       epsilon: rmsNormEps,
+      embeds: layer < 0 ? 1 : 0,
+      embed_at: vector(EMBEDDING),
     };
   }
 }

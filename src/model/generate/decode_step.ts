@@ -54,9 +54,20 @@ export class DecodeStep {
     Scratch.during(this.device, (scratch) => {
       const input = { ...at, scratch };
       const isChained = !at.rows.sharesSequences && this.chain.fits(weights, at.rows.count);
-      const hidden = isChained ? this.chain.run(weights, input) : this.layers(weights, input);
-      this.draw(weights, { ...input, hidden });
+      if (isChained) this.drawChained(weights, input);
+      else this.draw(weights, { ...input, hidden: this.layers(weights, input) });
     });
+  }
+
+  private drawChained(weights: Weights, at: StepInput): void {
+    const { rows, scratch } = at;
+    if (rows.host || !this.chain.takesHead(weights, rows.count)) {
+      this.draw(weights, { ...at, hidden: this.chain.run(weights, at) });
+      return;
+    }
+    const logits = scratch.floats(rows.count * logitStride(this.model.config.vocabSize), "logits");
+    this.chain.run(weights, at, logits);
+    this.sample(logits, { ...at, window: { first: 0, rows: rows.count } });
   }
 
   /** Hidden states of each row's last token, [rows, C]. */

@@ -8,14 +8,14 @@ export const CHAIN_ROWS = 32;
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
 
 /**
- * For each row: x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
+ * For each row: with `embeds`, x = the row of `vectors` at `embed_at` by its token. Then x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
  * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
  * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
  * at their `*_at` elements; the last two are scratch space. hidden, attended, inner and qkv are multiples of 4.
  */
 export const decodeRows = defineKernel({
   name: "decode/decode_rows",
-  bindings: { matrices: "read f32", vectors: "read f32", state: "write f32", qkv: "write f32" },
+  bindings: { matrices: "read f32", vectors: "read f32", tokens: "read u32", state: "write f32", qkv: "write f32" },
   params: {
     rows: "u32",
     hidden: "u32",
@@ -35,13 +35,16 @@ export const decodeRows = defineKernel({
     first: "u32",
     last: "u32",
     epsilon: "f32",
+    embeds: "u32",
+    embed_at: "u32",
   },
   grid: ({ rows }) => [Math.ceil(rows / CHAIN_ROWS)],
-  reference({ matrices, vectors, state, qkv }, p) {
+  reference({ matrices, vectors, tokens, state, qkv }, p) {
     const { hidden: C, inner: F, epsilon } = p;
     for (let row = 0; row < p.rows; row++) {
       const part = (at: number, width: number) => state.subarray(at + row * width, at + (row + 1) * width);
       const [x, normed, wide] = [part(p.x_at, C), part(p.normed_at, C), part(p.wide_at, 2 * F)];
+      if (p.embeds === 1) x.set(vectors.subarray(p.embed_at + tokens[row]! * C).subarray(0, C));
       if (runs(p, STAGE.output)) product(x, { by: part(p.attended_at, p.attended), matrices, at: p.o_at, add: true });
       if (runs(p, STAGE.gateUp)) {
         normalise(normed, { x, vectors, at: p.norm_at, epsilon });

@@ -10,6 +10,9 @@ interface Shape {
   readonly qkv: number;
 }
 
+/** Rows of the embedding table. */
+const TOKENS = 7;
+
 const SMALL: Shape = { rows: 5, hidden: 12, inner: 20, attended: 8, qkv: 16 };
 const shapes: readonly Shape[] = [
   { ...SMALL, rows: 0 },
@@ -21,7 +24,10 @@ const shapes: readonly Shape[] = [
   { rows: 3, hidden: 4, inner: 36, attended: 132, qkv: 68 },
 ];
 
-function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: readonly [number, number]) {
+function runOf(
+  { rows, hidden, inner, attended, qkv }: Shape,
+  [first, last, embeds]: readonly [number, number, number],
+) {
   const sizes = [attended * hidden, hidden * 2 * inner, inner * hidden, hidden * qkv];
   const starts = sizes.map((_, i) => 4 + sizes.slice(0, i).reduce((sum, size) => sum + size, 0));
   const [o_at = 0, gate_up_at = 0, down_at = 0, qkv_at = 0] = starts.map((at) => at / 4);
@@ -31,7 +37,8 @@ function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: rea
   return {
     buffers: {
       matrices: noise(4 + sizes.reduce((sum, size) => sum + size, 0), 1).map((value) => value / 4),
-      vectors: noise(2 * hidden + 1, 2),
+      vectors: noise((2 + TOKENS) * hidden + 1, 2),
+      tokens: Uint32Array.from({ length: rows }, (_, row) => (row * 5) % TOKENS),
       state: noise(wide_at + rows * 2 * inner + 1, 3),
       qkv: noise(rows * qkv + 1, 4),
     },
@@ -54,6 +61,8 @@ function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: rea
       first,
       last,
       epsilon: 1e-5,
+      embeds,
+      embed_at: 1 + 2 * hidden,
     },
   };
 }
@@ -61,10 +70,12 @@ function runOf({ rows, hidden, inner, attended, qkv }: Shape, [first, last]: rea
 describe("decodeRows", () => {
   const devices = useDevices();
   const ranges = [
-    [STAGE.output, STAGE.end],
-    [STAGE.output, STAGE.qkv],
-    [STAGE.qkv, STAGE.end],
-    [STAGE.gateUp, STAGE.down],
+    [STAGE.output, STAGE.end, 0],
+    [STAGE.output, STAGE.qkv, 0],
+    [STAGE.qkv, STAGE.end, 0],
+    [STAGE.qkv, STAGE.end, 1],
+    [STAGE.gateUp, STAGE.down, 0],
+    [STAGE.output, STAGE.output, 1],
   ] as const;
   const cases = shapes.flatMap((shape) => ranges.map((range) => ({ shape, range })));
 
@@ -74,5 +85,13 @@ describe("decodeRows", () => {
     const run = runOf(shape, range);
     const got = await runOnBoth(devices, decodeRows, run);
     if (shape.rows > 0) expect([got.state, got.qkv]).not.toEqual([run.buffers.state, run.buffers.qkv]);
+    if (range[2] === 0) return;
+    const table = run.buffers.vectors.subarray(1 + 2 * shape.hidden);
+    for (let row = 0; row < shape.rows; row++) {
+      const [from, token] = [run.params.x_at + row * shape.hidden, run.buffers.tokens[row]!];
+      expect(got.state!.slice(from, from + shape.hidden)).toEqual(
+        table.slice(token * shape.hidden).slice(0, shape.hidden),
+      );
+    }
   });
 });
