@@ -8,7 +8,7 @@
 // read from the embedding table, [V, C] at embed_at of vectors, by tokens [rows].
 // Eight lanes read 4 columns of B each and hand them round by broadcast; a lane keeps its 4 rows from one stage to the
 // next, so no barrier stands between them: barriers are what such drivers are slowest at.
-// Grid: x = blocks of rows, one subgroup each.
+// Rows [first_row, first_row + rows) are computed. Grid: x = blocks of them, one subgroup each.
 
 enable subgroups;
 
@@ -42,6 +42,7 @@ struct Params {
   embeds: u32,
   // In elements of vectors.
   embed_at: u32,
+  first_row: u32,
 }
 
 @group(0) @binding(0) var<storage, read> matrices: array<vec4f>;
@@ -51,9 +52,11 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> qkv: array<f32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
+fn end_row() -> u32 { return params.first_row + params.rows; }
+
 // A lane's four rows of x.
 fn embed_rows(row0: u32, lane: u32) {
-  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, end_row()); row += LANES) {
     let source = params.embed_at + tokens[row] * params.hidden;
     let to = params.x_at + row * params.hidden;
     for (var c = 0u; c < params.hidden; c++) {
@@ -64,7 +67,7 @@ fn embed_rows(row0: u32, lane: u32) {
 
 // The same, normed. Sums run in the order of norm/rms_norm.wgsl, so that the bits are the same.
 fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
-  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, end_row()); row += LANES) {
     let source = params.x_at + row * params.hidden;
     let to = params.normed_at + row * params.hidden;
     var squares = vec4f();
@@ -82,7 +85,7 @@ fn norm_rows(row0: u32, lane: u32, weight_at: u32) {
 
 // Over the gates, in place.
 fn activate_rows(row0: u32, lane: u32) {
-  for (var row = row0 + lane; row < min(row0 + ROWS, params.rows); row += LANES) {
+  for (var row = row0 + lane; row < min(row0 + ROWS, end_row()); row += LANES) {
     let at = params.wide_at + row * 2u * params.inner;
     for (var f = 0u; f < params.inner; f++) {
       let gate = state[at + f];
@@ -93,8 +96,8 @@ fn activate_rows(row0: u32, lane: u32) {
 
 @compute @workgroup_size(8)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) lane: u32) {
-  let row0 = block.x * ROWS;
-  let last = params.rows - 1u;
+  let row0 = params.first_row + block.x * ROWS;
+  let last = end_row() - 1u;
   if (params.embeds == 1u) {
     embed_rows(row0, lane);
   }
@@ -208,7 +211,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
         for (var column = next; column < min(next + QUEUE, end); column++) {
           for (var group = 0u; group < 4u; group++) {
             let row = row0 + group * LANES + lane;
-            if (row < params.rows) {
+            if (row < end_row()) {
               let at = row * width + column;
               if (stage == 3u) {
                 qkv[at] = sum0[group];

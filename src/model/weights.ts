@@ -72,8 +72,15 @@ export interface Weights {
   apply(name: string, io: ApplyOptions): void;
   /** dx = dy W: dy [m, out] (rows `stride` apart), dx [m, in]. Records only. */
   applyBackward(name: string, io: ApplyBackwardOptions): void;
+  /** The runs of rows with the same weights, in order. Absent: all rows have the same. */
+  readonly segments?: readonly Segment[];
   /** These weights for some of their rows, where rows have different ones. Absent: all rows have the same. */
   ofRows?(run: RowRun): Weights;
+}
+
+/** Rows of one policy. */
+export interface Segment extends RowRun {
+  readonly weights: Weights;
 }
 
 /** Weights that are all f32. */

@@ -11,7 +11,7 @@ import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
 import type { Product } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";
-import { EMBEDDING, type Weights } from "../weights.ts";
+import { EMBEDDING, type Segment, type Weights } from "../weights.ts";
 import { attendStep } from "./attend_step.ts";
 import type { StepInput } from "./step_input.ts";
 
@@ -54,7 +54,18 @@ const KNOWN: Readonly<Record<keyof ModelConfig, boolean>> = {
   scoreHead: false,
 };
 
-const ALL = { first: STAGE.output, last: STAGE.end };
+/** The buffers of a step, and the stages [first, last) that run. */
+interface BetweenAttention {
+  readonly segments: readonly Segment[];
+  readonly tokens: Buffer;
+  readonly state: Buffer;
+  /** Of the next layer; with `takesHead` the logits. */
+  readonly qkv: Buffer;
+  readonly parts: Omit<ReturnType<typeof layOutState>, "size">;
+  readonly first: number;
+  readonly last: number;
+  readonly takesHead?: boolean;
+}
 
 export class DecodeChain {
   private readonly model: Transformer;
@@ -64,13 +75,17 @@ export class DecodeChain {
   }
 
   /** Whether the chain's kernels take these weights and rows: narrow, and each kind within one binding. */
-  fits({ device, config, plain }: Weights, rows: number): boolean {
+  fits(weights: Weights, rows: number): boolean {
+    const { device, config } = weights;
     if (!multipliesByLanes(device)) return false;
     const { hiddenSize, intermediateSize, headDim } = config;
-    const widest = rows > CHAIN_ROWS ? WIDEST_CHAINED : WIDEST_ALONE;
-    const isNarrow = hiddenSize <= widest && headDim <= WIDEST_STEP;
+    const segments = segmentsOf(weights, rows);
+    const keepsCoresBusy = segments.every((it) => it.rows > CHAIN_ROWS);
+    const isNarrow = hiddenSize <= (keepsCoresBusy ? WIDEST_CHAINED : WIDEST_ALONE) && headDim <= WIDEST_STEP;
     const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
-    const isTogether = plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1;
+    const isTogether = segments.every(
+      ({ weights: { plain } }) => plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1,
+    );
     const isKnown = Object.entries(config).every(([key, value]) => KNOWN[key as keyof ModelConfig] || !value);
     const isBindable = layOutState(config, rows).size * 4 <= device.info.limits.maxBindingBytes;
     return isNarrow && isWhole && isTogether && isKnown && isBindable;
@@ -80,12 +95,14 @@ export class DecodeChain {
    * Whether the last kernel takes the final norm and the head too, with their bits. Not where the head is larger than a layer: one core
    * multiplies 32 rows by all of it.
    */
-  takesHead({ plain }: Weights, rows: number): boolean {
+  takesHead(weights: Weights, rows: number): boolean {
     const { vocabSize, hiddenSize: C, intermediateSize, heads, headDim } = this.model.config;
     const columns = logitStride(vocabSize);
     const layer = C * (heads * headDim + 3 * intermediateSize + this.model.qkvWidth);
     const isSmall = columns * C <= layer && logitWindows(this.model, rows).length === 1;
-    return isSmall && plain?.transposedLayout?.entries.get(this.model.head)?.columns === columns;
+    const holdsHead = ({ weights: { plain } }: Segment) =>
+      plain?.transposedLayout?.entries.get(this.model.head)?.columns === columns;
+    return isSmall && segmentsOf(weights, rows).every(holdsHead);
   }
 
   /**
@@ -94,38 +111,41 @@ export class DecodeChain {
    */
   run(weights: Weights, at: StepInput, logits?: Buffer): Buffer {
     const { rows, scratch } = at;
-    const { config, device } = this.model;
+    const { config } = this.model;
     const { layers, hiddenSize: C, heads, headDim } = config;
     const { size, ...parts } = layOutState(config, rows.count);
     const state = scratch.floats(size, "decoding state");
     const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
     const x = state.slice(parts.x_at * 4, rows.count * C * 4);
     const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
-    const matrices = weights.plain!.transposed()!.shards[0]!;
-    const buffers = { matrices, vectors: weights.values.shards[0]!, tokens: rows.next, state, qkv };
-    const between = (layer: number, range: { first: number; last: number }) =>
-      device.dispatch(decodeRows, {
-        buffers,
-        params: { ...this.params(weights, layer), ...parts, ...range, rows: rows.count },
-      });
-    between(-1, { first: STAGE.qkv, last: STAGE.end });
+    const io = { segments: segmentsOf(weights, rows.count), tokens: rows.next, state, parts };
+    this.between(-1, { ...io, qkv, first: STAGE.qkv, last: STAGE.end });
     for (let layer = 0; layer < layers; layer++) {
       attendStep(this.model, attentionStep, { ...at, layer: this.model.layers[layer]!, qkv, out: attended });
-      if (layer + 1 < layers) between(layer, { first: STAGE.output, last: STAGE.end });
+      if (layer + 1 < layers) this.between(layer, { ...io, qkv, first: STAGE.output, last: STAGE.end });
     }
-    if (!logits) between(layers - 1, { first: STAGE.output, last: STAGE.qkv });
-    else
-      device.dispatch(decodeRows, {
-        buffers: { ...buffers, qkv: logits },
+    const last = { ...io, qkv, first: STAGE.output, last: STAGE.qkv };
+    this.between(layers - 1, logits ? { ...last, qkv: logits, last: STAGE.end, takesHead: true } : last);
+    return x;
+  }
+
+  /** What lies between the attention of `layer` and that of the next, a dispatch for each policy. */
+  private between(layer: number, io: BetweenAttention): void {
+    const { segments, tokens, state, qkv, parts, first, last, takesHead } = io;
+    for (const { weights, rows, first: first_row } of segments)
+      this.model.device.dispatch(decodeRows, {
+        buffers: {
+          matrices: weights.plain!.transposed()!.shards[0]!,
+          vectors: weights.values.shards[0]!,
+          ...{ tokens, state, qkv },
+        },
         params: {
-          ...this.params(weights, layers - 1),
+          ...this.params(weights, layer),
           ...parts,
-          ...this.headParams(weights),
-          ...ALL,
-          rows: rows.count,
+          ...(takesHead && this.headParams(weights)),
+          ...{ first, last, rows, first_row },
         },
       });
-    return x;
   }
 
   /** The final norm and the head in place of the next layer's norm and qkv. */
@@ -161,6 +181,10 @@ export class DecodeChain {
       embed_at: vector(EMBEDDING),
     };
   }
+}
+
+function segmentsOf(weights: Weights, rows: number): readonly Segment[] {
+  return weights.segments ?? [{ weights, first: 0, rows }];
 }
 
 /** Offsets of the parts of a chain's state, in elements. Each part can be bound as a slice. */

@@ -7,12 +7,7 @@ import { AdaptedWeights } from "../adapted_weights.ts";
 import type { ModelConfig } from "../files/config.ts";
 import type { ParameterSet, Shape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
-import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Weights } from "../weights.ts";
-
-/** Rows of one policy. */
-interface Segment extends RowRun {
-  readonly weights: Weights;
-}
+import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Segment, Weights } from "../weights.ts";
 
 /** What draws with weights of its own. */
 export interface OfPolicy {
@@ -49,7 +44,7 @@ class MixedWeights implements Weights {
   readonly device: Device;
   readonly config: ModelConfig;
   readonly plain = undefined;
-  private readonly segments: readonly Segment[];
+  readonly segments: readonly Segment[];
   /** The weights beside which every adapter lies; absent where a policy is folded. */
   private readonly base: Weights | undefined;
 

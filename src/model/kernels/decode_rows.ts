@@ -8,7 +8,8 @@ export const CHAIN_ROWS = 32;
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
 
 /**
- * For each row: with `embeds`, x = the row of `vectors` at `embed_at` by its token. Then x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
+ * For each of `rows` rows from `first_row` on: with `embeds`, x = the row of `vectors` at `embed_at` by its token. Then
+ * x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
  * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
  * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
  * at their `*_at` elements; the last two are scratch space. hidden, attended, inner and qkv are multiples of 4.
@@ -37,11 +38,12 @@ export const decodeRows = defineKernel({
     epsilon: "f32",
     embeds: "u32",
     embed_at: "u32",
+    first_row: "u32",
   },
   grid: ({ rows }) => [Math.ceil(rows / CHAIN_ROWS)],
   reference({ matrices, vectors, tokens, state, qkv }, p) {
     const { hidden: C, inner: F, epsilon } = p;
-    for (let row = 0; row < p.rows; row++) {
+    for (let row = p.first_row; row < p.first_row + p.rows; row++) {
       const part = (at: number, width: number) => state.subarray(at + row * width, at + (row + 1) * width);
       const [x, normed, wide] = [part(p.x_at, C), part(p.normed_at, C), part(p.wide_at, 2 * F)];
       if (p.embeds === 1) x.set(vectors.subarray(p.embed_at + tokens[row]! * C).subarray(0, C));

@@ -56,4 +56,25 @@ describe.skipIf(!(gpuDevice && multipliesByLanes(gpuDevice)))("a chained step", 
     }
     model.release();
   });
+
+  test("of two policies in copies has a kernel for each, between attentions that they share", async () => {
+    const { device, names } = listed(gpuDevice!);
+    const options = { seed: 4, adapterSlots: 2, foldAdapter: true };
+    const model = LanguageModel.create(device, { ...SMALL_MODEL, vocabSize: 20 }, options);
+    const branch = model.branch({ lora: { rank: 4, alpha: 8, targets: ["q_proj", "down_proj"] }, seed: 5 });
+    const policies = [branch.freeze(), model.untrained];
+    const requests = Array.from({ length: 6 }, (_, seed) => ({
+      ...request(3, 6, seed),
+      policy: policies[seed % 2]!,
+    }));
+    names.length = 0;
+    await model.sample(requests, { weightVersion: 0 });
+    const step = names.slice(names.lastIndexOf("decode/sample", names.length - 2) + 1);
+    const both = ["decode/decode_rows", "decode/decode_rows"];
+    const layer = ["decode/attention_step", ...both];
+    expect(step).toEqual([...both, ...layer, ...layer, "decode/sample"]);
+    for (const { release } of policies) release();
+    branch.release();
+    model.release();
+  });
 });

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { readFloats } from "../../../src/compute/device.ts";
 import { decodeRows, STAGE } from "../../../src/model/kernels/decode_rows.ts";
 import { noise, runOnBoth, useDevices } from "./run.ts";
 
@@ -63,6 +64,7 @@ function runOf(
       epsilon: 1e-5,
       embeds,
       embed_at: 1 + 2 * hidden,
+      first_row: 0,
     },
   };
 }
@@ -93,5 +95,30 @@ describe("decodeRows", () => {
         table.slice(token * shape.hidden).slice(0, shape.hidden),
       );
     }
+  });
+
+  test.each([3, 36])("of %i rows and then the others are those of all rows", async (cut) => {
+    const device = devices.gpu;
+    if (device.info.kind === "webgpu" && device.info.subgroupSize !== 8) return;
+    const { buffers, params } = runOf({ ...SMALL, rows: 40 }, [STAGE.output, STAGE.end, 1]);
+    const resultOf = async (runs: readonly { first_row: number; rows: number }[]) => {
+      const bound = {
+        matrices: device.upload(buffers.matrices, "matrices"),
+        vectors: device.upload(buffers.vectors, "vectors"),
+        tokens: device.upload(buffers.tokens, "tokens"),
+        state: device.upload(buffers.state, "state"),
+        qkv: device.upload(buffers.qkv, "qkv"),
+      };
+      for (const run of runs) device.dispatch(decodeRows, { buffers: bound, params: { ...params, ...run } });
+      const read = [await readFloats(device, bound.state), await readFloats(device, bound.qkv)];
+      for (const buffer of Object.values(bound)) device.release(buffer);
+      return read;
+    };
+    const whole = await resultOf([{ first_row: 0, rows: 40 }]);
+    const inTwo = await resultOf([
+      { first_row: 0, rows: cut },
+      { first_row: cut, rows: 40 - cut },
+    ]);
+    expect(inTwo).toEqual(whole);
   });
 });
