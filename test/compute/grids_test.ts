@@ -22,6 +22,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   // Tiles of C.
   [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 2]],
   [MATMUL_KERNELS.subgroup, { m: 33, n: 65 }, [3, 5], { ROWS: 8 }],
+  [MATMUL_KERNELS.wide, { m: 33, n: 65 }, [2, 2]],
   [MATMUL_KERNELS.columns, { m: 33, n: 65 }, [3, 2]],
   [MATMUL_KERNELS.few, { m: 8, n: 65 }, [3, 1]],
   [MATMUL_KERNELS.rows, { m: 33, n: 65 }, [2, 5]],

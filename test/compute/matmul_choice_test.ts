@@ -13,6 +13,7 @@ import {
 } from "../../src/compute/matmul/matmul.ts";
 import { bindableParts } from "../../src/compute/matmul/parts.ts";
 import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
+import { FORMAT } from "../../src/compute/packed.ts";
 import { UnsupportedError } from "../../src/errors.ts";
 import { changed } from "../fixtures/changed_device.ts";
 
@@ -46,13 +47,18 @@ function dispatched(adapter: string, [m, n, k]: Shape, more: More = () => ({})) 
 const [GPU, SOFTWARE, LANES, CPU] = ["a GPU", "a software driver", "8 lanes", "the cpu device"] as const;
 const SMALL_TILES = "a GPU of small tiles";
 const turned = () => ({ transposeB: true });
+const PACKED = { ROWS: 32, INPUT: 0, FORMAT: FORMAT.bfloat16 };
 const NORM = { INPUT: 2, OUTPUT: 0, WEIGHT_OFFSET: 1, EPSILON: 0.5 };
 const normed: More = ({ a }) => ({ input: { kind: "rms_norm", weight: a.buffer, weightOffset: 1, epsilon: 0.5 } });
 
 describe("the kernel of a product", () => {
   test.each<[string, Shape, string, object | undefined, More?]>([
-    [LANES, [33, 64, 64], "subgroup", { ROWS: 32, INPUT: 0 }],
-    [LANES, [9, 64, 64], "subgroup", { ROWS: 32, INPUT: 0 }],
+    [LANES, [9, 36, 64], "wide", undefined],
+    [LANES, [9, 36, 63], "wide", undefined, () => ({ transposeA: true })],
+    [LANES, [9, 32, 64], "subgroup", { ROWS: 32, INPUT: 0 }],
+    [LANES, [9, 64, 64], "subgroup", { ROWS: 32, INPUT: 0 }, () => ({ continues: true })],
+    [LANES, [9, 64, 64], "subgroup", { ROWS: 32, INPUT: 1 }, () => ({ input: { kind: "swiglu" } })],
+    [LANES, [9, 64, 64], "subgroup_packed", PACKED, ({ b }) => ({ b: { ...b, format: "bfloat16" } })],
     [LANES, [8, 64, 64], "subgroup", { ROWS: 8, INPUT: 0 }],
     [LANES, [8, 64, 66], "subgroup", { ROWS: 8, INPUT: 0 }],
     [LANES, [8, 64, 64], "subgroup", { ROWS: 8, INPUT: 1 }, () => ({ input: { kind: "swiglu" } })],

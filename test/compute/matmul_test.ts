@@ -324,7 +324,7 @@ test("the reference takes silu(gate) up of A's rows, where it is told to", async
 
 describe.skipIf(!gpuDevice)("every matmul family against the reference", () => {
   const cpu = new CpuDevice();
-  const ofEightLanes: readonly MatmulFamily[] = ["subgroup", "columns", "few"];
+  const ofEightLanes: readonly MatmulFamily[] = ["subgroup", "wide", "columns", "few"];
   const byColumns: readonly MatmulFamily[] = ["columns", "few", "tiled_few", "tiled_narrow"];
   const runnable = (Object.keys(MATMUL_KERNELS) as MatmulFamily[]).filter(
     (family) => !ofEightLanes.includes(family) || gpuDevice!.info.subgroupSize === 8,

@@ -52,7 +52,7 @@ export const FEW_ROWS = 8;
 
 type MatmulKernel<B extends BindingKinds> = Kernel<B, typeof PARAMS>;
 
-export type MatmulFamily = "subgroup" | "columns" | "few" | "rows" | TiledFamily | "any";
+export type MatmulFamily = "subgroup" | "wide" | "columns" | "few" | "rows" | TiledFamily | "any";
 /** Those of GPUs. */
 export type TiledFamily = "tiled" | "tiled_few" | "tiled_narrow" | "tiled_large";
 /** The families that also read a packed B. */
@@ -63,6 +63,7 @@ export type FewTiledFamily = Extract<TiledFamily, "tiled_few" | "tiled_narrow">;
 /** The part of C that a workgroup computes. */
 export const TILES: Readonly<Record<MatmulFamily, { readonly columns: number; readonly rows: number }>> = {
   subgroup: { columns: 32, rows: 32 },
+  wide: { columns: 64, rows: 32 },
   columns: { columns: 32, rows: 32 },
   few: { columns: 32, rows: FEW_ROWS },
   rows: { columns: 64, rows: 8 },
@@ -151,6 +152,7 @@ function fusedPacked(name: string, family: FewTiledFamily) {
 /** All compute the same; each shader says which adapter and shape it suits. */
 export const MATMUL_KERNELS: Readonly<Record<MatmulFamily, MatmulKernel<typeof BINDINGS>>> = {
   subgroup: plain("matmul/subgroup", "subgroup"),
+  wide: plain("matmul/wide", "wide"),
   columns: plain("matmul/columns", "columns"),
   few: plain("matmul/few", "few"),
   rows: plain("matmul/rows", "rows"),

@@ -107,7 +107,7 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   const { b, input, adapter } = options;
   const params = paramsOf(options);
   const format = packedFormat(b);
-  const family = familyFor(device, params);
+  const family = widened(familyFor(device, params), options);
   if (format && !isPackedFamily(family)) {
     multiplyUnpacked(device, options, { format, multiply: (part) => multiplyBound(device, part) });
     return;
@@ -129,6 +129,12 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   if (format && isPackedFamily(family))
     device.dispatch(PACKED_KERNELS[family], { buffers, params, constants: packedConstants });
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+}
+
+/** Lanes hold twice the columns in a plain product of many rows. */
+function widened(family: MatmulFamily, { m, n, b, input, continues }: MatmulOptions): MatmulFamily {
+  const isWide = family === "subgroup" && m > FEW_ROWS && n > TILES.subgroup.columns;
+  return isWide && !packedFormat(b) && !input && !continues ? "wide" : family;
 }
 
 /** Of any kernel: what one does not bind is not read. Spreads of so many members take a microsecond each. */
