@@ -22,7 +22,7 @@ function productBytes({ kernel, params: { m, n, k, mode }, constants }: RawDispa
   const rows = kernel.startsWith("matmul/subgroup_matrix")
     ? blocksBytes(m!, k!, { inputs: kernel.includes("f32") ? "f32" : "f16" })
     : F32_BYTES * m! * k!;
-  return weights + rows + F32_BYTES * (1 + readsMore) * m! * n!;
+  return weights + rows + F32_BYTES * (1 + readsMore) * m! * n! * (constants.PARTS ?? 1);
 }
 
 /** Elements of q and of the output, and keys and values as far as they are filled. */

@@ -195,6 +195,7 @@ export class StoredWeights implements Weights, PlainWeights {
       a: { buffer: io.dy, stride: io.stride },
       b: this.operand(name),
       c: { buffer: io.dx },
+      splits: true,
     });
   }
 

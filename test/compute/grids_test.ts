@@ -3,11 +3,12 @@ import { expect, test } from "vitest";
 import type { Grid } from "../../src/compute/kernel.ts";
 import * as blocks from "../../src/compute/matmul/blocks.ts";
 import { MATMUL_KERNELS, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
+import { fold } from "../../src/compute/matmul/split.ts";
 import * as subgroupMatrix from "../../src/compute/matmul/subgroup_matrix.ts";
 import { unpack } from "../../src/compute/matmul/unpack.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 
-test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, blocks, subgroupMatrix, unpack }))(
+test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, blocks, fold, subgroupMatrix, unpack }))(
   "$name is what its shader declares",
   expectContract,
 );
@@ -29,6 +30,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [MATMUL_KERNELS.tiled, { m: 65, n: 65 }, [2, 2]],
   [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 2]],
   [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 3], { ROWS: 64 }],
+  [MATMUL_KERNELS.tiled_large, { m: 129, n: 65 }, [2, 2, 3], { PARTS: 3 }],
+  [fold, { rows: 65, width: 8 }, [3, 1, 1]],
   [MATMUL_KERNELS.tiled_narrow, { m: 17, n: 65 }, [3, 2]],
   [MATMUL_KERNELS.tiled_few, { m: 8, n: 65 }, [5, 1]],
   [MATMUL_KERNELS.tiled_few, { m: 2, n: 65 }, [9, 2], { COLUMNS: 8, ROWS: 1 }],

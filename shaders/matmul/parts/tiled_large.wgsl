@@ -6,6 +6,9 @@
 // Of a tile, 128 or 64, and as many threads.
 override ROWS: u32 = 128u;
 
+// Parts that k is cut into, as the grid's z. The sums of part z lie z m rows below those of the first.
+override PARTS: u32 = 1u;
+
 const MOST_ROWS = 128u;
 const COLUMNS = 64u;
 const STEP = 8u;
@@ -21,8 +24,8 @@ var<workgroup> b_tiles: array<vec4f, 2u * STEP * B_STRIDE>;
 // Eight rows of sums in the same four columns. Only constants index it, so that it stays in registers.
 alias Sums = array<vec4f, 8>;
 
-// A part of an operand that a tile needs: `first` and `extent` in rows of A or columns of B.
-struct Operand { offset: u32, k_stride: u32, stride: u32, first: u32, extent: u32, quads: u32 }
+// A part of an operand that a tile needs: `first` and `extent` in rows of A or columns of B, up to `k_end` along k.
+struct Operand { offset: u32, k_stride: u32, stride: u32, first: u32, extent: u32, quads: u32, k_end: u32 }
 
 // Four vec4 of an operand, `stride` apart, of which `count` lie inside.
 struct Block { at: u32, stride: u32, count: u32 }
@@ -38,9 +41,9 @@ fn block_of(it: Operand, k0: u32, index: u32) -> Block {
   let at = (it.offset + k * it.k_stride + other * it.stride) / 4u;
   if (is_along_k(it)) {
     let rows = it.extent - min(other, it.extent);
-    return Block(at, it.stride / 4u, select(0u, rows, k < params.k));
+    return Block(at, it.stride / 4u, select(0u, rows, k < it.k_end));
   }
-  let rows = params.k - min(k, params.k);
+  let rows = it.k_end - min(k, it.k_end);
   return Block(at, it.k_stride / 4u, select(0u, rows, other < it.extent));
 }
 
@@ -82,8 +85,11 @@ fn added(sums: Sums, low: vec4f, high: vec4f, columns: vec4f) -> Sums {
 @compute @workgroup_size(ROWS)
 fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) thread: u32) {
   let tile = tile_of(block);
-  let aPart = Operand(params.a_offset, params.a_k, params.a_row, tile.x, params.m, ROWS / 4u);
-  let bPart = Operand(params.b_offset, params.b_k, params.b_column, tile.y, params.n, COLUMNS / 4u);
+  let length = (params.k + PARTS * 16u - 1u) / (PARTS * 16u) * 16u;
+  let first = min(block.z * length, params.k);
+  let end = min(first + length, params.k);
+  let aPart = Operand(params.a_offset, params.a_k, params.a_row, tile.x, params.m, ROWS / 4u, end);
+  let bPart = Operand(params.b_offset, params.b_k, params.b_column, tile.y, params.n, COLUMNS / 4u, end);
   let aBlocks = ROWS / 4u * (STEP / 4u);
   let isOfA = thread < aBlocks;
   let isOfB = !isOfA && thread - aBlocks < COLUMNS / 4u * (STEP / 4u);
@@ -105,15 +111,15 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
     }
   }
   // Whole steps of matmul/tiled: zeros are added where it adds them.
-  let steps = (params.k + 15u) / 16u * 2u;
+  let steps = (end - first + 15u) / 16u * 2u;
   for (var step = 0u; step <= steps; step++) {
     let half = step % 2u;
     var fetched: mat4x4f;
     if (step < steps && isOfA) {
-      let source = block_of(aPart, step * STEP, thread);
+      let source = block_of(aPart, first + step * STEP, thread);
       fetched = mat4x4f(a_quad(source, 0u), a_quad(source, 1u), a_quad(source, 2u), a_quad(source, 3u));
     } else if (step < steps && isOfB) {
-      let source = block_of(bPart, step * STEP, thread - aBlocks);
+      let source = block_of(bPart, first + step * STEP, thread - aBlocks);
       fetched = mat4x4f(b_quad(source, 0u), b_quad(source, 1u), b_quad(source, 2u), b_quad(source, 3u));
     }
     if (step > 0u) {
@@ -150,8 +156,9 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(local_invocation_index) th
   }
   for (var i = 0u; i < count; i++) {
     let row = row0 + i / 4u * (ROWS / 2u) + i % 4u;
-    if (row < params.m && column < columns) { store(row, column, left[0]); }
-    if (row < params.m && column + 8u < columns) { store(row, column + 8u, right[0]); }
+    let stored = row + block.z * params.m;
+    if (row < params.m && column < columns) { store(stored, column, left[0]); }
+    if (row < params.m && column + 8u < columns) { store(stored, column + 8u, right[0]); }
     left = shifted(left, vec4f());
     right = shifted(right, vec4f());
   }

@@ -50,6 +50,9 @@ export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndA
 /** At most this many rows of A take kernels that keep few sums. */
 export const FEW_ROWS = 8;
 
+/** Parts along k are whole steps of the kernels. */
+const STEP_OF_PARTS = 16;
+
 type MatmulKernel<B extends BindingKinds> = Kernel<B, typeof PARAMS>;
 
 export type MatmulFamily = "subgroup" | "wide" | "columns" | "few" | "rows" | TiledFamily | "any";
@@ -81,7 +84,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   few: { ROWS: TILES.few.rows },
   tiled_few: { COLUMNS: TILES.tiled_few.columns, ROWS: TILES.tiled_few.rows, STEP: 32, OUTPUT: OUTPUT.plain },
   tiled_narrow: { OUTPUT: OUTPUT.plain },
-  tiled_large: { ROWS: TILES.tiled_large.rows },
+  tiled_large: { ROWS: TILES.tiled_large.rows, PARTS: 1 },
 };
 
 /** What a family's kernels share, whatever B is. */
@@ -90,8 +93,9 @@ function shared(family: MatmulFamily) {
   return {
     params: PARAMS,
     constants: CONSTANTS[family],
-    grid({ m, n }: ProductParams, { ROWS = tile.rows, COLUMNS = tile.columns }: Constants): Grid {
+    grid({ m, n }: ProductParams, { ROWS = tile.rows, COLUMNS = tile.columns, PARTS = 1 }: Constants): Grid {
       const [columns, rows] = [Math.ceil(n / COLUMNS), Math.ceil(m / ROWS)];
+      if (PARTS > 1) return [columns, rows, PARTS];
       // Blocks of 4 rows exceed the limit within a large vocabulary; those of the other families are larger.
       if (family !== "any") return [columns, rows];
       const [y, z] = folded(rows);
@@ -211,8 +215,28 @@ function multiplyPacked({ b, scales, ...views }: PackedViews, params: Params, co
   multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
 }
 
+/** Elements along k of each of a product's parts but the last. */
+function lengthOfParts({ k }: Pick<ProductParams, "k">, parts: number): number {
+  return Math.ceil(k / (parts * STEP_OF_PARTS)) * STEP_OF_PARTS;
+}
+
+/** Parts along k, each into its own m rows of C. */
+function multiplyParts(views: Views, p: Params, { PARTS: parts, ...constants }: Constants): void {
+  const length = lengthOfParts(p, parts!);
+  for (let part = 0; part < parts!; part++) {
+    const first = Math.min(part * length, p.k);
+    const [a_offset, b_offset] = [p.a_offset + first * p.a_k, p.b_offset + first * p.b_k];
+    const own = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
+    multiply(views, { ...p, ...own, k: Math.min(length, p.k - first) }, constants);
+  }
+}
+
 /** The common reference. */
 export function multiply(views: Views, p: Params, constants: Constants): void {
+  if ((constants.PARTS ?? 1) > 1) {
+    multiplyParts(views, p, constants);
+    return;
+  }
   const { b, addend, c } = views;
   const isGated = constants.OUTPUT === OUTPUT.swiglu;
   const width = isGated ? p.n / 2 : p.n;

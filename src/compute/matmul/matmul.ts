@@ -26,6 +26,7 @@ import {
 } from "./kernels.ts";
 import { bindableParts, cutRowsOfC } from "./parts.ts";
 import { type MatmulOptions, packedFormat, widthOfA, widthOfC } from "./product.ts";
+import { multiplyInParts, partsAlongK } from "./split.ts";
 import { inputsOf, multiplyByMatrices } from "./subgroup_matrix.ts";
 import { multiplyUnpacked } from "./unpack.ts";
 
@@ -114,6 +115,11 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   }
   checkFused(options, family);
   const buffers = boundBuffers(options);
+  const parts = family === "tiled_large" && isSplit(options, params) ? partsAlongK(device, params) : 1;
+  if (parts > 1) {
+    multiplyInParts(device, { params, buffers, format, parts });
+    return;
+  }
   const constants = CONSTANTS[family]?.(options);
   const packedConstants = format && { ...constants, FORMAT: FORMAT[format] };
   if (isFewTiled(family) && (input || adapter)) {
@@ -129,6 +135,12 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
   if (format && isPackedFamily(family))
     device.dispatch(PACKED_KERNELS[family], { buffers, params, constants: packedConstants });
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+}
+
+/** True where sums may be in parts and C has few tiles. */
+function isSplit({ splits, output }: MatmulOptions, { m, n, mode }: ProductParams): boolean {
+  if (!splits || output || (mode !== MODE.write && mode !== MODE.accumulate)) return false;
+  return tilesOf(m, n, TILES.tiled_large.rows) < MIN_TILES;
 }
 
 /** Lanes hold twice the columns in a plain product of many rows. */

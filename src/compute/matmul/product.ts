@@ -43,6 +43,11 @@ export interface MatmulOptions {
   readonly bias?: { readonly buffer: Buffer; readonly offset?: number | undefined } | undefined;
   /** Sums continue from what C holds, as if k had not been cut there. Needs an alpha of 1. */
   readonly continues?: boolean;
+  /**
+   * Allows sums in parts along k, added first to last, where a GPU would otherwise have few workgroups: of gradients, whose bits may
+   * depend on the number of rows.
+   */
+  readonly splits?: boolean;
   /** What is done to A's rows when they are read, where `fuses` allows it. */
   readonly input?: SwigluInput | RmsNormInput | undefined;
   /** What is done to the sums, where `fuses` allows it. Needs an alpha of 1 and nothing that is added. */

@@ -36,6 +36,7 @@ export function weightGradient(device: Device, gradients: ParameterSet): Gradien
         c: { buffer: gradients.get(name) },
         transposeA: true,
         accumulate: true,
+        splits: true,
       });
     },
     slot: (name) => gradients.get(name),

@@ -48,7 +48,7 @@ function accumulateStacked(
   const [{ fused, columns }] = parts as [Part];
   const stride = io.stride ?? base.shapeOf(fused).rows;
   const width = parts.length * rank;
-  const shared = { alpha, accumulate: true, transposeA: true };
+  const shared = { alpha, accumulate: true, transposeA: true, splits: true };
   Scratch.during(device, (scratch) => {
     const [x, xA] = [{ buffer: io.x }, scratch.floats(m * width, "x A^T")];
     const dyB = { buffer: adapter.outputProducts(parts, { dy, m, stride, scratch }) };
@@ -126,7 +126,7 @@ function accumulateWhole({ device, scale: alpha, config: { rank } }: LoraAdapter
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
   Scratch.during(device, (scratch) => {
     const dW = { buffer: scratch.floats(rows * columns, "gradient") };
-    matmul(device, { m: rows, n: columns, k: m, a: dy, b: x, c: dW, transposeA: true });
+    matmul(device, { m: rows, n: columns, k: m, a: dy, b: x, c: dW, transposeA: true, splits: true });
     const shared = { alpha, accumulate: true };
     matmul(device, { ...shared, m: rows, n: rank, k: columns, a: dW, b: A, c: gradB, transposeB: true });
     matmul(device, { ...shared, m: rank, n: columns, k: rows, a: B, b: dW, c: gradA, transposeA: true });
@@ -145,7 +145,7 @@ function accumulateFactored({ device, scale: alpha, config: { rank } }: LoraAdap
     });
     matmul(device, { m, n: rank, k: columns, a: x, b: transposedA, c: xA! });
     matmul(device, { m, n: rank, k: rows, a: dy, b: B, c: dyB! });
-    const shared = { alpha, accumulate: true, transposeA: true };
+    const shared = { alpha, accumulate: true, transposeA: true, splits: true };
     matmul(device, { ...shared, m: rows, n: rank, k: m, a: dy, b: xA!, c: gradB });
     matmul(device, { ...shared, m: rank, n: columns, k: m, a: dyB!, b: x, c: gradA });
   });
