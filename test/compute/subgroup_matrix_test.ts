@@ -201,6 +201,44 @@ describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("a product on 
     expect(firstDifference(cut, whole)).toBe(-1);
     expect(gpuDevice!.memory.live).toBe(live);
   });
+
+  describe("a part with fewer than 64 left is multiplied in f32", () => {
+    // Matrices of 128 or 36 x 256 fit the binding, the whole B does not: parts of 128 and 36.
+    const [m, long, length, first] = [128, 256, 164, 128];
+    const bound = 2 ** 17 + 2 ** 13;
+    const inFloats = () => {
+      const { subgroupMatrix: _, ...info } = emulated!.info;
+      return changed(emulated!, { info });
+    };
+
+    test("along n", async () => {
+      const it = { m, n: length, k: long, a: floats(m * long, 1), b: floats(length * long, 2), transposeB: true };
+      const [cut, units, plain] = [
+        await multiplied(narrowDevice(emulated!, bound), it),
+        await multiplied(emulated!, it),
+        await multiplied(inFloats(), it),
+      ];
+      const isOfUnits = (i: number) => i % length < first;
+      expect(firstDifference(units, plain)).toBeGreaterThanOrEqual(0);
+      const expected = units.map((value, i) => (isOfUnits(i) ? value : plain[i]!));
+      expect(firstDifference(cut, expected)).toBe(-1);
+      expect(firstDifference(cut, units)).toBe(first);
+    });
+
+    test("along k, and continues the sums", async () => {
+      const [a, b] = [floats(m * length, 1), floats(length * long, 2)];
+      const cut = await multiplied(narrowDevice(emulated!, bound), { m, n: long, k: length, a, b });
+      const buffers = [emulated!.upload(a, "a"), emulated!.upload(b, "b"), emulated!.alloc(m * long * 4, "c")];
+      const [A, B, C] = buffers.map((buffer) => ({ buffer })) as [Matrix, Matrix, Matrix];
+      const shared = { m, n: long, c: C };
+      matmul(emulated!, { ...shared, k: first, a: { ...A, stride: length }, b: B });
+      const rest = { a: { ...A, offset: first, stride: length }, b: { ...B, offset: first * long } };
+      matmul(inFloats(), { ...shared, k: length - first, ...rest, continues: true });
+      const expected = await readFloats(emulated!, C.buffer);
+      emulated!.release(...buffers);
+      expect(firstDifference(cut, expected)).toBe(-1);
+    });
+  });
 });
 
 /** A product as a model records it. */
