@@ -26,6 +26,9 @@ export interface LossRows extends PackedTokens {
   readonly sampled?: SampledTargets | undefined;
 }
 
+/** The most likely tokens that are recorded in the place of each sampled one. */
+export const RECORDED_TOP = 20;
+
 /** Targets that a policy sampled, and its most likely tokens in the place of each, under the distribution that it drew from. */
 export interface SampledTargets {
   /** Which targets, ascending, [S]. */

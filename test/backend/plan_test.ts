@@ -73,7 +73,7 @@ async function modelFolder(): Promise<string> {
 }
 
 /** The whole work of the shape, as a step of a run does it. */
-async function runStep(backend: LocalBackend): Promise<void> {
+async function runStep(backend: LocalBackend, loss = SHAPE.loss): Promise<void> {
   const longest = SHAPE.promptTokens + SHAPE.replyTokens;
   const params = { temperature: 1, top_p: 1, top_k: -1, max_tokens: SHAPE.replyTokens, stop_token_ids: [] };
   const requests: SampleRequest[] = Array.from({ length: SHAPE.prompts * SHAPE.groupSize }, (_, i) => ({
@@ -91,7 +91,7 @@ async function runStep(backend: LocalBackend): Promise<void> {
     advantages: { level: "row", values: Float32Array.from(rows, (_, i) => (i % 2 ? 1 : -1)) },
   };
   await backend.logprobs(batch, { policy: "current", temperature: 1, mask: batch.mask });
-  await backend.forwardBackward(batch, SHAPE.loss);
+  await backend.forwardBackward(batch, loss);
   await backend.optimStep({
     learning_rate: 1e-3,
     beta1: 0.9,
@@ -132,6 +132,25 @@ describe.each(TARGETS)("the plan for training $name", ({ options }) => {
       expect(peak).toBeLessThanOrEqual(budget);
       expect(Math.abs(peak - plan.peakBytes) / peak).toBeLessThan(0.03);
     }
+  });
+
+  test.skipIf(!gpuDevice)("is what a run holds that trains with stable_reinforce", async () => {
+    const shape = { ...SHAPE, loss: { ...SHAPE.loss, name: "stable_reinforce" } };
+    const { info } = gpuDevice!;
+    const plan = await planRun(request(GIB, { info, options, shape }));
+    const device = (await WebGpuDevice.open({ memoryBudgetBytes: GIB }))!;
+    const backend = await LocalBackend.open(await modelFolder(), {
+      ...options,
+      device,
+      work: shape,
+      recordStabilityInfo: true,
+    });
+    await runStep(backend, shape.loss);
+    const { peak } = device.memory;
+    backend.close();
+    expect(Math.abs(peak - plan.peakBytes) / peak).toBeLessThan(0.03);
+    const plain = await planRun(request(GIB, { info, options }));
+    expect(plan.phases.at(-1)!.peakBytes).toBeGreaterThan(plain.phases.at(-1)!.peakBytes);
   });
 
   test("chooses less where there is less, never more, and the same each time", async () => {

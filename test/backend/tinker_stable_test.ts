@@ -3,15 +3,18 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
+import { SampledRecords } from "../../src/backend/stable/sampled_records.ts";
 import { TinkerBackend, type TinkerOptions } from "../../src/backend/tinker/backend.ts";
 import { datumsOf } from "../../src/backend/tinker/datums.ts";
 import { encodeForwardBackward } from "../../src/backend/tinker/protobuf_messages.ts";
-import { SampledRecords } from "../../src/backend/tinker/sampled_records.ts";
 import { stableLoss } from "../../src/backend/tinker/stable_loss.ts";
 import { openDevice } from "../../src/compute/open.ts";
-import type { LossSpec, OptimParams, SampledSequence, TrainBatch } from "../../src/contract/backend.ts";
+import type { Backend, LossSpec, OptimParams, SampledSequence, TrainBatch } from "../../src/contract/backend.ts";
 import type { LossRows, SampledTargets } from "../../src/contract/engine.ts";
+import type { LanguageModelOptions } from "../../src/model/language_model.ts";
+import { loraTargets } from "../../src/model/lora.ts";
 import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { decodeForwardBackward } from "../../src/serve/protocol/forward_backward.ts";
@@ -82,15 +85,15 @@ describe("a row's recorded sequences", () => {
     ["another temperature", [1, 2, 3, 4], [0, 0, 1, 1], 0.7],
   ])("%s is not among them", (_, tokens, mask, temperature) => {
     expect(() => twoTurns().spansOf(row(tokens, mask, { temperature }))).toThrow(
-      /^Cannot train on row 7 with stable_reinforce: token \d \(\d\) is trained on, and the service has not recorded .* \(rllm\.algorithm\.loss_fn\)/,
+      /^Cannot train on row 7 with stable_reinforce: token \d \(\d\) is trained on, and no record has it as sampled there .* \(rllm\.algorithm\.loss_fn\)/,
     );
   });
 
   test("beyond the room for them make the oldest go", () => {
-    const records = new SampledRecords({ mostTokens: 8 });
+    const records = new SampledRecords({ mostBytes: 40 });
     for (const [i, sequenceId] of ["a", "b", "c"].entries())
       records.add({ sequenceId, prompt: [1, 2], tokens: [3 + i], logprobs: [-1], temperature: 1 });
-    expect(() => records.spansOf(row([1, 2, 3], [0, 0, 1]))).toThrow("has not recorded");
+    expect(() => records.spansOf(row([1, 2, 3], [0, 0, 1]))).toThrow("no record has it");
     expect(text(records.spansOf(row([1, 2, 5], [0, 0, 1])))).toEqual(["prompt c 0+2", "sampled c 0+1"]);
   });
 });
@@ -169,6 +172,8 @@ const LORA = { rank: 4, seed: 5, train_attn: true, train_mlp: true, train_unembe
 const ADAM: OptimParams = {
   ...{ learning_rate: 0.02, beta1: 0.9, beta2: 0.95, eps: 1e-3, weight_decay: 0, grad_clip_norm: 0 },
 };
+/** A step nearly proportional to the gradient, which passes rounding on and does not enlarge it. */
+const NEARLY_SGD: OptimParams = { ...ADAM, learning_rate: 0.1, eps: 1 };
 const root = mkdtempSync(join(tmpdir(), "grpu-tinker-stable-"));
 let engine: LocalEngine;
 let service: TinkerService;
@@ -208,9 +213,15 @@ function connect(options: Partial<TinkerOptions> = {}, to: TinkerService = servi
   });
 }
 
+async function openLocal(options: LanguageModelOptions = {}): Promise<LocalBackend> {
+  const lora = { rank: LORA.rank, alpha: 32, targets: loraTargets({ attn: true, mlp: true, unembed: false }) };
+  const device = await openDevice({ device: "cpu" });
+  return LocalBackend.open(FOLDER, { device, lora, seed: LORA.seed, recordStabilityInfo: true, ...options });
+}
+
 const PROMPT = [1, 403, 407];
 
-function sample(backend: TinkerBackend, temperature = 1): Promise<SampledSequence[]> {
+function sample(backend: Backend, temperature = 1): Promise<SampledSequence[]> {
   const params = { max_tokens: 6, temperature, top_p: 1, top_k: -1, stop_token_ids: [] };
   return backend.sample([3, 4, 5].map((seed) => ({ prompt_ids: PROMPT, params, seed })));
 }
@@ -293,6 +304,36 @@ describe.skipIf(!hasShared)("stable_reinforce over the wire", () => {
     backend.close();
   });
 
+  test.each([
+    [1, 0, {}],
+    [1, 0.3, { maxTokensPerPass: 1 }],
+    [0.7, 0.3, {}],
+  ])(
+    "is what the local backend computes, at temperature %d with kl_coeff %d and %o",
+    async (temperature, kl_coeff, options) => {
+      const [there, here] = [await connect(), await openLocal(options)];
+      const spec = { ...LOSS, temperature, settings: { kl_coeff } };
+      for (let step = 0; step < 3; step++) {
+        const [theirs, ours] = [await sample(there, temperature), await sample(here, temperature)];
+        expect(ours.map(({ tokens }) => tokens)).toEqual(theirs.map(({ tokens }) => tokens));
+        const a = await there.forwardBackward(batchOf(theirs), spec);
+        const b = await here.forwardBackward(batchOf(ours), spec);
+        expect(Math.abs(a["actor/loss"]! - b["actor/loss"]!)).toBeLessThan(1e-5);
+        const [c, d] = [await there.optimStep(NEARLY_SGD), await here.optimStep(NEARLY_SGD)];
+        // Absolute: the second step of these leaves a gradient a tenth as large.
+        expect(Math.abs(c["actor/grad_norm"]! - d["actor/grad_norm"]!)).toBeLessThan(2e-6);
+        expect(d["actor/grad_norm"]).toBeGreaterThan(0);
+      }
+      const rows = batchOf(await sample(there, temperature));
+      const asked = { policy: "current", temperature: 1, mask: rows.mask } as const;
+      const [after, ownAfter] = [await there.logprobs(rows, asked), await here.logprobs(rows, asked)];
+      for (const [t, trained] of rows.mask.entries())
+        if (trained) expect(Math.abs(after.logprobs[t]! - ownAfter.logprobs[t]!)).toBeLessThan(1e-5);
+      there.close();
+      here.close();
+    },
+  );
+
   test("fails for rows that nobody sampled here, before anything is sent", async () => {
     const backend = await connect();
     const batch = batchOf(await sample(backend));
@@ -312,7 +353,7 @@ describe.skipIf(!hasShared)("stable_reinforce over the wire", () => {
     expect(service.stability.recorded.size).toBe(before);
     for (const drawn of [nucleus!, greedy!]) {
       const batch = { ...batchOf([drawn]), advantages: perRow(1) };
-      await expect(backend.forwardBackward(batch, LOSS)).rejects.toThrow("has not recorded");
+      await expect(backend.forwardBackward(batch, LOSS)).rejects.toThrow("no record has it");
     }
     backend.close();
   });
@@ -333,7 +374,7 @@ describe.skipIf(!hasShared)("stable_reinforce over the wire", () => {
   test("needs a backend that records", async () => {
     const backend = await connect({ recordStabilityInfo: false });
     const batch = batchOf(await sample(backend));
-    await expect(backend.forwardBackward(batch, LOSS)).rejects.toThrow("the service has recorded nothing");
+    await expect(backend.forwardBackward(batch, LOSS)).rejects.toThrow("nothing was recorded");
     backend.close();
   });
 });

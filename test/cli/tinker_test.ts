@@ -127,7 +127,7 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
     expect(asked.filter((path) => path.endsWith("/asample"))).toEqual([]);
   });
 
-  test("trains with stable_reinforce where the server has a method for it, and says so where it has none", async () => {
+  test("trains with stable_reinforce where the server has a method for it, as the local backend does, and says so where it has none", async () => {
     const args = [
       "rllm/backend=tinker",
       "rllm.algorithm.loss_fn=stable_reinforce",
@@ -148,6 +148,15 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
       // The sampler and the trainer compute the same.
       expect(Math.abs(line["optim/kl_sample_train_v1"]!)).toBeLessThan(1e-4);
     }
+    const local = await train("stable-local", [...LOCAL, ...args.slice(1)]);
+    expect(local.code, local.err).toBe(0);
+    const own = metricsOf("stable-local").filter(({ phase }) => String(phase) === "train");
+    for (const [i, line] of own.entries())
+      for (const name of ["actor/loss", "actor/grad_norm", "reward/default/mean"])
+        if (lines[i]![name] !== undefined) expect(line[name], `${name} of ${i}`).toBeCloseTo(lines[i]![name]!, 3);
+    // The first step begins at the same weights.
+    for (const name of ["actor/loss", "actor/grad_norm"])
+      expect(Math.abs(own[0]![name]! - lines[0]![name]!), name).toBeLessThan(1e-5);
     const refused = await train("not-stable", args);
     expect(refused.code).not.toBe(0);
     expect(refused.err).toContain("--stable-reinforce score_centering");

@@ -2,8 +2,8 @@
 import { describe, expect, test } from "vitest";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
 import type { SampledSequence } from "../../src/contract/backend.ts";
+import { RECORDED_TOP } from "../../src/contract/engine.ts";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
-import { RECORDED_TOP } from "../../src/serve/protocol/prompt_request.ts";
 import { RecordedSequences } from "../../src/serve/stability/recorded_sequences.ts";
 import { sampledTargets } from "../../src/serve/stability/sampled_targets.ts";
 import { draw, input, openServer, type TestServer } from "./tinker_client.ts";

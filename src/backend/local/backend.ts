@@ -23,6 +23,7 @@ import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LanguageModel, LanguageModelOptions, PolicyCopy } from "../../model/language_model.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";
+import { isStable, notRecording } from "../stable/stable_rows.ts";
 import { loadCritic, loadLocalCheckpoint, saveCritic, saveLocalCheckpoint } from "./checkpoint.ts";
 import { countSampling, countScoring, countTraining } from "./counted_work.ts";
 import { type CriticOptions, criticOf, LocalCritic, type OpenedCritic } from "./critic.ts";
@@ -30,6 +31,7 @@ import { type KeptState, keepState, restoreState } from "./kept_state.ts";
 import { fittingOptions } from "./plan/fit.ts";
 import { DEFAULT_SHAPE, type RunShape } from "./plan/run_shape.ts";
 import { accumulateLoss } from "./policy_loss.ts";
+import { accumulateStable, StableRecording } from "./stable_loss.ts";
 import { accumulateTopk, topTokens } from "./topk_loss.ts";
 import { WorkMeter } from "./work_meter.ts";
 
@@ -47,6 +49,8 @@ export interface LocalBackendOptions {
   readonly remake?: (() => Promise<LanguageModel>) | undefined;
   /** A critic of this model, and how it is made again after {@link LocalBackend.recover}. Absent: none. */
   readonly critic?: OpenedCritic | undefined;
+  /** Records what is sampled, for the loss `stable_reinforce`. Sampling then draws a step at a time. Default false. */
+  readonly recordStabilityInfo?: boolean | undefined;
   /** Folder of the weights, for a backend that only samples and scores: it refuses to train or to load others. */
   readonly fixedTo?: string;
 }
@@ -57,6 +61,8 @@ export interface OpenLocalOptions extends LanguageModelOptions {
   readonly device?: Device;
   /** Opens a critic too, which the estimator `gae` needs; `{}` starts it from the policy's model. */
   readonly critic?: CriticOptions | undefined;
+  /** As in {@link LocalBackendOptions}. */
+  readonly recordStabilityInfo?: boolean | undefined;
   /**
    * The most that will be done at a time, from which `maxTokensPerPass`, `gradientCheckpointing` and the cache are chosen
    * where they are not given. Default: 64 sequences of 1,024 tokens.
@@ -68,7 +74,7 @@ function fitting(
   device: Device,
   {
     opened,
-    options: { work, device: _, critic: _critic, ...options },
+    options: { work, device: _, critic: _critic, recordStabilityInfo: _record, ...options },
   }: { opened: OpenedModel; options: OpenLocalOptions },
 ): Promise<LanguageModelOptions> {
   const request = { model: shapeOf(opened.files), options, shape: { ...DEFAULT_SHAPE, ...work } };
@@ -91,6 +97,7 @@ export class LocalBackend implements Backend {
   private readonly meter = new WorkMeter();
   /** Of the sequences that were sampled since work was last taken. */
   private readonly speculated: Speculated[] = [];
+  private readonly recording: StableRecording | undefined;
   private peak: Promise<number | undefined> | undefined;
   private published: { readonly policy: PolicyCopy; readonly version: number } | undefined;
 
@@ -99,6 +106,7 @@ export class LocalBackend implements Backend {
     this.current = options.model;
     this.device = options.model.device;
     this.tokenizer = options.tokenizer;
+    this.recording = options.recordStabilityInfo ? new StableRecording() : undefined;
     this.currentCritic = options.critic && new LocalCritic(options.critic.model);
   }
 
@@ -119,7 +127,9 @@ export class LocalBackend implements Backend {
       const critic = await criticOf(model, options.critic, chosen);
       const { tokenizer, mark: base } = opened;
       const { generationConfig } = opened.files;
-      return new LocalBackend({ model, remake, critic, tokenizer, name: base.folder, base, generationConfig });
+      const { recordStabilityInfo } = options;
+      const of = { model, remake, critic, tokenizer, name: base.folder, base, generationConfig };
+      return new LocalBackend({ ...of, recordStabilityInfo });
     } catch (error) {
       if (!options.device) device.destroy();
       throw error;
@@ -160,15 +170,18 @@ export class LocalBackend implements Backend {
   ): Promise<SampledSequence[]> {
     const published = weights === "published" ? this.published : undefined;
     const weightVersion = published?.version ?? this.weightVersion;
-    const model = this.languageModel;
-    return this.meter.track(
+    const { languageModel: model, recording } = this;
+    const asked = recording ? requests.map((request) => recording.asked(request)) : requests;
+    const sampling = this.meter.track(
       "rollout",
-      () => model.sample(requests, { weightVersion, policy: published?.policy, signal }),
+      () => model.sample(asked, { weightVersion, policy: published?.policy, signal }),
       (sampled) => {
         for (const { speculated } of sampled) if (speculated) this.speculated.push(speculated);
         return countSampling(model, requests, sampled);
       },
     );
+    if (!recording) return sampling;
+    return sampling.then((sampled) => sampled.map((drawn, i) => recording.keep(requests[i]!, drawn)));
   }
 
   /** Updates one reused copy; running samples switch at their next chunk. */
@@ -212,9 +225,18 @@ export class LocalBackend implements Backend {
   async forwardBackward(batch: TrainBatch, spec: LossSpec): Promise<Metrics> {
     this.refuseFixed("train");
     const model = this.languageModel;
-    const accumulate = batch.teacherTop ? accumulateTopk : accumulateLoss;
+    const accumulate = this.lossOf(batch, spec);
     const count = () => countTraining(model, batch, batch.mask);
     return this.meter.track("actor", () => accumulate(model, batch, spec), count);
+  }
+
+  private lossOf(batch: TrainBatch, spec: LossSpec): typeof accumulateLoss {
+    if (batch.teacherTop) return accumulateTopk;
+    if (!isStable(spec)) return accumulateLoss;
+    const { recording } = this;
+    if (!recording) throw notRecording();
+    const { records } = recording;
+    return (model, batch, spec) => accumulateStable(model, batch, { spec, records });
   }
 
   async optimStep(params: OptimParams): Promise<Metrics> {

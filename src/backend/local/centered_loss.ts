@@ -57,13 +57,15 @@ export class CenteredLoss {
   private readonly klCoeff: number;
   private readonly rows: LossRows;
   private readonly places: Places;
+  private readonly scoresAll: boolean;
   private readonly values: Float64Array;
 
   /**
+   * @param options.scoresAll false: targets that nobody sampled are not scored, and their log-probs stay 0. Default true.
    * @throws ConfigError for a setting or an input that the loss does not take, for rows without what was sampled, and for an advantage
    * where nothing was
    */
-  constructor(loss: LossRequest, rows: LossRows) {
+  constructor(loss: LossRequest, rows: LossRows, { scoresAll = true }: { scoresAll?: boolean } = {}) {
     this.klCoeff = checkCentering(loss, Object.keys(rows.inputs)).klCoeff;
     if (rows.targetOffsets) throw wrong("target_tokens must be [length], one target per position", "target_tokens");
     const { sampled } = rows;
@@ -74,6 +76,7 @@ export class CenteredLoss {
       );
     checkInputs(SCORE_CENTERING, rows);
     this.rows = rows;
+    this.scoresAll = scoresAll;
     this.logprobs = new Float32Array(rows.targets.length);
     this.values = new Float64Array(rows.targets.length);
     const { scored, places } = this.place(sampled);
@@ -93,6 +96,8 @@ export class CenteredLoss {
       const isSampled = sampled.at[s] === t;
       const advantage = inputs.advantages![t]!;
       if (!isSampled && advantage !== 0) throw this.notSampled(t, advantage);
+      first[t + 1] = end;
+      if (!isSampled && !this.scoresAll) continue;
       const moves = isSampled && (advantage !== 0 || this.klCoeffAt(t) !== 0);
       const top = moves ? topOf(sampled, s).tokens : NO_TOKENS;
       const inTop = top.indexOf(own[t]!);
@@ -128,6 +133,7 @@ export class CenteredLoss {
   }
 
   private takeTarget(t: number, at: { logprobs: Float32Array; slopes: Float32Array; first: number }): void {
+    if (this.places.first[t] === this.places.first[t + 1]) return;
     const own = this.places.own[t]! - at.first;
     const logprob = at.logprobs[own]!;
     this.logprobs[t] = logprob;

@@ -4,13 +4,12 @@ import type { EnginePolicy, LossRequest, LossRows, Trainer, TrainerConfig } from
 import { ConfigError } from "../../errors.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
 import type { ModelMark } from "../../model/open_model.ts";
-import { Scratch } from "../../model/scratch.ts";
-import type { PassOutputs } from "../../model/train/passes.ts";
 import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { EngineLoss } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
 import { submitted } from "./submitted.ts";
+import { takeLoss } from "./taken_loss.ts";
 
 export class LocalTrainer implements Trainer {
   readonly config: TrainerConfig;
@@ -38,7 +37,7 @@ export class LocalTrainer implements Trainer {
     rows: LossRows,
     { loss, forwardOnly }: { loss: LossRequest; forwardOnly: boolean },
   ): Promise<{ logprobs: Float32Array; losses: Float32Array; metrics: Metrics }> {
-    const taken = takenLoss(loss, rows);
+    const taken = requestedLoss(loss, rows);
     const scored = { ...rows, ...taken.scored };
     const { temperature = 1 } = loss;
     if (forwardOnly) {
@@ -48,18 +47,9 @@ export class LocalTrainer implements Trainer {
       await this.model.accumulate(scored, {
         temperature,
         usesEntropies: false,
-        loss: (outputs) => this.takeLoss(taken, outputs),
+        loss: (outputs) => takeLoss(this.model.device, taken, outputs),
       });
     return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: taken.metrics };
-  }
-
-  private async takeLoss(taken: TakenLoss, outputs: PassOutputs) {
-    const { device } = this.model;
-    const length = outputs.offsets[outputs.offsets.length - 1];
-    const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
-    const slopes = taken.take(logprobs as Float32Array, taken.offsets[outputs.sequences.from]!);
-    const scratch = new Scratch(device);
-    return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
   }
 
   async clearGradients(): Promise<void> {
@@ -104,10 +94,10 @@ export class LocalTrainer implements Trainer {
   }
 }
 
-/** A loss that takes the log-probs of a pass. `scored`: the tokens that it takes them of, where they are not the targets. */
-type TakenLoss = (EngineLoss | CenteredLoss) & { readonly scored?: CenteredLoss["scored"] };
+/** The loss of a request. `scored`: the tokens that it takes them of, where they are not the targets. */
+type RequestedLoss = (EngineLoss | CenteredLoss) & { readonly scored?: CenteredLoss["scored"] };
 
-function takenLoss(loss: LossRequest, rows: LossRows): TakenLoss {
+function requestedLoss(loss: LossRequest, rows: LossRows): RequestedLoss {
   return loss.name === SCORE_CENTERING ? new CenteredLoss(loss, rows) : new EngineLoss(loss, rows);
 }
 

@@ -15,14 +15,15 @@ import type {
 } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
+import { SampledRecords } from "../stable/sampled_records.ts";
+import { atPlaces, isStable, notRecording } from "../stable/stable_rows.ts";
 import { readRecord, writeRecord } from "./checkpoint_record.ts";
 import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
-import { SampledRecords } from "./sampled_records.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
-import { atPlaces, isStable, stableLoss } from "./stable_loss.ts";
+import { stableLoss } from "./stable_loss.ts";
 import { type Collect, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
@@ -370,11 +371,4 @@ function checkRecording({ wire, samplingUrls = [] }: TinkerOptions): void {
       `Cannot train with stable_reinforce on ${samplingUrls.length + 1} servers: what a server records while it samples stays on it, and the first one trains. Name one server, or train with importance_sampling, cispo or gspo (rllm.algorithm.loss_fn).`,
       { path: "tinker_base_url" },
     );
-}
-
-function notRecording(): ConfigError {
-  return new ConfigError(
-    "Cannot train with stable_reinforce: the service has recorded nothing while it sampled. Open the backend with recordStabilityInfo, which a run does with rllm.algorithm.loss_fn=stable_reinforce.",
-    { path: "rllm.algorithm.loss_fn" },
-  );
 }

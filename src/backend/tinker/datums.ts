@@ -1,6 +1,6 @@
 /** The rows of a batch as Tinker's data, split into requests of the size that the service accepts. */
 import type { PackedTokens } from "../../contract/backend.ts";
-import type { Span } from "./sampled_records.ts";
+import type { Span } from "../stable/sampled_records.ts";
 import type { Flags } from "./session.ts";
 
 /** One row: its input tokens, and arrays with one element per predicted token. */

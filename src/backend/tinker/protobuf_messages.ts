@@ -1,8 +1,8 @@
 /** Tinker's protobuf messages from the client's side: requests encoded, results decoded. */
 import { RemoteError } from "../../errors.ts";
 import { alignedCopy, bytesOf, fields, mapEntry, packVarints, Writer } from "../../protobuf.ts";
+import type { Span } from "../stable/sampled_records.ts";
 import type { Datum } from "./datums.ts";
-import type { Span } from "./sampled_records.ts";
 import type { TrainingOutput } from "./training_output.ts";
 
 export interface ForwardBackwardRequest {

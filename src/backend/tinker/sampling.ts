@@ -1,11 +1,11 @@
 /** Samples and log-probs from a sampling session of the service, whose weights do not change. */
 import type { PackedTokens, SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
+import type { SampledRecords } from "../stable/sampled_records.ts";
 import { ENCODINGS } from "./encodings.ts";
 import { inParallel } from "./parallel.ts";
 import type { Samples } from "./protobuf_messages.ts";
 import { ResultGone } from "./results.ts";
-import type { SampledRecords } from "./sampled_records.ts";
 import type { TinkerSession } from "./session.ts";
 
 const CONCURRENCY = 256;

@@ -4,20 +4,12 @@
  * here: the gradient by each log-prob becomes the weight of a cross-entropy, which is exact for any loss.
  */
 
-import { resolveLoss } from "../../algorithm/loss/resolve.ts";
-import {
-  advantageReader,
-  checkAdvantages,
-  countRows,
-  factorsOf,
-  type HostLoss,
-  policyLoss,
-  weightOfRow,
-} from "../../algorithm/mod.ts";
+import { factorsOf, type HostLoss, policyLoss } from "../../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
 import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { UnsupportedError } from "../../errors.ts";
-import type { Span } from "./sampled_records.ts";
+import type { Span } from "../stable/sampled_records.ts";
+import { weightedAdvantages } from "../stable/weighted_advantages.ts";
 
 /** The loss of a forward_backward request. */
 export interface ServiceLoss {
@@ -94,22 +86,6 @@ export function refuseUnsupported(
       "Cannot train with an entropy bonus: the service returns no entropies. Set entropy_coeff=0.",
       about("entropy_coeff"),
     );
-}
-
-/** [T]: each trained token's advantage times its share of the loss; 0 elsewhere. */
-export function weightedAdvantages(batch: TrainBatch, spec: LossSpec): Float32Array {
-  const { offsets, mask, rolloutIsWeights: correction } = batch;
-  const counts = countRows(offsets, mask);
-  const { weight } = resolveLoss(spec, counts);
-  const size = { rows: counts.trained.length, tokens: counts.tokens };
-  const advantage = advantageReader(checkAdvantages(factorsOf(batch), size));
-  const weighted = new Float32Array(mask.length);
-  for (const [row, trained] of counts.trained.entries()) {
-    const share = weightOfRow(weight, trained);
-    for (let t = offsets[row]!; t < offsets[row + 1]!; t++)
-      if (mask[t] !== 0) weighted[t] = advantage(t, row) * share * (correction?.[t] ?? 1);
-  }
-  return weighted;
 }
 
 /**

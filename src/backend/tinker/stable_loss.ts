@@ -1,105 +1,15 @@
-/**
- * The loss `stable_reinforce` in the service's terms: it knows what the sampler of each token knew, so a row says where its tokens were
- * sampled. What follows a row's last sampled token moves nothing and has no place in a recorded sequence, so it is not sent.
- */
+/** The loss `stable_reinforce` in the service's terms. */
 import { STABLE_REINFORCE } from "../../algorithm/loss/service_losses.ts";
-import type { LossSpec, PackedTokens, TrainBatch } from "../../contract/backend.ts";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { SampledRecords, Span } from "./sampled_records.ts";
-import { atTemperature, type ServiceLoss, weightedAdvantages } from "./service_loss.ts";
+import type { TrainBatch } from "../../contract/backend.ts";
+import { type StableRequest, type StableRows, stableRows } from "../stable/stable_rows.ts";
+import { atTemperature, type ServiceLoss } from "./service_loss.ts";
 
-/** The rows that are sent, and where their tokens lie in the batch, [T of the rows]. */
-export interface StableLoss {
-  readonly rows: PackedTokens;
-  readonly places: Uint32Array;
-  readonly loss: ServiceLoss;
-}
-
-export function isStable({ name }: Pick<LossSpec, "name">): boolean {
-  return name === STABLE_REINFORCE.name;
-}
-
-/**
- * @throws {ConfigError} for a trained token that was not recorded, and for a penalty on tokens of different weight
- * @throws {UnsupportedError} for a KL term to the reference
- */
+/** The rows that are sent, with their loss. @throws as {@link stableRows} */
 export function stableLoss(
   batch: TrainBatch,
-  { spec, records }: { spec: LossSpec; records: SampledRecords },
-): StableLoss {
-  refuseReference(spec);
-  const advantages = weightedAdvantages(batch, { ...spec, name: "cross_entropy", settings: {} });
-  const [kept, spans, offsets]: [number[], Span[][], number[]] = [[], [], [0]];
-  for (let row = 0; row + 1 < batch.offsets.length; row++) {
-    const found = records.spansOf({ ...rowOf(batch, row), temperature: spec.temperature, row });
-    const length = found.reduce((sum, span) => sum + span.length, 0);
-    if (length === 0) continue;
-    for (let t = 0; t < length; t++) kept.push(batch.offsets[row]! + t);
-    spans.push(found);
-    offsets.push(kept.length);
-  }
-  const places = Uint32Array.from(kept);
-  const at = (values: Float32Array) => Float32Array.from(places, (place) => values[place]!);
-  const config = { ...klSetting(batch, spec), ...atTemperature(spec.temperature) };
-  return {
-    rows: { tokens: places.map((at) => batch.tokens[at]!), offsets: Uint32Array.from(offsets) },
-    places,
-    loss: {
-      lossFn: STABLE_REINFORCE.name,
-      config,
-      // The sampler's log-probs are sent as with every loss, whether or not the service reads them.
-      inputs: {
-        advantages: at(advantages),
-        ...(batch.rolloutLogprobs && { logprobs: at(batch.rolloutLogprobs) }),
-        // A penalty counts at trained tokens alone.
-        ...("kl_coeff" in config && { mask: Float32Array.from(places, (place) => batch.mask[place]!) }),
-      },
-      spans,
-    },
-  };
-}
-
-/** Values of the rows that were sent, at the tokens of the batch: 0 elsewhere. */
-export function atPlaces(
-  values: Float32Array,
-  { places, tokens }: { places: Uint32Array; tokens: number },
-): Float32Array {
-  const all = new Float32Array(tokens);
-  for (const [i, at] of places.entries()) all[at] = values[i]!;
-  return all;
-}
-
-function rowOf({ tokens, mask, offsets, rolloutLogprobs }: TrainBatch, row: number) {
-  const range = [offsets[row]!, offsets[row + 1]!] as const;
-  return {
-    tokens: tokens.subarray(...range),
-    mask: mask.subarray(...range),
-    logprobs: rolloutLogprobs?.subarray(...range),
-  };
-}
-
-/** The service adds its penalty once a token, so that here it gets the weight that every token has. */
-function klSetting(batch: TrainBatch, spec: LossSpec): ServiceLoss["config"] {
-  const { kl_coeff = 0 } = spec.settings;
-  if (kl_coeff === 0) return {};
-  const values = new Float32Array(batch.offsets.length - 1).fill(1);
-  const { rolloutIsWeights: _, ...plain } = batch;
-  const ones: TrainBatch = { ...plain, advantages: { level: "row", values } };
-  const shares = weightedAdvantages(ones, { ...spec, name: "cross_entropy", settings: {} }).filter(
-    (_, t) => batch.mask[t],
-  );
-  const [share = 0] = shares;
-  if (shares.every((other) => other === share)) return { kl_coeff: kl_coeff * share };
-  throw new ConfigError(
-    `Cannot train with kl_coeff ${kl_coeff} of stable_reinforce and loss_agg_mode ${spec.loss_agg_mode}: the service adds the penalty with one weight for all tokens. Set rllm.algorithm.loss_agg_mode=token-mean, or kl_coeff to 0.`,
-    { path: "rllm.algorithm.loss_args" },
-  );
-}
-
-function refuseReference({ kl }: LossSpec): void {
-  if (!kl || kl.coef === 0) return;
-  throw new UnsupportedError(
-    "Cannot train with stable_reinforce and a KL term to a reference: the service takes the loss alone. Set rllm.algorithm.kl_beta=0; rllm.algorithm.loss_args.kl_coeff holds the policy to its sampler.",
-    { part: "tinker", capability: "kl" },
-  );
+  of: Omit<StableRequest, "part">,
+): Pick<StableRows, "rows" | "places"> & { readonly loss: ServiceLoss } {
+  const { rows, places, inputs, klCoeff, spans } = stableRows(batch, { ...of, part: "tinker" });
+  const config = { ...(klCoeff !== 0 && { kl_coeff: klCoeff }), ...atTemperature(of.spec.temperature) };
+  return { rows, places, loss: { lossFn: STABLE_REINFORCE.name, config, inputs, spans } };
 }

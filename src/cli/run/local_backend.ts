@@ -24,7 +24,7 @@ import { deviceOptions, readLora, templateOf } from "./model_settings.ts";
 import { checkTokenizer, createModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { ModelSession } from "./session.ts";
-import { newContextLength, trainable } from "./trained_model.ts";
+import { newContextLength, recording, trainable } from "./trained_model.ts";
 
 export interface OpenedBackend {
   readonly backend: LocalBackend;
@@ -117,7 +117,8 @@ async function resumeModel(
   const remake = async () => LanguageModel.create(device, grown.config, fitting);
   const { generationConfig } = files;
   const critic = await criticOf(model, its, fitting);
-  return new LocalBackend({ model, remake, critic, tokenizer, name: folder ?? "new model", generationConfig });
+  const name = folder ?? "new model";
+  return new LocalBackend({ ...recording(config), model, remake, critic, tokenizer, name, generationConfig });
 }
 
 /** A checkpoint holds all weights, or an adapter of a rank. */

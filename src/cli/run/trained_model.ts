@@ -2,12 +2,13 @@
  * The model that a configuration trains, on a device: a new one, or one from opened files. Free of the runtime, because
  * the page that trains uses it too.
  */
-import { LocalBackend } from "../../backend/local/backend.ts";
+import { LocalBackend, type LocalBackendOptions } from "../../backend/local/backend.ts";
 import { criticOf } from "../../backend/local/critic.ts";
 import { fittingOptions } from "../../backend/local/plan/fit.ts";
 import type { Device } from "../../compute/device.ts";
+import { trainsStably } from "../../config/rules/stable_reinforce.ts";
 import { setting } from "../../config/schema.ts";
-import type { Tree } from "../../config/yaml/tree.ts";
+import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/files/config.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
@@ -42,7 +43,19 @@ export async function newBackend(
   const make = () => LanguageModel.create(device, shape, options);
   const policy = make();
   const opened = await criticOf(policy, its, options);
-  return new LocalBackend({ model: policy, remake: async () => make(), critic: opened, tokenizer, name: "new model" });
+  return new LocalBackend({
+    ...recording(config),
+    model: policy,
+    remake: async () => make(),
+    critic: opened,
+    tokenizer,
+    name: "new model",
+  });
+}
+
+/** Whether a backend records what it samples, which one of the losses needs. */
+export function recording(config: Tree): Pick<LocalBackendOptions, "recordStabilityInfo"> {
+  return { recordStabilityInfo: trainsStably((path) => getAt(config, path)) };
 }
 
 export function newContextLength(config: Tree): number {
@@ -93,6 +106,7 @@ export async function trainable(
   const remake = () => loadModel(device, opened, options);
   const model = await remake();
   return new LocalBackend({
+    ...recording(config),
     model,
     remake,
     critic: await criticOf(model, its, options),

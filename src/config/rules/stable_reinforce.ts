@@ -1,4 +1,4 @@
-/** Rules of the loss `stable_reinforce`, which a Tinker service computes from what it recorded while it sampled. */
+/** Rules of the loss `stable_reinforce`, which is computed from what was recorded at sampling: on this machine, or by a Tinker service. */
 import type { Finding, Rule } from "./rules.ts";
 
 type Read = Parameters<Rule["check"]>[0];
@@ -26,8 +26,10 @@ interface Clash {
   readonly why: string;
 }
 
-const FROM_OTHERS = "the service records what is drawn from the whole distribution";
-const CLASHES: readonly Clash[] = [
+const FROM_OTHERS = "the loss needs samples from the whole distribution";
+
+/** Of a service. */
+const WIRE_CLASHES: readonly Clash[] = [
   {
     path: "tinker_wire",
     clashes: (value) => value === "json",
@@ -38,6 +40,9 @@ const CLASHES: readonly Clash[] = [
     clashes: (value) => typeof value === "string" && value.includes(","),
     why: "what a server records while it samples stays on it, and the first one trains. Name one server",
   },
+];
+
+const CLASHES: readonly Clash[] = [
   { path: "rllm.rollout.train.top_p", clashes: (value) => Number(value) < 1, why: `${FROM_OTHERS}. Set it to 1` },
   { path: "rllm.rollout.train.top_k", clashes: (value) => Number(value) > 0, why: `${FROM_OTHERS}. Set it to -1` },
   {
@@ -48,27 +53,28 @@ const CLASHES: readonly Clash[] = [
   {
     path: "rllm.algorithm.kl_beta",
     clashes: (value) => Number(value) > 0,
-    why: "the service takes the loss without a KL term to the reference. Set it to 0; rllm.algorithm.loss_args.kl_coeff holds the policy to its sampler",
+    why: "the loss is taken without a KL term to the reference. Set it to 0; rllm.algorithm.loss_args.kl_coeff holds the policy to its sampler",
   },
 ];
 
-function clashOf(read: Read): Finding | undefined {
-  const clash = trainsStably(read) ? CLASHES.find(({ path, clashes }) => clashes(read(path))) : undefined;
+function clashOf(read: Read, clashes: readonly Clash[]): Finding | undefined {
+  const clash = trainsStably(read) ? clashes.find(({ path, clashes }) => clashes(read(path))) : undefined;
   if (!clash) return undefined;
   const { path, why } = clash;
   return { severity: "error", path, message: `Cannot train with ${STABLE} and ${path}=${read(path)}: ${why}.` };
 }
 
 export const STABLE_RULES: readonly Rule[] = [
-  { backends: ["tinker"], check: clashOf },
+  { backends: ["tinker"], check: (read) => clashOf(read, [...WIRE_CLASHES, ...CLASHES]) },
+  { backends: ["local"], check: (read) => clashOf(read, CLASHES) },
   {
-    backends: ["local", "verl", "trinity"],
+    backends: ["verl", "trinity"],
     check: (read) =>
       trainsStably(read)
         ? {
             severity: "error",
             path: LOSS,
-            message: `Cannot train with ${LOSS}=${STABLE} here: the loss needs what a Tinker service records while it samples. Set rllm/backend=tinker (\`grpu serve tinker --stable-reinforce score_centering\` serves it), or choose importance_sampling, cispo or gspo.`,
+            message: `Cannot train with ${LOSS}=${STABLE} here: the loss needs what is recorded at sampling. Set rllm/backend=local, or tinker with a service that has the loss, or choose importance_sampling, cispo or gspo.`,
           }
         : undefined,
   },

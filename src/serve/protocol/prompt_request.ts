@@ -1,6 +1,6 @@
 /** A client's request to sample: its limits, and the requests to the model that follow from it. */
 import type { SampleRequest } from "../../contract/backend.ts";
-import type { Engine } from "../../contract/engine.ts";
+import { type Engine, RECORDED_TOP } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import { MOST_PROMPT_CELLS, type PromptTargetTensor } from "./prompt_targets.ts";
@@ -36,8 +36,6 @@ export const MOST_SAMPLES = 1024;
 const MOST_TOPK = 1024;
 /** Top tokens of all samples of a request, each as long as it may get. */
 export const MOST_SAMPLED_TOP = 2 ** 20;
-/** Most likely tokens that are recorded at each sampled token. */
-export const RECORDED_TOP = 20;
 /** Memory per top token of a sample. */
 const TOP_BYTES = 64;
 /** Stop texts or stop tokens of one request. Every text is searched for after every token. */

@@ -3,8 +3,8 @@
  * a day after the last use, until the session ends, or until their room is needed.
  */
 import type { SampledSequence } from "../../contract/backend.ts";
+import { RECORDED_TOP } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { RECORDED_TOP } from "../protocol/prompt_request.ts";
 
 const DAY_MS = 24 * 3_600_000;
 /** Sequences that are gone, of which the reason is still known. */

@@ -1,8 +1,7 @@
 /** How a server serves the loss `stable_reinforce`, whose formula is not published: by a published method that fits its description. */
-import type { LossRequest, LossRows } from "../../contract/engine.ts";
+import { type LossRequest, type LossRows, RECORDED_TOP } from "../../contract/engine.ts";
 import type { Datum, ForwardBackwardMessage } from "../protocol/forward_backward.ts";
 import { Refusal } from "../protocol/outcome.ts";
-import { RECORDED_TOP } from "../protocol/prompt_request.ts";
 import { RecordedSequences } from "./recorded_sequences.ts";
 import { sampledTargets } from "./sampled_targets.ts";
 

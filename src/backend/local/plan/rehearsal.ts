@@ -1,13 +1,17 @@
 /** A model on a counting device, and the phases of a run on it: the real code, which says what it holds. */
 import { CountingDevice, type Peak } from "../../../compute/counting.ts";
 import type { DeviceInfo } from "../../../compute/device.ts";
-import type { TrainBatch } from "../../../contract/backend.ts";
+import type { LossSpec, TrainBatch } from "../../../contract/backend.ts";
+import { RECORDED_TOP } from "../../../contract/engine.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../model/language_model.ts";
 import type { ModelShape } from "../../../model/model_shape.ts";
 import { ValueModel } from "../../../model/value_model.ts";
+import { SampledRecords } from "../../stable/sampled_records.ts";
+import { isStable } from "../../stable/stable_rows.ts";
 import { besidePolicy, type CriticOptions, ownCritic } from "../critic.ts";
 import { accumulateLoss } from "../policy_loss.ts";
 import { scorerOptions } from "../reward_scorer.ts";
+import { accumulateStable } from "../stable_loss.ts";
 import { TEACHER_OPTIONS } from "../teacher_options.ts";
 import { accumulateTopk } from "../topk_loss.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
@@ -112,7 +116,7 @@ export class Rehearsal {
     const { longest, shape } = this;
     const batch = fullBatch(tokens, { longest, loss: shape.loss, context });
     return this.during(async () => {
-      if (!shape.topk?.isAlone) await accumulateLoss(this.model, batch, shape.loss);
+      if (!shape.topk?.isAlone) await accumulateMain(this.model, batch, shape.loss);
       if (shape.topk) await accumulateTopk(this.model, withTop(batch, shape.topk.k, this.model), shape.topk.loss);
       await this.model.optimStep(NO_STEP);
       if (!this.critic) return;
@@ -171,6 +175,39 @@ function withTop(batch: TrainBatch, most: number, { config }: LanguageModel): Tr
   const k = Math.min(most, config.vocabSize);
   const length = batch.tokens.length * k;
   return { ...batch, teacherTop: { k, tokens: new Uint32Array(length), logprobs: new Float32Array(length) } };
+}
+
+/** The loss of a run, from samples of which all is recorded. */
+function accumulateMain(model: LanguageModel, batch: TrainBatch, spec: LossSpec): Promise<unknown> {
+  if (!isStable(spec)) return accumulateLoss(model, batch, spec);
+  // Every advantage counts, because a target without one scores its own token alone.
+  const values = new Float32Array(batch.offsets.length - 1).fill(1);
+  const { rolloutIsWeights: _, ...plain } = batch;
+  const records = recordsOf(batch, { spec, model });
+  return accumulateStable(model, { ...plain, advantages: { level: "row", values } }, { spec, records });
+}
+
+/** What was recorded when the rows of a {@link fullBatch} were sampled. Its tokens are equal, so that a record serves all rows of its prompt's length. */
+function recordsOf(
+  { offsets, mask }: TrainBatch,
+  { spec: { temperature }, model }: { spec: LossSpec; model: LanguageModel },
+): SampledRecords {
+  const records = new SampledRecords({ mostBytes: Number.POSITIVE_INFINITY });
+  const { vocabSize } = model.config;
+  const k = Math.min(RECORDED_TOP, vocabSize);
+  const known = new Set<number>();
+  for (const [row, end] of offsets.subarray(1).entries()) {
+    const length = end - offsets[row]!;
+    const context = mask.subarray(offsets[row], end).indexOf(1);
+    if (context < 0 || known.has(context)) continue;
+    known.add(context);
+    const [prompt, tokens] = [new Array<number>(context).fill(0), new Array<number>(length - context).fill(0)];
+    const top = { k, tokens: new Uint32Array(tokens.length * k), logprobs: new Float32Array(tokens.length * k) };
+    // The row's own token is not among them where the vocabulary has others: it is scored too.
+    for (let i = 0; i < top.tokens.length; i++) top.tokens[i] = ((i % k) + 1) % vocabSize;
+    records.add({ sequenceId: String(row), prompt, tokens, logprobs: tokens, temperature, top });
+  }
+  return records;
 }
 
 function unreadCritic(

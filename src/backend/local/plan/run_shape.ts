@@ -1,5 +1,7 @@
 /** The largest work of a run, for which its memory is planned. */
 import type { LossSpec, SampleRequest, TrainBatch } from "../../../contract/backend.ts";
+import { RECORDED_TOP } from "../../../contract/engine.ts";
+import { isStable } from "../../stable/stable_rows.ts";
 
 /** How much a run samples and trains on at a time, at most. */
 export interface RunShape {
@@ -94,6 +96,7 @@ export function fullRequests(
       seed: i,
       // One chunk of steps holds as much as a whole reply: memory is taken for the longest at the start.
       ends: (tokens) => tokens.length > 1,
+      ...(isStable(shape.loss) && { top_logprobs: RECORDED_TOP }),
     };
   });
 }

@@ -104,7 +104,7 @@ export const ALGORITHM_FIELDS = {
   }),
   "rllm.algorithm.loss_fn": oneOf(LOSSES, null, "policy loss; null = the backend's own choice", {
     open: true,
-    note: "The first five are Tinker's and the guide's, the plain names after them verl's; stable_reinforce is a Tinker service's.",
+    note: "The first five are Tinker's and the guide's, the plain names after them verl's; stable_reinforce is Tinker's, on recorded samples.",
     loop: true,
     verl: `${ACTOR}.policy_loss.loss_mode`,
     why: { trinity: "where Trinity has it" },

@@ -1,5 +1,5 @@
 /**
- * The sequences that the service has recorded for `stable_reinforce`, and where the tokens of a training row lie in them. They are
+ * The sequences that were recorded for `stable_reinforce` when they were sampled, and where the tokens of a training row lie in them. They are
  * found by their content: a row holds the prompt and the sampled tokens of each request that it comes from.
  */
 import { ConfigError } from "../../errors.ts";
@@ -19,6 +19,15 @@ export interface SampledRecord {
   /** Of the tokens. */
   readonly logprobs: readonly number[];
   readonly temperature: number;
+  /** What the sampler knew at each token, where it is kept here: the backend that trains may have it. */
+  readonly top?: RecordedTop | undefined;
+}
+
+/** A sampler's most likely tokens at each of its tokens: [n, k] row-major. */
+export interface RecordedTop {
+  readonly k: number;
+  readonly tokens: Uint32Array;
+  readonly logprobs: Float32Array;
 }
 
 interface Entry {
@@ -27,6 +36,7 @@ interface Entry {
   readonly tokens: Uint32Array;
   readonly logprobs: Float32Array;
   readonly temperature: number;
+  readonly top: RecordedTop | undefined;
   readonly hash: number;
 }
 
@@ -43,44 +53,51 @@ export interface SampledRow {
   readonly row: number;
 }
 
-/** Tokens of prompts and samples that are kept: more than a server records with its default memory. */
-const MOST_TOKENS = 2 ** 23;
+/** Of sequences without their samplers' tokens: more of them than a server records with its default memory. */
+const MOST_BYTES = 64 * 2 ** 20;
 
 export class SampledRecords {
   /** By the hash of their prompts, in the order in which they were sampled. */
   private readonly byPrompt = new Map<number, Entry[]>();
-  /** All of them, the oldest first. */
-  private readonly all = new Set<Entry>();
-  private readonly mostTokens: number;
+  /** By id, the oldest first. */
+  private readonly byId = new Map<string, Entry>();
+  private readonly mostBytes: number;
   private held = 0;
 
-  constructor({ mostTokens = MOST_TOKENS }: { mostTokens?: number } = {}) {
-    this.mostTokens = mostTokens;
+  constructor({ mostBytes = MOST_BYTES }: { mostBytes?: number } = {}) {
+    this.mostBytes = mostBytes;
+  }
+
+  /** What the sampler of a sequence knew. @param span of {@link spansOf} */
+  topOf({ sequenceId }: Span): RecordedTop | undefined {
+    return this.byId.get(sequenceId)?.top;
   }
 
   /** Keeps a sequence; the oldest ones make room. */
-  add({ sequenceId, prompt, tokens, logprobs, temperature }: SampledRecord): void {
+  add({ sequenceId, prompt, tokens, logprobs, temperature, top }: SampledRecord): void {
+    const same = this.byId.get(sequenceId);
+    if (same) this.drop(same);
     const hash = prompt.reduce(nextHash, 0);
     const bucket = this.byPrompt.get(hash) ?? [];
     this.byPrompt.set(hash, bucket);
     const entry = {
-      ...{ sequenceId, temperature, hash },
+      ...{ sequenceId, temperature, top, hash },
       prompt: Uint32Array.from(prompt),
       tokens: Uint32Array.from(tokens),
       logprobs: Float32Array.from(logprobs),
     };
     bucket.push(entry);
-    this.all.add(entry);
-    this.held += sizeOf(entry);
-    for (const oldest of this.all) {
-      if (this.held <= this.mostTokens) break;
+    this.byId.set(sequenceId, entry);
+    this.held += bytesOf(entry);
+    for (const oldest of this.byId.values()) {
+      if (this.held <= this.mostBytes) break;
       this.drop(oldest);
     }
   }
 
   private drop(entry: Entry): void {
-    this.all.delete(entry);
-    this.held -= sizeOf(entry);
+    this.byId.delete(entry.sequenceId);
+    this.held -= bytesOf(entry);
     const left = this.byPrompt.get(entry.hash)!.filter((it) => it !== entry);
     if (left.length > 0) this.byPrompt.set(entry.hash, left);
     else this.byPrompt.delete(entry.hash);
@@ -123,8 +140,9 @@ export class SampledRecords {
   }
 }
 
-function sizeOf({ prompt, tokens }: Entry): number {
-  return prompt.length + tokens.length;
+function bytesOf({ prompt, tokens, logprobs, top }: Entry): number {
+  const own = prompt.byteLength + tokens.byteLength + logprobs.byteLength;
+  return own + (top ? top.tokens.byteLength + top.logprobs.byteLength : 0);
 }
 
 /** FNV-1a's step, by token. */
@@ -150,7 +168,7 @@ function compare({ tokens, logprobs }: Entry, row: SampledRow, at: number) {
 
 function notRecorded({ row, tokens, temperature }: SampledRow, at: number): ConfigError {
   return new ConfigError(
-    `Cannot train on row ${row} with stable_reinforce: token ${at} (${tokens[at]}) is trained on, and the service has not recorded that it was sampled there at temperature ${temperature}. The loss needs samples of this run, in whole rows, with rllm.rollout.train.top_p=1 and top_k=-1; train rows from elsewhere with importance_sampling.`,
+    `Cannot train on row ${row} with stable_reinforce: token ${at} (${tokens[at]}) is trained on, and no record has it as sampled there at temperature ${temperature}. The loss needs samples of this run, in whole rows, with rllm.rollout.train.top_p=1 and top_k=-1, and without a grammar; train rows from elsewhere with importance_sampling.`,
     { path: "rllm.algorithm.loss_fn" },
   );
 }
