@@ -47,6 +47,11 @@ export function peerModel(args: readonly string[]): string | undefined {
   return parse(args).values.model;
 }
 
+/** Whether `peers` compares on a model in the shape of Qwen2.5-0.5B. */
+export function comparesLarge(args: readonly string[]): boolean {
+  return parse(args).values.large === true;
+}
+
 /** @throws {Error} for values that `algorithms` does not know. */
 export function learningOptions(args: readonly string[], known: Pick<Learning, "tasks" | "presets">): Learning {
   const { values } = parse(args);

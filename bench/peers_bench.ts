@@ -1,24 +1,30 @@
 /**
  * Sampling and training next to other systems on the same processor, in one run: PyTorch eager and compiled on random weights of
- * stories260k's shape, or with `--model DIR` transformers' `generate` and llama.cpp on that model's own weights. Each is optional
- * (`PYTHON` names the interpreter that has them), checked before it is timed, and ended after {@link PEER_SECONDS}.
+ * stories260k's shape; with `--model DIR` transformers' `generate` and llama.cpp on that model's own weights; with `--large` these and
+ * PyTorch on random weights in Qwen2.5-0.5B's shape, one row. Each is optional (`PYTHON` names the interpreters that have them,
+ * separated as in `PATH`), checked before it is timed, and ended after {@link PEER_SECONDS}.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
-import { join } from "node:path";
+import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { LocalBackend } from "../src/backend/local/backend.ts";
 import type { Device } from "../src/compute/device.ts";
 import type { SampleRequest } from "../src/contract/backend.ts";
 import { exportFolder } from "../src/model/export.ts";
+import { loadModel, openModel } from "../src/model/open_model.ts";
 import { check, count, heading, openBenchDevice, remark, time } from "./harness.ts";
+import { formatRate } from "./history.ts";
 import { BATCH, LENGTH, LORA, samplingRate, trainingRate } from "./model_bench.ts";
-import { peerModel } from "./options.ts";
+import { comparesLarge, peerModel } from "./options.ts";
+import { QWEN_SHAPE, writeRandomModel } from "./peers/random_model.ts";
 
 const PEER_SECONDS = 100;
 const PROMPT_TOKENS = 2;
 const NEW_TOKENS = 120;
+/** Of one row of the large model. */
+const LARGE_NEW_TOKENS = 24;
 /** Greedy tokens that must be the same. */
 const GREEDY = 16;
 
@@ -29,7 +35,8 @@ export async function run(): Promise<void> {
   const device = await openBenchDevice();
   try {
     const folder = peerModel(process.argv.slice(2));
-    if (folder === undefined) await nextToTorch(device);
+    if (comparesLarge(process.argv.slice(2))) await nextToLarge(device);
+    else if (folder === undefined) await nextToTorch(device);
     else await nextToSamplers(device, folder);
   } finally {
     device.destroy();
@@ -48,12 +55,56 @@ async function nextToTorch(device: Device): Promise<void> {
   compare("PyTorch compiled", own, linesOf("peer_torch.py", [...size, "--compile"]));
 }
 
-async function nextToSamplers(device: Device, folder: string): Promise<void> {
-  const backend = await LocalBackend.open(folder, { device, lora: { rank: 4 } });
+async function nextToLarge(device: Device): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "grpu-large-"));
+  try {
+    await writeRandomModel(folder, QWEN_SHAPE);
+    await nextToSamplers(device, folder, { fresh: LARGE_NEW_TOKENS, batch: undefined });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** What is sampled: new tokens of a row, and the rows of a batch, where one is sampled too. */
+interface Work {
+  readonly fresh: number;
+  readonly batch: number | undefined;
+}
+
+async function nextToSamplers(device: Device, folder: string, work: Work = { fresh: NEW_TOKENS, batch: BATCH }) {
+  const { greedy, own, prompt, fresh } = await ownRates(device, folder, work);
+  const scratch = mkdtempSync(join(tmpdir(), "grpu-peers-"));
+  try {
+    const options = {
+      prompt,
+      batch: work.batch ?? 1,
+      "new-tokens": fresh,
+      greedy: GREEDY,
+      threads: availableParallelism(),
+    };
+    const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, `${value}`]);
+    const next = (peer: string, script: string, model: string) =>
+      compare(peer, own, linesOf(script, ["--model", model, ...args]), greedy);
+    if (work.batch === undefined) next("PyTorch", "peers/torch_decode.py", folder);
+    next("transformers generate", "peers/hf_generate.py", folder);
+    await exportFolder(folder, { out: scratch, gguf: "f16" });
+    const file = readdirSync(scratch).find((name) => name.endsWith(".gguf"))!;
+    next("llama.cpp, f16", "peers/llama_cpp.py", join(scratch, file));
+  } finally {
+    rmSync(scratch, { recursive: true });
+  }
+}
+
+/** Greedy tokens of one row, and our rates. */
+async function ownRates(device: Device, folder: string, { fresh: most, batch }: Work) {
+  const opened = await openModel(folder);
+  const model = await loadModel(device, opened, { frozen: true, dtype: "float32" });
+  const backend = new LocalBackend({ model, name: opened.mark.folder });
   const { contextLength, name } = backend.model;
   const prompt = Array.from({ length: PROMPT_TOKENS }, (_, i) => i * 400 + 1);
-  const fresh = Math.min(NEW_TOKENS, contextLength - PROMPT_TOKENS);
-  heading(`${name}: ${fresh} tokens, one greedy row and ${BATCH} sampled, on ${device.info.description}`);
+  const fresh = Math.min(most, contextLength - PROMPT_TOKENS);
+  const rows = batch === undefined ? "one greedy row" : `one greedy row and ${batch} sampled`;
+  heading(`${name}: ${fresh} tokens, ${rows}, on ${device.info.description}`);
   const draw = (rows: number, max_tokens: number, temperature: number) => {
     const params = { max_tokens, temperature, top_p: 1, top_k: -1, stop_token_ids: [] };
     return backend.sample(
@@ -61,33 +112,12 @@ async function nextToSamplers(device: Device, folder: string): Promise<void> {
     );
   };
   const greedy = (await draw(1, GREEDY, 0))[0]!.tokens;
-  const own: Rates = {
-    decode: fresh / (await time(() => draw(1, fresh, 0), { rounds: 3 })).median,
-    sample: (BATCH * fresh) / (await time(() => draw(BATCH, fresh, 1), { rounds: 3 })).median,
-  };
-  const scratch = mkdtempSync(join(tmpdir(), "grpu-peers-"));
-  try {
-    const work = [
-      "--prompt",
-      prompt.join(),
-      "--batch",
-      `${BATCH}`,
-      "--new-tokens",
-      `${fresh}`,
-      "--greedy",
-      `${GREEDY}`,
-    ];
-    const threads = ["--threads", `${availableParallelism()}`];
-    const next = (peer: string, script: string, model: string) =>
-      compare(peer, own, linesOf(script, ["--model", model, ...work, ...threads]), greedy);
-    next("transformers generate", "peers/hf_generate.py", folder);
-    await exportFolder(folder, { out: scratch, gguf: "f16" });
-    const file = readdirSync(scratch).find((name) => name.endsWith(".gguf"))!;
-    next("llama.cpp, f16", "peers/llama_cpp.py", join(scratch, file));
-  } finally {
-    rmSync(scratch, { recursive: true });
-    backend.languageModel.release();
-  }
+  const rateOf = async (rows: number, temperature: number) =>
+    (rows * fresh) / (await time(() => draw(rows, fresh, temperature), { rounds: 3 })).median;
+  const own: Rates = { decode: await rateOf(1, 0), ...(batch !== undefined && { sample: await rateOf(batch, 1) }) };
+  // Large models of this process and of a peer need not fit the memory together.
+  model.release();
+  return { greedy, own, prompt, fresh };
 }
 
 interface PeerLine {
@@ -105,15 +135,24 @@ function compare(peer: string, own: Rates, lines: readonly PeerLine[], greedy?: 
   for (const { what, tokens_per_s: rate } of lines) {
     if (what === undefined || rate === undefined || own[what] === undefined) continue;
     const title = `${what.replace("_", ", ")}, of ${peer}`;
-    remark(`${title}: ${own[what].toFixed(0)} next to ${rate.toFixed(0)} tokens/s`);
+    remark(`${title}: ${formatRate(own[what])} next to ${formatRate(rate)} tokens/s`);
     count({ what: title, value: own[what] / rate, unit: "times its rate", isGain: true });
   }
 }
 
-/** What a peer's script prints, as far as it comes within {@link PEER_SECONDS}. */
+/** What a peer's script prints with the first interpreter that has what it needs. */
 function linesOf(script: string, args: readonly string[]): PeerLine[] {
+  let lines: PeerLine[] = [];
+  for (const python of (process.env.PYTHON ?? "python3").split(delimiter)) {
+    lines = linesWith(python, script, args);
+    if (!lines[0]?.skipped) break;
+  }
+  return lines;
+}
+
+/** What it prints as far as it comes within {@link PEER_SECONDS}. */
+function linesWith(python: string, script: string, args: readonly string[]): PeerLine[] {
   const path = fileURLToPath(new URL(script, import.meta.url));
-  const python = process.env.PYTHON ?? "python3";
   const { stdout, stderr, error, status } = spawnSync(python, [path, ...args], {
     encoding: "utf8",
     timeout: PEER_SECONDS * 1000,

@@ -1,4 +1,4 @@
-"""transformers' `generate` on the CPU in float32: the greedy tokens, then decoding of one row and sampling of many.
+"""transformers' `generate` on the CPU in float32: the greedy tokens, then decoding of one row and sampling of many (none with `--batch 1`).
 
     python3 bench/peers/hf_generate.py --model DIR --prompt 1,403 --batch 64 --new-tokens 120 --greedy 32 --threads 2
 """
@@ -30,4 +30,5 @@ def generate(rows, count, **how):
 tell(greedy=generate(1, args.greedy, do_sample=False)[0].tolist(), version=transformers.__version__)
 timed("decode", lambda: generate(1, args.new_tokens, do_sample=False), args.new_tokens, args.seconds)
 many = dict(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-timed("sample", lambda: generate(args.batch, args.new_tokens, **many), args.batch * args.new_tokens, args.seconds)
+if args.batch > 1:
+    timed("sample", lambda: generate(args.batch, args.new_tokens, **many), args.batch * args.new_tokens, args.seconds)

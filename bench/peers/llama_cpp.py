@@ -1,4 +1,5 @@
-"""llama.cpp on the CPU, by its server in xllamacpp, on a GGUF file: the greedy tokens, then decoding of one row and sampling of many.
+"""llama.cpp on the CPU, by its server in xllamacpp, on a GGUF file: the greedy tokens, then decoding of one row and sampling of many
+(none with `--batch 1`).
 
     python3 bench/peers/llama_cpp.py --model model.gguf --prompt 1,403 --batch 64 --new-tokens 120 --greedy 32 --threads 2
 """
@@ -42,6 +43,8 @@ greedy = complete(one, args.greedy, temperature=0, top_k=1, n_probs=1)
 tell(greedy=[token["id"] for token in greedy["logprobs"]["content"]], version=xllamacpp.BUILD_INFO)
 timed("decode", lambda: complete(one, args.new_tokens, temperature=0, top_k=1), args.new_tokens, args.seconds)
 del one
+if args.batch == 1:
+    raise SystemExit
 
 many = serve(args.batch)
 pool = ThreadPoolExecutor(args.batch)
