@@ -11,7 +11,7 @@ import { elementReader, FORMAT, hasScales, type PackedFormat } from "../../src/c
 import { encodeBf16 } from "../../src/model/files/dtype.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { matrixDevice } from "../fixtures/emulated_matrices.ts";
-import { firstDifference, floats, uniform } from "../fixtures/numbers.ts";
+import { firstDifference, floats, seeds, uniform } from "../fixtures/numbers.ts";
 import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
 
 const CASES = Number(process.env.PRODUCT_CASES ?? 12);
@@ -85,7 +85,7 @@ describe.skipIf(!gpuDevice?.info.features.includes("shader-f16"))("random produc
       f16: await matrixDevice(gpuDevice!, { inputs: "f16" }),
       f32: await matrixDevice(gpuDevice!, { inputs: "f32" }),
     };
-    for (let seed = 1; seed <= CASES; seed++) {
+    for (const seed of seeds(CASES)) {
       const it = randomCase(seed);
       await runCase(devices[it.inputs], it, `seed ${seed} ${JSON.stringify(it)}`);
     }

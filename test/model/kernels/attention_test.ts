@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { attention, headConstants, WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
 import { chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
-import { uniform } from "../../fixtures/numbers.ts";
+import { seeds, uniform } from "../../fixtures/numbers.ts";
 import { expectGradient, noise, runOn, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 
 const devices = useDevices();
@@ -217,7 +217,7 @@ async function gradients(adapter: AdapterName, shape: Shape) {
 }
 
 test(`attention for a GPU in ${ATTENTION_CASES} random batches`, { timeout: 7_200_000 }, async () => {
-  for (let seed = 1; seed <= ATTENTION_CASES; seed++)
+  for (const seed of seeds(ATTENTION_CASES))
     await gradients("a GPU", randomShape(seed)).catch((error: unknown) => {
       throw new Error(`seed ${seed} ${JSON.stringify(randomShape(seed))}`, { cause: error });
     });

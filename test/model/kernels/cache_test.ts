@@ -15,6 +15,7 @@ import { attentionDecode, cacheAppend, cacheCopy, cacheGather } from "../../../s
 import { type CacheDtype, PAGE_TOKENS } from "../../../src/model/kernels/cache_storage.ts";
 import { ropeAppend } from "../../../src/model/kernels/rope_append.ts";
 import { randomStream } from "../../../src/random.ts";
+import { seeds } from "../../fixtures/numbers.ts";
 import { expectClose, integers, noise, runOn, runOnBoth, unwritten, useDevices } from "./run.ts";
 
 const devices = useDevices();
@@ -384,7 +385,7 @@ describe.each(DTYPES)("a decoding step with a cache of %s", (dtype) => {
   });
 
   test(`for GPUs has those bits in ${STEP_CASES} random steps`, { timeout: 3_600_000 }, async () => {
-    for (let seed = 1; seed <= STEP_CASES; seed++) {
+    for (const seed of seeds(STEP_CASES)) {
       const next = randomStream(seed);
       const below = (end: number) => Math.floor(next() * end);
       const [keyHeads, rows] = [1 + below(3), 1 + below(5)];
