@@ -41,7 +41,8 @@ function watched(device: Device) {
     if (/^decode\/attention_/.test(kernel.name)) work.push({ kind: "step", rows: options.params.rows! });
     device.dispatch(kernel, options);
   };
-  return { device: changed(device, { dispatch }), work };
+  // Without kept steps, so that each is a dispatch.
+  return { device: changed(device, { dispatch, keep: () => undefined }), work };
 }
 
 /** Most prompt tokens between two steps after the first one, of a model with `layers`. */
