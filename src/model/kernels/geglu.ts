@@ -23,7 +23,7 @@ export const geglu = defineKernel({
   },
 });
 
-/** Gradient of {@link geglu}, laid out as gateUp. */
+/** Gradient of {@link geglu}, laid out as gateUp; `outGrad` becomes out. */
 export const gegluBackward = defineKernel({
   ...swigluBackward,
   name: "layer/geglu_backward",
@@ -34,9 +34,11 @@ export const gegluBackward = defineKernel({
         const gate = gateUp[at]!;
         const s = share(gate);
         const slope = s + gate * s * (1 - s) * (SLOPE * (1 + 3 * CUBIC * gate * gate));
+        const up = gateUp[at + width]!;
         const grad = outGrad[row * width + c]!;
-        gateUpGrad[at] = grad * gateUp[at + width]! * slope;
+        gateUpGrad[at] = grad * up * slope;
         gateUpGrad[at + width] = grad * gate * s;
+        outGrad[row * width + c] = gate * s * up;
       }
   },
 });

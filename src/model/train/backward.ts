@@ -64,19 +64,32 @@ export class BackwardPass {
     const { intermediateSize: F, activation = "silu" } = model.config;
     const norm = model.norms.rows(weights, { name: layer.middleNorm, x, rows, scratch });
     const gateUp = at.gateUp ?? model.gateUp(weights, { layer, x: norm.normed, rows, scratch });
-    const active = model.activate(gateUp, { rows, scratch });
-    const dy = this.outputBackward(weights, { ...at, output: layer.mlpOutput, input: active });
-    scratch.free(active);
+    const { mlpOutput } = layer;
+    const dy = this.mlpOutputGrad(weights, { ...at, gateUp });
     const activeGrad = scratch.floats(rows * F, "gradient");
-    weights.applyBackward(layer.mlpOutput.matrix, { dy, dx: activeGrad, m: rows });
+    weights.applyBackward(mlpOutput.matrix, { dy, dx: activeGrad, m: rows });
     const gateUpGrad = scratch.floats(rows * 2 * F, "gradient");
     this.device.dispatch(GATED[activation].backward, {
       buffers: { gateUp, outGrad: activeGrad, gateUpGrad },
       params: { rows, width: F },
     });
-    scratch.free(activeGrad, gateUp);
+    scratch.free(gateUp);
+    // The kernel has put the activations in place of their gradient.
+    this.outputWeights(dy, { ...at, output: mlpOutput, input: activeGrad });
+    scratch.free(activeGrad);
     this.biasBackward(gateUpGrad, { bias: layer.gateUp.bias, rows, width: 2 * F, sink: at.sink, scratch });
     this.normedBackward(weights, at, { ...norm, matrix: layer.gateUp.matrix, dy: gateUpGrad, norm: layer.middleNorm });
+  }
+
+  /** The gradient of the MLP's last product, whose input is computed again for a norm between it and the residual stream. */
+  private mlpOutputGrad(weights: Weights, at: NormedRows & { gateUp: Buffer }): Buffer {
+    const { layer, gateUp, rows, scratch } = at;
+    const { mlpOutput: output } = layer;
+    if (output.norm === undefined) return at.grad;
+    const input = this.model.activate(gateUp, { rows, scratch });
+    const dy = this.outputNormBackward(weights, { ...at, output, input, norm: output.norm });
+    scratch.free(input);
+    return dy;
   }
 
   /**
@@ -84,11 +97,16 @@ export class BackwardPass {
    * norm between the two takes the product again; without one the gradient is `grad` itself.
    */
   private outputBackward(weights: Weights, at: OutputBackward): Buffer {
-    const { output, input, grad, rows, sink } = at;
+    const { output, grad } = at;
     const dy = output.norm === undefined ? grad : this.outputNormBackward(weights, { ...at, norm: output.norm });
-    sink.matrix(output.matrix, { dy, x: input, m: rows });
-    this.biasBackward(dy, { bias: output.bias, rows, width: this.model.config.hiddenSize, sink, scratch: at.scratch });
+    this.outputWeights(dy, at);
     return dy;
+  }
+
+  /** The gradients of a product's matrix and bias. */
+  private outputWeights(dy: Buffer, { output, input, rows, sink, scratch }: Omit<OutputBackward, "grad">): void {
+    sink.matrix(output.matrix, { dy, x: input, m: rows });
+    this.biasBackward(dy, { bias: output.bias, rows, width: this.model.config.hiddenSize, sink, scratch });
   }
 
   private outputNormBackward(weights: Weights, at: OutputBackward & { norm: string }): Buffer {

@@ -82,11 +82,12 @@ describe.each(Object.keys(GATED) as (keyof typeof GATED)[])("the gated activatio
     const gateUp = noise(rows * 2 * width, 5).map((x) => x * 6);
     const outGrad = noise(rows * width, 6);
     const params = { rows, width };
-    await runOnBoth(devices, forward, { buffers: { gateUp, out: unwritten(rows * width) }, params });
-    const { gateUpGrad } = await runOnBoth(devices, backward, {
+    const { out } = await runOnBoth(devices, forward, { buffers: { gateUp, out: unwritten(rows * width) }, params });
+    const { gateUpGrad, outGrad: replaced } = await runOnBoth(devices, backward, {
       buffers: { gateUp, outGrad, gateUpGrad: unwritten(rows * 2 * width) },
       params,
     });
+    expect(replaced).toEqual(out);
     const loss = () => {
       const out = new Float64Array(rows * width) as never;
       forward.reference({ gateUp, out }, params, {});
