@@ -44,7 +44,7 @@ fn main(@builtin(workgroup_id) block: vec3u, @builtin(subgroup_invocation_id) la
   for (var k = 0u; k < params.k; k += 2u) {
     let is_pair = k + 1u < params.k;
     let x = Sums(b[left], b[right]);
-    // Behind the last k, that row again: times zero it adds nothing, and an infinite one has made the sum infinite before.
+    // Behind the last k, that row again: times zero it adds nothing. Where it is infinite, the sum is NaN in place of infinite.
     let next = select(0u, b_step, is_pair);
     let y = Sums(b[left + next], b[right + next]);
     left += 2u * b_step;
