@@ -1,5 +1,4 @@
 /** Distillation without rewards brings a student of half the parameters close to its teacher (a software GPU will do). */
-import { join } from "node:path";
 import { expect, test } from "vitest";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -14,8 +13,10 @@ test.skipIf(!gpuDevice)(
   { timeout: 10 * MINUTES },
   async () => {
     const taught = await trainExample("arithmetic", { dir, overrides: ["rllm.trainer.total_batches=20"] });
-    const folder = join(dir, "arithmetic1");
-    const overrides = [`distillation.teacher_models.teacher_model.model_path=${folder}`, "rllm.trainer.save_freq=-1"];
+    const overrides = [
+      `distillation.teacher_models.teacher_model.model_path=${taught.folder}`,
+      "rllm.trainer.save_freq=-1",
+    ];
     const student = await trainExample("distill", { dir, overrides });
     const [teacher, scores] = [taught.val(PASS).at(-1)!, student.val(PASS)];
     expect(teacher).toBeGreaterThan(0.7);
