@@ -58,8 +58,8 @@ export interface Weights {
    */
   prepare(): void;
   /**
-   * What recorded work depends on besides the values: while no entry changes, work for the same rows would be recorded the same, with
-   * nothing built anew before it.
+   * What recorded work depends on besides the values: while no entry changes, work for the same rows would be recorded the same, and
+   * nothing has to be built before it.
    */
   state(): readonly (object | number)[];
   /** Of a fused matrix. */

@@ -153,7 +153,7 @@ describe("a batch", () => {
     );
   });
 
-  test("has the mask beside a penalty, which counts at trained tokens alone", () => {
+  test("sends the mask with a penalty, which applies to trained tokens only", () => {
     const spec = { ...LOSS, loss_agg_mode: "token-sum", settings: { kl_coeff: 0.5 } };
     const mask = Uint32Array.from(BATCH.mask, (trained, t) => (t === 2 ? 0 : trained));
     const { loss, places } = stableLoss({ ...BATCH, mask }, { spec, records: twoTurns() });

@@ -1,6 +1,6 @@
 /**
- * Products with sums along k in parts that are computed side by side, then added first to last. Of gradients only: another number of
- * rows may have another number of parts, while a forward pass must not depend on the rows beside a row.
+ * Products whose sums along k are computed in parts side by side, then added first to last. For gradients only: the number of parts
+ * may follow from the number of rows, and a forward pass gives a row the same bits in every batch.
  */
 import type { Buffer, Device } from "../device.ts";
 import { defineKernel, folded } from "../kernel.ts";

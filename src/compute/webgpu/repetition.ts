@@ -32,7 +32,7 @@ class KeptOps implements KeptWork {
   private readonly held: readonly Range[];
   private readonly reservation: Reservation;
   private readonly recorded: (ops: readonly Op[]) => void;
-  /** By the value of the param, whose name is kept beside it. */
+  /** The work with its param set, by the value of the param. */
   private readonly byValue = new Map<number, { readonly param: string; readonly ops: readonly Op[] }>();
 
   constructor(
