@@ -14,8 +14,9 @@ import { type FolderReader, readJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
 import { encodeGguf } from "./gguf/container.ts";
+import type { GgufForm } from "./gguf/form.ts";
 import { modelMetadata } from "./gguf/metadata.ts";
-import { type GgufForm, ggufTensors } from "./gguf/tensors.ts";
+import { ggufTensors } from "./gguf/tensors.ts";
 import { vocabularyMetadata } from "./gguf/vocabulary.ts";
 import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
@@ -115,7 +116,8 @@ async function exportGguf(opened: OpenedModel, { out, form }: { out: string; for
     ...modelMetadata(config, { name, form }),
     ...tokenizerMetadata(texts, { config, file: base }),
   ]);
-  const tensors = ggufTensors(mergedTensors(opened, "float32"), { config, form });
+  const merged = mergedTensors(opened, form === "bf16" ? "bfloat16" : "float32");
+  const tensors = ggufTensors(merged, { config, form });
   const file = { name: `model-${form}.gguf`, content: encodeGguf(metadata, tensors) };
   await writeFolder(out, [file]);
   return { kind: "model", dtype: form, files: [file.name] };

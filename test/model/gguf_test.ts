@@ -7,8 +7,8 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import { exportFolder } from "../../src/model/export.ts";
 import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
 import { encodeF16, encodeQ8 } from "../../src/model/gguf/encode.ts";
+import { GGUF_FORMS, type GgufForm } from "../../src/model/gguf/form.ts";
 import { modelMetadata } from "../../src/model/gguf/metadata.ts";
-import type { GgufForm } from "../../src/model/gguf/tensors.ts";
 import { vocabularyMetadata } from "../../src/model/gguf/vocabulary.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { loadModel, openModel } from "../../src/model/open_model.ts";
@@ -174,10 +174,11 @@ describe.skipIf(gguf === undefined)("gguf's reader has every tensor bit for bit"
     const folder = join(dir, published);
     await saveModelFolder(folder, { model: LanguageModel.create(device, config, { seed: 3 }) });
     writeFileSync(join(folder, "tokenizer.json"), JSON.stringify(BYTE_LEVEL));
-    for (const form of ["f16", "q8_0"] as const) {
+    for (const form of Object.keys(GGUF_FORMS) as GgufForm[]) {
       const read = await check(folder, { form, config });
       expect(read.more).toEqual(more);
-      expect(read.types).toEqual(form === "f16" ? ["F16", "F32"] : ["F32", "Q8_0"]);
+      expect(read.types).toEqual([...new Set(["F32", GGUF_FORMS[form].matrix])].sort());
+      expect(read.fields["general.file_type"]).toBe(GGUF_FORMS[form].fileType);
       expect(read.fields).toMatchObject({
         "general.architecture": arch,
         [`${arch}.attention.head_count_kv`]: 2,
@@ -205,6 +206,8 @@ if (llama === undefined) console.warn("tests against llama.cpp are skipped: no P
 
 /** llama.cpp keeps keys and values in f16. Measured: 3e-4 for f16, 3e-2 for q8_0. */
 test.skipIf(llama === undefined || !hasShared).each([
+  ["f32", 0.002],
+  ["bf16", 0.05],
   ["f16", 0.002],
   ["q8_0", 0.05],
 ] as const)("llama.cpp draws the same tokens with the same log-probs from %s", async (form, tolerance) => {

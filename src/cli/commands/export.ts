@@ -1,5 +1,6 @@
 /** `grpu export`: a folder for other programs, of a run, a checkpoint, an adapter or a model. */
 import { ConfigError } from "../../errors.ts";
+import { GGUF_FORMS, type GgufForm } from "../../model/gguf/form.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { BASE, integer } from "./model_options.ts";
 
@@ -20,7 +21,7 @@ export const exportCommand: Command = {
       flag: "--gguf",
       value: "TYPE",
       describe: "write one GGUF file for llama.cpp, with matrices of this type",
-      choices: ["f16", "q8_0"],
+      choices: Object.keys(GGUF_FORMS),
     },
     BASE,
     {
@@ -56,7 +57,7 @@ async function exportModel({ args, options }: Input, io: Io): Promise<void> {
     out,
     merge: options.merge === true,
     dtype: options.dtype as "bfloat16" | "float32" | undefined,
-    gguf: options.gguf as "f16" | "q8_0" | undefined,
+    gguf: options.gguf as GgufForm | undefined,
     base: options.base as string | undefined,
     maxShardBytes,
   });

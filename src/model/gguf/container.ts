@@ -21,11 +21,12 @@ export interface GgufTensor {
   readonly data: () => Promise<Uint8Array>;
 }
 
-export type GgufType = "F32" | "F16" | "Q8_0";
+export type GgufType = "F32" | "BF16" | "F16" | "Q8_0";
 
 /** ggml's numbers, and the bytes of a block of elements. */
 const TYPES: Readonly<Record<GgufType, { code: number; block: number; bytes: number }>> = {
   F32: { code: 0, block: 1, bytes: 4 },
+  BF16: { code: 30, block: 1, bytes: 2 },
   F16: { code: 1, block: 1, bytes: 2 },
   Q8_0: { code: 8, block: 32, bytes: 34 },
 };

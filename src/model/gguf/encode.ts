@@ -12,7 +12,7 @@ export function encodeF16(name: string, values: Float32Array): Uint8Array {
   const at = values.findIndex((value) => !(Math.abs(value) <= LARGEST_HALF));
   if (at < 0) return new Uint8Array(halves.buffer);
   throw new ConfigError(
-    `Cannot export the model as f16: ${name} holds ${values[at]} at index ${at}, and f16 ends at 65504. Export safetensors instead.`,
+    `Cannot export the model as f16: ${name} holds ${values[at]} at index ${at}, and f16 ends at 65504. Export bf16 or f32 instead.`,
   );
 }
 

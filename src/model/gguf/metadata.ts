@@ -3,7 +3,8 @@ import { UnsupportedError } from "../../errors.ts";
 import type { ModelConfig } from "../files/config.ts";
 import { isLlama3 } from "../files/rope.ts";
 import type { GgufValue } from "./container.ts";
-import { type GgufForm, isInterleaved } from "./tensors.ts";
+import { GGUF_FORMS, type GgufForm } from "./form.ts";
+import { isInterleaved } from "./tensors.ts";
 
 /** llama.cpp's name of a family. */
 const ARCHITECTURES: Readonly<Record<string, string>> = {
@@ -13,9 +14,6 @@ const ARCHITECTURES: Readonly<Record<string, string>> = {
   qwen3: "qwen3",
   gemma3_text: "gemma3",
 };
-
-/** `llama_ftype`: of most tensors. */
-const FILE_TYPES: Readonly<Record<GgufForm, number>> = { f16: 1, q8_0: 7 };
 
 const u32 = (value: number): GgufValue => ({ type: "u32", value });
 const f32 = (value: number): GgufValue => ({ type: "f32", value });
@@ -49,7 +47,7 @@ export function modelMetadata(
   return [
     ["general.architecture", text(arch)],
     ["general.name", text(name)],
-    ["general.file_type", u32(FILE_TYPES[form])],
+    ["general.file_type", u32(GGUF_FORMS[form].fileType)],
     ["general.quantization_version", u32(2)],
     ...own.map(([key, value]): [string, GgufValue] => [`${arch}.${key}`, value]),
   ];

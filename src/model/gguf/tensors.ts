@@ -1,12 +1,11 @@
 /** The tensors of a model under llama.cpp's names, in its layouts. */
 import type { ModelConfig } from "../files/config.ts";
+import { encodeBf16 } from "../files/dtype.ts";
 import { isLlama3, ropeFrequencies } from "../files/rope.ts";
 import type { TensorSource } from "../files/safetensors_write.ts";
 import type { GgufTensor, GgufType } from "./container.ts";
 import { encodeF16, encodeQ8 } from "./encode.ts";
-
-/** Type of the matrices: f16, or blocks of 32 bytes with a scale. Vectors are f32. */
-export type GgufForm = "f16" | "q8_0";
+import { GGUF_FORMS, type GgufForm } from "./form.ts";
 
 const OUTSIDE: Readonly<Record<string, string>> = {
   "model.embed_tokens.weight": "token_embd.weight",
@@ -65,13 +64,19 @@ function tensorOf(source: TensorSource, { config, form }: { config: ModelConfig;
 /** A row that is no multiple of 32 stays f16. */
 function typeOf(shape: readonly number[], form: GgufForm): GgufType {
   if (shape.length === 1) return "F32";
-  return form === "q8_0" && shape.at(-1)! % 32 === 0 ? "Q8_0" : "F16";
+  const { matrix } = GGUF_FORMS[form];
+  return matrix === "Q8_0" && shape.at(-1)! % 32 !== 0 ? "F16" : matrix;
 }
 
 function encoded(name: string, { values, type }: { values: Float32Array; type: GgufType }): Uint8Array {
   if (type === "Q8_0") return encodeQ8(values);
   if (type === "F16") return encodeF16(name, values);
-  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  if (type === "BF16") return bytesOf(encodeBf16(values));
+  return bytesOf(values);
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: Float32Array | Uint16Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 interface Laid {
