@@ -1,14 +1,12 @@
 /**
  * Sampling and training next to other systems on the same processor, in one run: PyTorch eager and compiled on random weights of
- * stories260k's shape; with `--model DIR` transformers' `generate` and llama.cpp on that model's own weights; with `--large` these and
- * PyTorch on random weights in Qwen2.5-0.5B's shape, one row. Each is optional (`PYTHON` names the interpreters that have them,
- * separated as in `PATH`), checked before it is timed, and ended after {@link PEER_SECONDS}.
+ * stories260k's shape, and products next to jax-js on the same adapter; with `--model DIR` transformers' `generate` and llama.cpp on that model's own weights;
+ * with `--large` these, PyTorch and transformers.js on random weights in Qwen2.5-0.5B's shape, one row. Each is optional (`PYTHON` names the interpreters that
+ * have them, separated as in `PATH`, `PEER_MODULES` the folder with `@huggingface/transformers` and `@jax-js/jax`), checked before it is timed, and ended after {@link PEER_SECONDS}.
  */
-import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import { LocalBackend } from "../src/backend/local/backend.ts";
 import type { Device } from "../src/compute/device.ts";
 import type { SampleRequest } from "../src/contract/backend.ts";
@@ -18,15 +16,18 @@ import { check, count, heading, openBenchDevice, remark, time } from "./harness.
 import { formatRate } from "./history.ts";
 import { BATCH, LENGTH, LORA, samplingRate, trainingRate } from "./model_bench.ts";
 import { comparesLarge, peerModel } from "./options.ts";
+import { nextToJax } from "./peers/jax_products.ts";
+import { linesOfNode, linesOfPython, type PeerLine } from "./peers/peer_process.ts";
 import { QWEN_SHAPE, writeRandomModel } from "./peers/random_model.ts";
 
-const PEER_SECONDS = 100;
 const PROMPT_TOKENS = 2;
 const NEW_TOKENS = 120;
 /** Of one row of the large model. */
 const LARGE_NEW_TOKENS = 24;
 /** Greedy tokens that must be the same. */
 const GREEDY = 16;
+/** Of transformers.js on WebGPU, whose kernels take seconds a token on a software adapter. */
+const FEW_TOKENS = 2;
 
 /** Tokens per second by what was done. */
 type Rates = Readonly<Record<string, number>>;
@@ -36,8 +37,10 @@ export async function run(): Promise<void> {
   try {
     const folder = peerModel(process.argv.slice(2));
     if (comparesLarge(process.argv.slice(2))) await nextToLarge(device);
-    else if (folder === undefined) await nextToTorch(device);
-    else await nextToSamplers(device, folder);
+    else if (folder === undefined) {
+      await nextToTorch(device);
+      await nextToJax(device);
+    } else await nextToSamplers(device, folder);
   } finally {
     device.destroy();
   }
@@ -51,8 +54,8 @@ async function nextToTorch(device: Device): Promise<void> {
     train_lora: (await trainingRate(device, { lora: LORA })).rate,
   };
   const size = ["--batch", `${BATCH}`, "--length", `${LENGTH}`];
-  compare("PyTorch eager", own, linesOf("peer_torch.py", size));
-  compare("PyTorch compiled", own, linesOf("peer_torch.py", [...size, "--compile"]));
+  compare("PyTorch eager", own, linesOfPython("peer_torch.py", size));
+  compare("PyTorch compiled", own, linesOfPython("peer_torch.py", [...size, "--compile"]));
 }
 
 async function nextToLarge(device: Device): Promise<void> {
@@ -84,14 +87,41 @@ async function nextToSamplers(device: Device, folder: string, work: Work = { fre
     };
     const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, `${value}`]);
     const next = (peer: string, script: string, model: string) =>
-      compare(peer, own, linesOf(script, ["--model", model, ...args]), greedy);
+      compare(peer, own, linesOfPython(script, ["--model", model, ...args]), greedy);
     if (work.batch === undefined) next("PyTorch", "peers/torch_decode.py", folder);
     next("transformers generate", "peers/hf_generate.py", folder);
-    await exportFolder(folder, { out: scratch, gguf: "f16" });
-    const file = readdirSync(scratch).find((name) => name.endsWith(".gguf"))!;
-    next("llama.cpp, f16", "peers/llama_cpp.py", join(scratch, file));
+    for (const gguf of ["f32", "f16"] as const) {
+      const out = join(scratch, gguf);
+      await exportFolder(folder, { out, gguf });
+      next(`llama.cpp, ${gguf}`, "peers/llama_cpp.py", join(out, readdirSync(out)[0]!));
+      rmSync(out, { recursive: true });
+    }
+    if (work.batch === undefined) nextToTransformersJs({ folder, scratch, own, greedy, prompt });
   } finally {
     rmSync(scratch, { recursive: true });
+  }
+}
+
+/** transformers.js, by onnxruntime on the CPU and on WebGPU. */
+function nextToTransformersJs(it: {
+  folder: string;
+  scratch: string;
+  own: Rates;
+  greedy: readonly number[];
+  prompt: readonly number[];
+}) {
+  const out = join(it.scratch, "onnx_model");
+  const [written] = linesOfPython("peers/write_onnx.py", ["--model", it.folder, "--out", out]);
+  if (written?.skipped) remark(`transformers.js skipped: ${written.skipped}`);
+  if (!written || written.skipped) return;
+  for (const [device, fresh, greedy] of [
+    ["cpu", LARGE_NEW_TOKENS, GREEDY],
+    ["webgpu", FEW_TOKENS, FEW_TOKENS],
+  ] as const) {
+    const work = { model: out, device, prompt: it.prompt, "new-tokens": fresh, greedy };
+    const args = Object.entries(work).flatMap(([name, value]) => [`--${name}`, `${value}`]);
+    const lines = linesOfNode("peers/transformers_js.mjs", args);
+    compare(`transformers.js on ${device}`, it.own, lines, it.greedy.slice(0, greedy));
   }
 }
 
@@ -120,13 +150,6 @@ async function ownRates(device: Device, folder: string, { fresh: most, batch }: 
   return { greedy, own, prompt, fresh };
 }
 
-interface PeerLine {
-  readonly what?: string;
-  readonly tokens_per_s?: number;
-  readonly greedy?: readonly number[];
-  readonly skipped?: string;
-}
-
 /** Prints our rates, the peer's, and their ratios. @param greedy our tokens, where the peer tells its own */
 function compare(peer: string, own: Rates, lines: readonly PeerLine[], greedy?: readonly number[]): void {
   for (const { skipped } of lines) if (skipped) remark(`${peer} skipped: ${skipped}`);
@@ -138,32 +161,4 @@ function compare(peer: string, own: Rates, lines: readonly PeerLine[], greedy?: 
     remark(`${title}: ${formatRate(own[what])} next to ${formatRate(rate)} tokens/s`);
     count({ what: title, value: own[what] / rate, unit: "times its rate", isGain: true });
   }
-}
-
-/** What a peer's script prints with the first interpreter that has what it needs. */
-function linesOf(script: string, args: readonly string[]): PeerLine[] {
-  let lines: PeerLine[] = [];
-  for (const python of (process.env.PYTHON ?? "python3").split(delimiter)) {
-    lines = linesWith(python, script, args);
-    if (!lines[0]?.skipped) break;
-  }
-  return lines;
-}
-
-/** What it prints as far as it comes within {@link PEER_SECONDS}. */
-function linesWith(python: string, script: string, args: readonly string[]): PeerLine[] {
-  const path = fileURLToPath(new URL(script, import.meta.url));
-  const { stdout, stderr, error, status } = spawnSync(python, [path, ...args], {
-    encoding: "utf8",
-    timeout: PEER_SECONDS * 1000,
-    maxBuffer: 2 ** 26,
-  });
-  const lines = (stdout ?? "")
-    .split("\n")
-    .filter((line) => line.startsWith("{"))
-    .map((line) => JSON.parse(line) as PeerLine);
-  if (status === 0) return lines;
-  const isLate = (error as NodeJS.ErrnoException | undefined)?.code === "ETIMEDOUT";
-  const why = isLate ? `ended after ${PEER_SECONDS} s` : (error?.message ?? stderr.trim().split("\n").at(-1));
-  return [...lines, { skipped: `${script}: ${why}` }];
 }

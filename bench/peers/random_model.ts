@@ -61,7 +61,7 @@ function tokenizerOf({ vocabSize }: ModelConfig) {
       ],
     },
     post_processor: null,
-    decoder: { type: "ByteLevel" },
+    decoder: { type: "ByteLevel", add_prefix_space: false, trim_offsets: false, use_regex: true },
     model: {
       type: "BPE",
       dropout: null,
