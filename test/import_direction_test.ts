@@ -66,7 +66,7 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^registry\.ts$/,
   /^log\//,
   /^http\/listen\.ts$/,
-  /^serve\/checkpoint\/(archive|checkpoints|state_folder)\.ts$/,
+  /^serve\/checkpoint\/(age|archive|checkpoints|state_folder)\.ts$/,
   /^compute\/budget\/machine\.ts$/,
   /^compute\/webgpu\/(adapter|dawn|nap)\.ts$/,
   /^model\/files\/disk\.ts$/,

@@ -17,6 +17,7 @@ import { addSamplingRoutes } from "./routes/sampling.ts";
 import { addSessionRoutes } from "./routes/sessions.ts";
 import { addTrainingRoutes } from "./routes/training.ts";
 import { addTrainingRunRoutes } from "./routes/training_runs.ts";
+import { addUnsupportedRoutes } from "./routes/unsupported.ts";
 import type { TinkerService } from "./service.ts";
 
 export interface AppOptions extends Partial<BodySettings> {
@@ -68,6 +69,7 @@ export function createApp(options: AppOptions): App {
   addFutureRoutes(app, service, { holdMs: options.holdMs ?? DEFAULT_HOLD_MS });
   addTrainingRunRoutes(app, service);
   addCheckpointRoutes(app, service);
+  addUnsupportedRoutes(app);
   app.get("/", (c) => {
     const nonce = crypto.randomUUID();
     c.header("Content-Security-Policy", pagePolicy(nonce));

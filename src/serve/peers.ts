@@ -87,6 +87,7 @@ export class Peers {
       time: record.time,
       ttlSeconds: COPY_TTL_SECONDS,
       overwrite: true,
+      isEncrypted: record.isEncrypted,
       write: (dir) => this.download(offer, dir),
     });
   }

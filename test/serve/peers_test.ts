@@ -301,18 +301,33 @@ describe("external weights", () => {
     expect((await server.send(new Request(urls["adapter_config.json"]))).status).toBe(404);
   });
 
-  test("outlive the server, have no optimiser, and are not encrypted", async () => {
+  test("are encrypted to the recipients of age that a client names", async () => {
+    const server = await openServer();
+    const model_id = await server.model();
+    const save = (more: object) => server.result("save_weights_external", { model_id, ...more });
+    const age_encryption_recipients = ["age1rn2alw350zve3qf07vzl5lcey50dkrdj03c5hengwp56v9fdrcyqdyyynl"];
+    const { path } = (await save({ seq_id: 1, path: "a", age_encryption_recipients })).json;
+    const at = `training_runs/${model_id}/checkpoints/external_weights/a`;
+    const { urls } = (await server.get(`${at}/external_weights_urls`)).json;
+    expect(Object.keys(urls)).toEqual(["adapter_config.json.age"]);
+    const { bytes } = await server.send(new Request(urls["adapter_config.json.age"]));
+    expect(new TextDecoder().decode(bytes.subarray(0, 32))).toBe("age-encryption.org/v1\n-> X25519 ");
+    const load = await server.result("load_weights", { model_id, seq_id: 2, path });
+    expect(load.json).toMatchObject({ category: "user", error: expect.stringContaining("are encrypted") });
+    const refused = { model_id, seq_id: 3, path: "b", age_encryption_recipients: ["age1x"] };
+    expect(await server.post("save_weights_external", refused)).toMatchObject({
+      status: 422,
+      json: { detail: expect.stringContaining("age_encryption_recipients[0] is not a public key of age") },
+    });
+  });
+
+  test("outlive the server, and have no optimiser", async () => {
     const root = await mkdtemp(join(tmpdir(), "grpu-tinker-"));
     onTestFinished(() => rm(root, { recursive: true, force: true }));
     const first = await openServer({ root });
     const id = await first.model();
     const { path } = (await first.result("save_weights_external", { model_id: id, seq_id: 1, path: "out" })).json;
-    const encrypted = { model_id: id, seq_id: 2, path: "b", age_encryption_recipients: ["age1x"] };
-    expect(await first.post("save_weights_external", encrypted)).toMatchObject({
-      status: 422,
-      json: { detail: expect.stringContaining("does not encrypt files (1 recipients)") },
-    });
-    const load = { model_id: id, seq_id: 3, path, optimizer: true };
+    const load = { model_id: id, seq_id: 2, path, optimizer: true };
     expect((await first.result("load_weights", load)).json.error).toContain("external weights have none");
     first.service.close();
     const second = await openServer({ root });

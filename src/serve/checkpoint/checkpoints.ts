@@ -127,6 +127,16 @@ export class Checkpoints {
     throw new Refusal(404, `Cannot find the checkpoint ${formatPath(path)}: it does not exist or has expired.`);
   }
 
+  /** Weights to open. @throws Refusal as {@link find}, and 400 for encrypted files, which the server cannot read. */
+  findReadable(path: CheckpointPath): { readonly dir: string; readonly record: CheckpointRecord } {
+    const found = this.find(path);
+    if (!found.record.isEncrypted) return found;
+    throw new Refusal(
+      400,
+      `Cannot load ${formatPath(path)}: its files are encrypted to recipients of age. Load weights that were saved without age_encryption_recipients.`,
+    );
+  }
+
   /**
    * Saves what `write` puts into an empty folder. The checkpoint appears complete or not at all; until then the one that
    * it replaces stays.
@@ -140,6 +150,7 @@ export class Checkpoints {
       time?: string | undefined;
       ttlSeconds?: number | undefined;
       overwrite: boolean;
+      isEncrypted?: boolean | undefined;
       userMetadata?: Readonly<Record<string, unknown>> | undefined;
       write: (dir: string) => Promise<void>;
     },
@@ -163,6 +174,7 @@ export class Checkpoints {
         bytes: await closeFiles(partial),
         step: contents.step,
         userMetadata: contents.userMetadata,
+        isEncrypted: contents.isEncrypted,
       };
       await this.putRecord(record, partial);
       await this.inTurn(() => this.publish(record, partial));

@@ -44,6 +44,8 @@ const CHECKPOINT = z.object({
   bytes: count,
   step: count,
   userMetadata: metadata.optional(),
+  /** The files are encrypted: only their recipients read them. */
+  isEncrypted: z.boolean().optional(),
 });
 
 const RUN_RECORD = z.object({

@@ -1,5 +1,6 @@
 /** The routes of training clients. Each accepts a request and answers with its future. */
 import type { Context } from "hono";
+import { checkRecipients } from "../checkpoint/age.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
 import { packedBytes } from "../protocol/loss_rows.ts";
@@ -121,16 +122,14 @@ function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
 /** As files that other software reads: an adapter in PEFT's form, or a whole model. */
 function saveWeightsExternal({ training }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.saveExternal);
-  if (request.age_encryption_recipients?.length)
-    throw new Refusal(
-      422,
-      `Cannot save external weights: this server does not encrypt files (${request.age_encryption_recipients.length} recipients). Omit age_encryption_recipients.`,
-    );
+  const recipients = request.age_encryption_recipients ?? [];
+  checkRecipients(recipients);
   return training.saveWeights(numbered(c, request), {
     kind: "external_weights",
     name: request.path,
     ttlSeconds: request.ttl_seconds ?? undefined,
     overwrite: false,
+    recipients,
   });
 }
 

@@ -96,7 +96,7 @@ export class Policies {
   saved(path: string): PolicyQueue {
     const { checkpoints, models } = this.options;
     const parsed = parsePath(path);
-    const { time } = checkpoints.find(parsed).record;
+    const { time } = checkpoints.findReadable(parsed).record;
     const address = formatPath(parsed);
     const model = models.ofCheckpoint(address, () => checkpoints.findRun(parsed.run));
     // The time is part of the name because a path can be overwritten with other weights.
@@ -105,7 +105,7 @@ export class Policies {
       if (other.startsWith(`${address} `) && other !== name && !held.policy && !isWaitedFor(held))
         this.held.delete(other);
     const reopen = async () => {
-      const { dir, record } = checkpoints.find(parsed);
+      const { dir, record } = checkpoints.findReadable(parsed);
       if (record.time === time) return model.engine.openPolicy(dir);
       throw new Refusal(
         410,

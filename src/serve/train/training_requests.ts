@@ -136,7 +136,7 @@ export class TrainingRequests {
       kind: "load",
       run: async (trainer) => {
         const path = parsePath(from.path);
-        const { dir } = this.options.checkpoints.find(path);
+        const { dir } = this.options.checkpoints.findReadable(path);
         refuseOptimizerOf(path, from);
         await trainer.load(dir, from);
         run.unsavedSteps = 0;

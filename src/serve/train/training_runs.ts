@@ -109,7 +109,7 @@ export class TrainingRuns {
   createFrom(of: NewModel & { path: string; optimizer: boolean }): Future {
     const { checkpoints, models } = this.options;
     const path = parsePath(of.path);
-    const { dir, record } = checkpoints.find(path);
+    const { dir, record } = checkpoints.findReadable(path);
     const saved = checkpoints.findRun(record.run);
     const { name: baseModel, model } = models.ofRun(saved);
     return this.open({ ...of, config: saved.config, baseModel, model }, async (run) => {
