@@ -13,6 +13,7 @@ import { readAddress } from "./protocol/requests.ts";
 import { type BodySettings, type RequestContext, readBodies } from "./routes/bodies.ts";
 import { addCheckpointRoutes } from "./routes/checkpoints.ts";
 import { addFutureRoutes } from "./routes/futures.ts";
+import { addRecordedSequencesRoute } from "./routes/recorded_sequences.ts";
 import { addSamplingRoutes } from "./routes/sampling.ts";
 import { addSessionRoutes } from "./routes/sessions.ts";
 import { addTrainingRoutes } from "./routes/training.ts";
@@ -37,7 +38,7 @@ export interface AppOptions extends Partial<BodySettings> {
 const DEFAULT_HOLD_MS = 25_000;
 /** Routes that accept new work: closed while the server stops. */
 const WORK =
-  /^\/api\/v1\/(create_(session|model|sampling_session)|forward_backward|optim_step|(save|load)_weights|save_weights_(for_sampler|external)|unload_model|asample)$/;
+  /^\/api\/v1\/(create_(session|model|sampling_session)|forward_backward|optim_step|(save|load)_weights|save_weights_(for_sampler|external)|unload_model|asample|recorded_sequences)$/;
 
 export function createApp(options: AppOptions): App {
   const { service } = options;
@@ -66,6 +67,7 @@ export function createApp(options: AppOptions): App {
   addSessionRoutes(app, service);
   addTrainingRoutes(app, service);
   addSamplingRoutes(app, service);
+  addRecordedSequencesRoute(app, service);
   addFutureRoutes(app, service, { holdMs: options.holdMs ?? DEFAULT_HOLD_MS });
   addTrainingRunRoutes(app, service);
   addCheckpointRoutes(app, service);
@@ -82,7 +84,7 @@ export function createApp(options: AppOptions): App {
 /** Statuses after which clients send the same request again; so are those from 500 on. */
 const RETRIED: ReadonlySet<number> = new Set([408, 409, 429]);
 /** Large bodies without a number in a model's sequence. */
-const UNNUMBERED = /^\/api\/v1\/(asample|telemetry)$/;
+const UNNUMBERED = /^\/api\/v1\/(asample|telemetry|recorded_sequences)$/;
 
 /**
  * Marks the number of a refused request as used: its client does not send it again. Also on a route that the server

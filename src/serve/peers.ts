@@ -16,6 +16,8 @@ export interface PeerPlaces {
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
   /** A copy ends when nothing of a file arrives for this time, ms. Default 30 s. */
   readonly stillMs?: number | undefined;
+  /** How long recorded sequences are sent again, ms. Default 60 s. */
+  readonly patienceMs?: number | undefined;
 }
 
 export interface PeersOptions extends PeerPlaces {

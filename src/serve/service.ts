@@ -12,6 +12,7 @@ import { Policies } from "./sample/policies.ts";
 import { Samplers } from "./sample/samplers.ts";
 import { Scheduler } from "./scheduler.ts";
 import { Sessions } from "./sessions.ts";
+import { HandOvers } from "./stability/hand_over.ts";
 import { Stability, type StableMethod } from "./stability/stability.ts";
 import { TrainingRequests } from "./train/training_requests.ts";
 import { TrainingRuns } from "./train/training_runs.ts";
@@ -88,6 +89,7 @@ export class TinkerService {
   readonly peers: Peers;
   readonly policies: Policies;
   readonly stability: Stability;
+  readonly handOvers: HandOvers;
   readonly samplers: Samplers;
   readonly runs: TrainingRuns;
   readonly training: TrainingRequests;
@@ -121,14 +123,13 @@ export class TinkerService {
       onBatch: (batch) => this.activity.sampledBatch(batch),
       signal: this.stopping.signal,
     });
-    this.peers = new Peers({
-      urls: [],
-      apiKey: "",
-      ...options.peers,
+    const peers = {
+      ...{ urls: [], apiKey: "", ...options.peers },
       checkpoints: this.checkpoints,
-      models: this.models,
       stop: this.stopping.signal,
-    });
+    };
+    this.peers = new Peers({ ...peers, models: this.models });
+    this.handOvers = new HandOvers(peers);
     this.stability = new Stability({ method: options.stableReinforce, budgetBytes: this.limits.stabilityBytes });
     this.samplers = new Samplers(this);
     this.runs = new TrainingRuns(this);

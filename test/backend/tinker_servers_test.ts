@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
-import { TinkerBackend } from "../../src/backend/tinker/backend.ts";
+import { TinkerBackend, type TinkerOptions } from "../../src/backend/tinker/backend.ts";
 import { httpFetch } from "../../src/cli/process/http.ts";
 import { SYSTEM_CLOCK } from "../../src/clock.ts";
 import { openDevice } from "../../src/compute/open.ts";
@@ -63,6 +63,7 @@ async function start(of: { peers?: readonly string[]; model?: string; port?: num
     models: [{ engine, names: ["small"] }],
     checkpoints: await Checkpoints.open(join(root, `server${++count}`)),
     peers: { urls: of.peers ?? [], apiKey: KEY },
+    stableReinforce: "score_centering",
   });
   const app = createApp({ service, apiKey: KEY, holdMs: 1000 });
   const listening = await listen(app, { host: "127.0.0.1", port: of.port ?? 0 });
@@ -78,7 +79,7 @@ async function start(of: { peers?: readonly string[]; model?: string; port?: num
   return { url: listening.url, service, kill };
 }
 
-async function connect(first: Running, others: readonly string[] = []) {
+async function connect(first: Running, others: readonly string[] = [], more: Partial<TinkerOptions> = {}) {
   const notices: string[] = [];
   const clock = { ...SYSTEM_CLOCK, ahead: 0, now: () => SYSTEM_CLOCK.now() + clock.ahead };
   const backend = await TinkerBackend.open({
@@ -92,6 +93,7 @@ async function connect(first: Running, others: readonly string[] = []) {
     patienceMs: 1_000,
     clock,
     notify: (message) => notices.push(message),
+    ...more,
   });
   onTestFinished(() => backend.close());
   return { backend, notices, clock };
@@ -137,6 +139,37 @@ test("two servers draw what one does, before and after each step, and share the 
   expect(Date.parse(copy!.expiresAt!) - Date.now()).toBeLessThan(3_600_001);
   expect(second.service.checkpoints.findRun(copy!.run).copiedFrom).toBe(first.url);
   expect(second.service.activity.answers.get("/api/v1/create_model 200")).toBeUndefined();
+});
+
+test("with stable_reinforce, what the second server sampled trains on the first one as its own does", async () => {
+  const [alone, first] = [await start(), await start()];
+  const second = await start({ peers: [first.url] });
+  const stable = { recordStabilityInfo: true };
+  const one = await connect(alone, [], stable);
+  const two = await connect(first, [second.url], stable);
+  const loss = { ...LOSS, name: "stable_reinforce", settings: { kl_coeff: 0.1 } };
+  const adam = { ...ADAM, learning_rate: 0.02, grad_clip_norm: 1e9 };
+  for (let step = 0; step < 2; step++) {
+    const metrics = [];
+    for (const { backend } of [one, two]) {
+      const samples = await backend.sample(REQUESTS);
+      const rows = samples.map(({ tokens }, i) => [...REQUESTS[i]!.prompt_ids, ...tokens]);
+      const batch = {
+        tokens: Uint32Array.from(rows.flat()),
+        offsets: Uint32Array.from([0, ...rows.map((_, i) => rows.slice(0, i + 1).flat().length)]),
+        mask: Uint32Array.from(samples.flatMap(({ tokens }) => [0, 0, ...tokens.map(() => 1)])),
+        rolloutLogprobs: Float32Array.from(samples.flatMap(({ logprobs }) => [0, 0, ...logprobs])),
+        advantages: perRow(...samples.map((_, i) => (i % 3) - 0.75)),
+      };
+      const passed = await backend.forwardBackward(batch, loss);
+      metrics.push({ loss: passed["actor/loss"], norm: (await backend.optimStep(adam))["actor/grad_norm"] });
+    }
+    expect(metrics[1]).toEqual(metrics[0]);
+    expect(metrics[0]!.norm).toBeGreaterThan(0);
+  }
+  expect([sampled(first), sampled(second)]).toEqual([12, 12]);
+  expect([first, second].map(({ service }) => service.stability.recorded.size)).toEqual([24, 12]);
+  expect(two.notices).toEqual([]);
 });
 
 test("a server that dies while it samples drops out with its requests, and comes back", async () => {

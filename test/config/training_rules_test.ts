@@ -148,7 +148,6 @@ describe("stable_reinforce", () => {
 
   test.each<[string, RegExp]>([
     ["tinker_wire=json", /tinker_wire=json: .* Set tinker_wire=protobuf\.$/],
-    ["tinker_base_url='http://a,http://b'", /tinker_base_url=.*: what a server records .* Name one server\.$/],
     ["rllm.rollout.train.top_p=0.9", /top_p=0\.9: .* Set it to 1\.$/],
     ["rllm.rollout.train.top_k=5", /top_k=5: .* Set it to -1\.$/],
     ["rllm.rollout.train.temperature=0", /temperature=0: .* Set it to 1\.$/],

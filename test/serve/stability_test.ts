@@ -4,7 +4,7 @@ import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
 import type { SampledSequence } from "../../src/contract/backend.ts";
 import { RECORDED_TOP } from "../../src/contract/engine.ts";
 import { bytesOf, Writer } from "../../src/protobuf.ts";
-import { RecordedSequences } from "../../src/serve/stability/recorded_sequences.ts";
+import { RecordedSequences, recordedOf, type SampledRequest } from "../../src/serve/stability/recorded_sequences.ts";
 import { sampledTargets } from "../../src/serve/stability/sampled_targets.ts";
 import { draw, input, openServer, type TestServer } from "./tinker_client.ts";
 
@@ -131,7 +131,7 @@ describe("a server that serves stable_reinforce", () => {
     expect(await train(datumOf(ids[0]!))).toMatchObject({
       category: "user",
       error: expect.stringContaining(
-        "no request of this server sampled it with record_stability_info, and what another server recorded stays there",
+        "no request of this server sampled it with record_stability_info, and no server that copies weights from here handed it on",
       ),
     });
     expect(server.service.stability.recorded.size).toBe(0);
@@ -258,7 +258,9 @@ describe("recorded sequences", () => {
     weight_version: 0,
   });
   const add = (recorded: RecordedSequences, id: string, session = "s", tokens = 10) =>
-    recorded.add({ session, sequenceIds: [id], prompt: [1], sequences: [sequence(tokens)], temperature: 1 });
+    recorded.keep(recordedOf({ sequenceIds: [id], prompt: [1], sequences: [sequence(tokens)], temperature: 1 }), {
+      session,
+    });
 
   test("are kept for a day, which each use restarts", () => {
     let now = 0;
@@ -278,7 +280,7 @@ describe("recorded sequences", () => {
   });
 
   test("lose those used longest ago, of the session that has the most, where they take more than their room", () => {
-    const bytesOfOne = 4 + 10 * 12;
+    const bytesOfOne = 256 + 4 + 10 * 12;
     const recorded = new RecordedSequences({ budgetBytes: 4 * bytesOfOne });
     add(recorded, "other", "t");
     for (const id of ["a", "b", "c"]) add(recorded, id);
@@ -292,7 +294,7 @@ describe("recorded sequences", () => {
   });
 
   test("of which none fits leave no room taken", () => {
-    const recorded = new RecordedSequences({ budgetBytes: 100 });
+    const recorded = new RecordedSequences({ budgetBytes: 300 });
     add(recorded, "large");
     expect([recorded.size, recorded.bytes]).toEqual([0, 0]);
     add(recorded, "empty", "s", 0);
@@ -308,9 +310,10 @@ test("a run from the middle of a sequence takes what was recorded there, and seq
   ];
   const sampled = { logprobs: [-1, -1, -1], finish_reason: "length", weight_version: 0 } as const;
   const long = { ...sampled, tokens: [3, 4, 5], top_logprobs: [top(3), top(4), top(5)] };
-  recorded.add({ session: "s", sequenceIds: ["long"], prompt: [1, 2], sequences: [long], temperature: 1 });
+  const keep = (of: SampledRequest) => recorded.keep(recordedOf(of), { session: "s" });
+  keep({ sequenceIds: ["long"], prompt: [1, 2], sequences: [long], temperature: 1 });
   const greedy = { ...sampled, tokens: [6, 7, 8] };
-  recorded.add({ session: "s", sequenceIds: ["greedy"], prompt: [9], sequences: [greedy], temperature: 0 });
+  keep({ sequenceIds: ["greedy"], prompt: [9], sequences: [greedy], temperature: 0 });
   const span = (kind: "prompt" | "sampled", sequenceId: string, [offset, length]: readonly [number, number]) => ({
     kind,
     sequenceId,

@@ -44,6 +44,7 @@ export async function openServer(
     moreModels?: readonly BaseModel[];
     log?: (line: string) => void;
     stableReinforce?: ServiceOptions["stableReinforce"];
+    peers?: ServiceOptions["peers"];
   } = {},
 ): Promise<TestServer> {
   const root = options.root ?? (await mkdtemp(join(tmpdir(), "grpu-tinker-")));
@@ -56,6 +57,7 @@ export async function openServer(
     limits,
     log,
     stableReinforce: options.stableReinforce,
+    peers: options.peers,
   });
   const app = createApp({ service, holdMs: 2000, ...options });
   onTestFinished(async () => {

@@ -114,13 +114,14 @@ export class TinkerBackend implements Backend {
         urls,
         contextLength: of.contextLength,
         concurrency,
+        records: this.records,
       });
     if (options.fuse) this.forwardBackwardAndOptimStep = (calls, params) => this.fusedStep(calls, params);
   }
 
   /**
    * Opens a session and creates a training client on the service.
-   * @throws {RemoteError} for a service that cannot be reached or refuses; ConfigError for `recordStabilityInfo` over JSON or several servers.
+   * @throws {RemoteError} for a service that cannot be reached or refuses; ConfigError for `recordStabilityInfo` over JSON.
    */
   static async open(options: TinkerOptions): Promise<TinkerBackend> {
     if (options.recordStabilityInfo) checkRecording(options);
@@ -360,15 +361,10 @@ export class TinkerBackend implements Backend {
   }
 }
 
-function checkRecording({ wire, samplingUrls = [] }: TinkerOptions): void {
+function checkRecording({ wire }: TinkerOptions): void {
   if (wire === "json")
     throw new ConfigError(
       "Cannot train with stable_reinforce over JSON: the protocol's JSON has no provenance of tokens. Set tinker_wire=protobuf.",
       { path: "tinker_wire" },
-    );
-  if (samplingUrls.length > 0)
-    throw new ConfigError(
-      `Cannot train with stable_reinforce on ${samplingUrls.length + 1} servers: what a server records while it samples stays on it, and the first one trains. Name one server, or train with importance_sampling, cispo or gspo (rllm.algorithm.loss_fn).`,
-      { path: "tinker_base_url" },
     );
 }

@@ -6,6 +6,7 @@
 import { z } from "zod";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
+import type { SampledRecords } from "../stable/sampled_records.ts";
 import { Calls, inParallel } from "./parallel.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
@@ -22,6 +23,8 @@ export interface SamplingServersOptions {
   readonly contextLength: number;
   /** The most requests in flight on each server; a server may allow fewer. Default 256. */
   readonly concurrency?: number | undefined;
+  /** Present where the samples are to be trained on with `stable_reinforce`: the first server has what the others record. */
+  readonly records?: SampledRecords | undefined;
 }
 
 /** How long a failing call of a further server is tried again, ms: the others are there. */
@@ -222,9 +225,9 @@ export class SamplingServers {
     session: TinkerSession,
     { nextSampler = 0, stopped = new AbortController() },
   ): Open {
-    const { contextLength, concurrency = CONCURRENCY } = this.options;
+    const { contextLength, concurrency = CONCURRENCY, records } = this.options;
     server.most = Math.min(concurrency, session.flags.sample_max_concurrent_requests);
-    const sampling = new TinkerSampling({ session, contextLength, concurrency });
+    const sampling = new TinkerSampling({ session, contextLength, concurrency, records });
     return { session, sampling, nextSampler, samplers: new Map(), calls: new Calls(), stopped };
   }
 

@@ -46,7 +46,7 @@ const OPTIONS: readonly Option[] = [
     flag: "--peer",
     value: "URL",
     describe:
-      "another such server on the same model, with the same key: clients may sample from its saved weights here; may repeat",
+      "another such server on the same model, with the same key: clients may sample from its saved weights here, and it gets what is recorded with them; may repeat",
     repeat: true,
   },
   {

@@ -35,11 +35,6 @@ const WIRE_CLASHES: readonly Clash[] = [
     clashes: (value) => value === "json",
     why: "the protocol's JSON has no provenance of tokens. Set tinker_wire=protobuf",
   },
-  {
-    path: "tinker_base_url",
-    clashes: (value) => typeof value === "string" && value.includes(","),
-    why: "what a server records while it samples stays on it, and the first one trains. Name one server",
-  },
 ];
 
 const CLASHES: readonly Clash[] = [

@@ -8,6 +8,7 @@ import type { Future } from "../protocol/futures.ts";
 import { MOST_PROMPT_CELLS } from "../protocol/prompt_targets.ts";
 import { readShape } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
+import { HANDED_ROUTE } from "../stability/hand_over.ts";
 
 /** The context of a route; `body` is absent for GET. */
 export type RequestContext = { Variables: { body: Body } };
@@ -50,18 +51,18 @@ export function readBodies(service: TinkerService, options: Partial<BodySettings
   return async (c, next) => {
     if (c.req.method === "GET" || c.req.method === "HEAD") return next();
     const { path } = c.req;
-    const isTraining = path === "/api/v1/forward_backward";
+    const isBinary = path === "/api/v1/forward_backward" || path === HANDED_ROUTE;
     const isSampling = path === "/api/v1/asample";
     const body = await readBody(c.req.raw, {
-      type: isTraining ? "application/x-protobuf" : "application/json",
-      bytes: Math.min(settings.bodyBytes, isTraining ? settings.bodyBytes : jsonBytes(path, contextLength)),
+      type: isBinary ? "application/x-protobuf" : "application/json",
+      bytes: Math.min(settings.bodyBytes, isBinary ? settings.bodyBytes : jsonBytes(path, contextLength)),
       budget,
       idleMs: settings.bodyIdleMs,
     });
     try {
       c.set("body", body);
       const values = JSON_LIMITS.values + (isSampling ? promptValues(contextLength) : 0);
-      if (!isTraining) checkJson(body.bytes, { depth: JSON_LIMITS.depth, values });
+      if (!isBinary) checkJson(body.bytes, { depth: JSON_LIMITS.depth, values });
       await next();
     } finally {
       body.lease.answered();

@@ -10,6 +10,8 @@ import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
 import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
+import type { HandOvers } from "../stability/hand_over.ts";
+import { recordedOf } from "../stability/recorded_sequences.ts";
 import type { Stability } from "../stability/stability.ts";
 import type { SampleJob, Scoring } from "./batch.ts";
 import type { Policies, PolicyQueue } from "./policies.ts";
@@ -53,6 +55,7 @@ export interface SamplersOptions {
   readonly sessions: Sessions;
   readonly models: BaseModels;
   readonly stability: Stability;
+  readonly handOvers: HandOvers;
   readonly limits: {
     readonly samplers: number;
     readonly queuedSamples: number;
@@ -197,21 +200,33 @@ export class Samplers {
     this.cancellable.get(futureId)?.();
   }
 
+  /** Keeps what was sampled, here and at the server that trains the weights. @returns when that one has it */
   private record(
-    sequenceIds: readonly string[],
-    of: { future: Future; request: PromptRequest; sequences: readonly SampledSequence[] },
-  ): void {
+    { future, sequenceIds }: Samples,
+    of: { request: PromptRequest; sequences: readonly SampledSequence[]; trainedAt: TrainedAt | undefined },
+  ): Promise<void> | undefined {
     const { prompt, temperature } = of.request;
-    const { session } = of.future;
+    const { session } = future;
+    const { sessions, stability, handOvers } = this.options;
     // Of a session that ended meanwhile nobody can train.
-    if (this.options.sessions.get(session))
-      this.options.stability.recorded.add({ session, sequenceIds, prompt, temperature, sequences: of.sequences });
+    if (!sessions.get(session)) return undefined;
+    const sequences = recordedOf({ sequenceIds, prompt, temperature, sequences: of.sequences });
+    stability.recorded.keep(sequences, { session });
+    return of.trainedAt && handOvers.send(of.trainedAt.url, { path: of.trainedAt.path, sequences });
   }
 
-  private jobOf({ future, sequenceIds }: Samples, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+  /** Where a sampler's weights are trained, if that is another server. */
+  private trainedAt({ modelPath: path }: Sampler): TrainedAt | undefined {
+    const url = path === undefined ? undefined : this.options.handOvers.addressFor(path);
+    return path !== undefined && url !== undefined ? { url, path } : undefined;
+  }
+
+  private jobOf(samples: Samples, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+    const { future } = samples;
     const { source: policy } = of.sampler;
     const { engine } = of.sampler.model;
     const request = { ...of.request, seed: seedOf(of.request) };
+    const trainedAt = request.recordsStability ? this.trainedAt(of.sampler) : undefined;
     const end = (outcome: Outcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
@@ -223,12 +238,24 @@ export class Samplers {
       requests: requestsOf(request, engine),
       scores: scoringOf(request, engine),
       done: (result) => {
-        if (request.recordsStability) this.record(sequenceIds, { future, request, sequences: result.sequences });
-        end({ kind: "proto", bytes: encodeSamples(request, result) });
+        const { sequences } = result;
+        const handed = request.recordsStability ? this.record(samples, { request, sequences, trainedAt }) : undefined;
+        const answer = { kind: "proto", bytes: encodeSamples(request, result) } as const;
+        if (!handed) return end(answer);
+        handed.then(
+          () => end(answer),
+          (error: unknown) => end(failureOf(error)),
+        );
       },
       failed: (error) => end(failureOf(error)),
     };
   }
+}
+
+/** A server and the path of the weights that it trains. */
+interface TrainedAt {
+  readonly url: string;
+  readonly path: string;
 }
 
 type Seeded = PromptRequest & { readonly seed: number };

@@ -1,6 +1,6 @@
 /**
  * What the server keeps of sampled sequences for `stable_reinforce`: at each sampled token the sampler's most likely ones. In memory, for
- * a day after the last use, until the session ends, or until their room is needed.
+ * a day after the last use, until the session that may train on them ends, or until their room is needed.
  */
 import type { SampledSequence } from "../../contract/backend.ts";
 import { RECORDED_TOP } from "../../contract/engine.ts";
@@ -9,6 +9,8 @@ import { ConfigError } from "../../errors.ts";
 const DAY_MS = 24 * 3_600_000;
 /** Sequences that are gone, of which the reason is still known. */
 const MOST_GONE = 16_384;
+/** Memory of a sequence besides its arrays. */
+const ENTRY_BYTES = 256;
 
 export interface RecordedSequence {
   readonly prompt: Uint32Array;
@@ -22,12 +24,23 @@ export interface RecordedSequence {
 
 /** What was sampled for one request. */
 export interface SampledRequest {
-  readonly session: string;
   readonly sequenceIds: readonly string[];
   readonly prompt: readonly number[];
   readonly sequences: readonly SampledSequence[];
   /** 0: the most likely token was taken. */
   readonly temperature: number;
+}
+
+export interface NamedSequence extends RecordedSequence {
+  readonly id: string;
+}
+
+/** Whose sequences are kept. */
+export interface KeptFor {
+  /** The session that may train on them. */
+  readonly session: string;
+  /** The session that sampled them on another server. Absent: `session`, here. */
+  readonly from?: string | undefined;
 }
 
 export interface RecordedSequencesOptions {
@@ -41,8 +54,9 @@ interface Entry extends RecordedSequence {
   used: number;
 }
 
-/** The sequences of a session, in the order of their last use. */
-interface OfSession {
+/** What one session sampled for a session that trains, in the order of its last use. */
+interface OfSampler {
+  readonly session: string;
   readonly byId: Map<string, Entry>;
   bytes: number;
 }
@@ -50,7 +64,8 @@ interface OfSession {
 export class RecordedSequences {
   private readonly budgetBytes: number;
   private readonly now: () => number;
-  private readonly sessions = new Map<string, OfSession>();
+  /** By the two sessions, so that each sampler has a share of the room. */
+  private readonly samplers = new Map<string, OfSampler>();
   /** Why sequences are gone, by id. */
   private readonly gone = new Map<string, string>();
 
@@ -60,33 +75,40 @@ export class RecordedSequences {
   }
 
   get size(): number {
-    return [...this.sessions.values()].reduce((sum, { byId }) => sum + byId.size, 0);
+    return [...this.samplers.values()].reduce((sum, { byId }) => sum + byId.size, 0);
   }
 
   get bytes(): number {
-    return [...this.sessions.values()].reduce((sum, { bytes }) => sum + bytes, 0);
+    return [...this.samplers.values()].reduce((sum, { bytes }) => sum + bytes, 0);
   }
 
-  /** Keeps the sequences of a request. Where room is needed, the session with the most loses those used longest ago. */
-  add({ session, sequenceIds, prompt, sequences, temperature }: SampledRequest): void {
-    const of = this.sessions.get(session) ?? { byId: new Map(), bytes: 0 };
-    this.sessions.set(session, of);
-    const shared = Uint32Array.from(prompt);
-    for (const [i, sequence] of sequences.entries()) {
-      const tokens = Uint32Array.from(sequence.tokens);
-      const { k, top } = temperature === 0 ? pointMasses(tokens) : topOf(sequence);
+  /**
+   * Keeps sequences; one that is kept already stays as it is. Where room is needed, the session that sampled the most loses those used
+   * longest ago.
+   * @throws ConfigError for an id under which another sequence is kept
+   */
+  keep(sequences: readonly NamedSequence[], { session, from }: KeptFor): void {
+    const key = from === undefined ? session : `${session} from ${from}`;
+    const of = this.samplers.get(key) ?? { session, byId: new Map(), bytes: 0 };
+    this.samplers.set(key, of);
+    for (const { id, ...sequence } of sequences) {
+      const known = of.byId.get(id);
+      if (known && isSame(known, sequence)) continue;
+      if (known) throw new ConfigError(`another sequence is recorded under the id ${JSON.stringify(id.slice(0, 100))}`);
+      const { prompt, tokens, top } = sequence;
       const own = tokens.byteLength + top.tokens.byteLength + top.logprobs.byteLength;
-      const bytes = own + Math.ceil(shared.byteLength / sequences.length);
-      of.byId.set(sequenceIds[i]!, { prompt: shared, tokens, k, top, bytes, used: this.now() });
+      const bytes = ENTRY_BYTES + own + Math.ceil(prompt.byteLength / sequences.length);
+      of.byId.set(id, { ...sequence, bytes, used: this.now() });
       of.bytes += bytes;
     }
     this.makeRoom();
   }
 
-  /** A sequence of a session, which this counts as used now. @throws ConfigError for one that the session does not have, with the reason */
+  /** A sequence that a session may train on, which this counts as used now. @throws ConfigError for another one, with the reason */
   use(id: string, session: string): RecordedSequence {
     this.dropExpired();
-    const byId = this.sessions.get(session)?.byId;
+    const holders = [...this.samplers.values()].filter(({ byId }) => byId.has(id));
+    const byId = holders.find((of) => of.session === session)?.byId;
     const entry = byId?.get(id);
     if (byId && entry) {
       entry.used = this.now();
@@ -94,40 +116,44 @@ export class RecordedSequences {
       byId.set(id, entry);
       return entry;
     }
-    const isForeign = [...this.sessions.values()].some((of) => of.byId.has(id));
-    const reason = isForeign ? "another session sampled it" : (this.gone.get(id) ?? UNKNOWN);
+    const reason = holders.length > 0 ? "another session sampled it" : (this.gone.get(id) ?? UNKNOWN);
     throw new ConfigError(
       `the sequence ${JSON.stringify(id.slice(0, 100))} is not recorded for this session: ${reason}. Sample it again here with record_stability_info=True.`,
     );
   }
 
   dropSession(session: string): void {
-    for (const id of this.sessions.get(session)?.byId.keys() ?? []) this.note(id, "its session has ended");
-    this.sessions.delete(session);
+    for (const [key, of] of this.samplers) {
+      if (of.session !== session) continue;
+      for (const id of of.byId.keys()) this.note(id, "its session has ended");
+      this.samplers.delete(key);
+    }
   }
 
   /** Drops what nobody used for a day. */
   dropExpired(): void {
     const oldest = this.now() - DAY_MS;
-    for (const of of this.sessions.values())
+    for (const [key, of] of this.samplers)
       for (const [id, { used }] of of.byId) {
         if (used > oldest) break;
-        this.drop(of, id, "it was sampled and last trained on more than a day ago");
+        this.drop(key, id, "it was sampled and last trained on more than a day ago");
       }
   }
 
   private makeRoom(): void {
     for (let bytes = this.bytes; bytes > this.budgetBytes; bytes = this.bytes) {
-      const largest = [...this.sessions.values()].reduce((a, b) => (b.bytes > a.bytes ? b : a));
+      const [key, largest] = [...this.samplers].reduce((a, b) => (b[1].bytes > a[1].bytes ? b : a));
       const [oldest] = largest.byId.keys();
       const mib = Math.round(this.budgetBytes / 2 ** 20);
-      this.drop(largest, oldest!, `newer sequences took its room (the server keeps ${mib} MiB of them)`);
+      this.drop(key, oldest!, `newer sequences took its room (the server keeps ${mib} MiB of them)`);
     }
   }
 
-  private drop(of: OfSession, id: string, reason: string): void {
+  private drop(key: string, id: string, reason: string): void {
+    const of = this.samplers.get(key)!;
     of.bytes -= of.byId.get(id)!.bytes;
     of.byId.delete(id);
+    if (of.byId.size === 0) this.samplers.delete(key);
     this.note(id, reason);
   }
 
@@ -139,7 +165,25 @@ export class RecordedSequences {
 }
 
 const UNKNOWN =
-  "no request of this server sampled it with record_stability_info, and what another server recorded stays there";
+  "no request of this server sampled it with record_stability_info, and no server that copies weights from here handed it on";
+
+function isSame(a: RecordedSequence, b: RecordedSequence): boolean {
+  const of = ({ prompt, tokens, k, top }: RecordedSequence) => [prompt, tokens, [k], top.tokens, top.logprobs];
+  const others = of(b);
+  return of(a).every(
+    (values, i) => values.length === others[i]!.length && values.every((it, j) => it === others[i]![j]),
+  );
+}
+
+/** What is kept of the samples of a request. They share its prompt. */
+export function recordedOf({ sequenceIds, prompt, sequences, temperature }: SampledRequest): NamedSequence[] {
+  const shared = Uint32Array.from(prompt);
+  return sequences.map((sequence, i) => {
+    const tokens = Uint32Array.from(sequence.tokens);
+    const { k, top } = temperature === 0 ? pointMasses(tokens) : topOf(sequence);
+    return { id: sequenceIds[i]!, prompt: shared, tokens, k, top };
+  });
+}
 
 /** Greedy sampling draws from a distribution with one token. */
 function pointMasses(tokens: Uint32Array): Pick<RecordedSequence, "k" | "top"> {
