@@ -23,6 +23,8 @@ export interface SampleRequest {
   readonly params: SamplingParams;
   /** Seed of this sequence: the same seed, prompt, parameters and weights give the same tokens. */
   readonly seed: number;
+  /** Whether the sequence may be trained on; what a loss needs of the sampler is kept for such ones alone. Default true. */
+  readonly mayTrain?: boolean | undefined;
   /** Ends the sequence when true for the tokens sampled so far; the last one is kept. Local models only. */
   readonly ends?: ((tokens: readonly number[]) => boolean) | undefined;
   /** Ends the sequence with what is drawn, also before its first token. Local models only. */

@@ -1,5 +1,5 @@
 /** The loss stable_reinforce of the local backend: what is recorded, what is scored, and that it learns. */
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
@@ -81,6 +81,19 @@ describe("what is sampled", () => {
     await expect(own.forwardBackward(batchOf(samples, [1]), LOSS)).rejects.toThrow(
       "Cannot train on row 0 with stable_reinforce: token 3",
     );
+  });
+
+  test("for validation is not recorded", async () => {
+    const own = open();
+    const sample = vi.spyOn(own.languageModel, "sample");
+    const asked = { ...request(1), mayTrain: false };
+    const samples = await own.sample([asked, { ...request(1), mayTrain: true }]);
+    expect(sample.mock.calls[0]![0].map(({ top_logprobs }) => top_logprobs)).toEqual([undefined, 20]);
+    expect(samples[0]!.tokens).toEqual(samples[1]!.tokens);
+    const other = open();
+    const unrecorded = await other.sample([asked]);
+    await expect(other.forwardBackward(batchOf(unrecorded, [1]), LOSS)).rejects.toThrow("no record has it");
+    await own.forwardBackward(batchOf([samples[0]!], [1]), LOSS);
   });
 
   test("under a grammar cannot be trained on", async () => {

@@ -358,6 +358,18 @@ describe.skipIf(!hasShared)("stable_reinforce over the wire", () => {
     backend.close();
   });
 
+  test("does not record what is drawn for validation", async () => {
+    const backend = await connect();
+    const before = service.stability.recorded.size;
+    const params = { max_tokens: 2, temperature: 1, top_p: 1, top_k: -1, stop_token_ids: [] };
+    const request = { prompt_ids: PROMPT, params, seed: 1 };
+    await backend.sample([{ ...request, mayTrain: false }]);
+    expect(service.stability.recorded.size).toBe(before);
+    await backend.sample([request]);
+    expect(service.stability.recorded.size).toBe(before + 1);
+    backend.close();
+  });
+
   test("is refused by a server without a method, at the first sample", async () => {
     const backend = await connect({}, plain);
     await expect(sample(backend)).rejects.toThrow("--stable-reinforce score_centering");

@@ -12,7 +12,7 @@ const TASK: Task = { id: "t", instruction: "the", metadata: { answer: "and" } };
 const END = "<|im_end|>";
 
 function attempt(
-  it: Partial<Pick<AttemptContext, "rollout" | "evaluate">> & {
+  it: Partial<Pick<AttemptContext, "rollout" | "evaluate" | "isValidation">> & {
     settings?: Partly<LoopSettings>;
     script?: Script;
     signal?: AbortSignal;
@@ -63,6 +63,17 @@ describe("listeners of the end", () => {
     expect((await attempt({ settings, rollout })).metadata.error).toMatch(/no room/);
     expect(called).toEqual(["result"]);
   });
+});
+
+test.each([true, false])("a draw of a validation attempt is not to be trained on (%s)", async (isValidation) => {
+  const draw = vi.spyOn(DrawQueue.prototype, "draw");
+  onTestFinished(() => draw.mockRestore());
+  const rollout: AttemptContext["rollout"] = async (task, policy) => {
+    await policy.complete(task.instruction);
+    return 1;
+  };
+  await attempt({ isValidation, rollout });
+  expect(draw.mock.calls.map(([{ mayTrain = true }]) => mayTrain)).toEqual([!isValidation]);
 });
 
 describe("outcomes", () => {

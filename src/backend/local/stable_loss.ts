@@ -41,8 +41,8 @@ export class StableRecording {
 }
 
 /** Greedy samples have no gradient, and those of a nucleus or a grammar are drawn from other tokens. */
-function isRecordable({ params, allowed }: SampleRequest): boolean {
-  return params.temperature > 0 && params.top_p === 1 && params.top_k <= 0 && !allowed;
+function isRecordable({ params, allowed, mayTrain = true }: SampleRequest): boolean {
+  return mayTrain && params.temperature > 0 && params.top_p === 1 && params.top_k <= 0 && !allowed;
 }
 
 type Top = NonNullable<SampledSequence["top_logprobs"]>;

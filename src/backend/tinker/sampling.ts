@@ -74,7 +74,7 @@ export class TinkerSampling {
   }
 
   private async drawOne(
-    { prompt_ids, params, seed }: SampleRequest,
+    { prompt_ids, params, seed, mayTrain = true }: SampleRequest,
     at: { samplerId: string; version: number; signal?: AbortSignal },
   ): Promise<SampledSequence> {
     const room = this.options.contextLength - prompt_ids.length;
@@ -87,7 +87,7 @@ export class TinkerSampling {
       // SkyRL stores seeds in 31 bits.
       seed: this.options.session.wire === "json" ? seed % 2 ** 31 : seed,
     };
-    const records = isRecordable(params) ? this.options.records : undefined;
+    const records = mayTrain && isRecordable(params) ? this.options.records : undefined;
     const asked = { prompt: prompt_ids, sampling_params, ...(records && { record_stability_info: true as const }) };
     const { sequences, sequenceIds } = await this.ask(asked, at);
     if (sequences.length !== 1)

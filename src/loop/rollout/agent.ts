@@ -124,7 +124,10 @@ class Agent implements Policy, Callable {
       toolCallPrefix: `call_${this.index}`,
       decodes: attempt.backend.tokenizer !== undefined,
       plan: (call) => this.plan(call),
-      draw: (request) => attempt.draws.draw(request, attempt.rank),
+      draw: (request) => {
+        const asked = attempt.isValidation ? { ...request, mayTrain: false } : request;
+        return attempt.draws.draw(asked, attempt.rank);
+      },
     });
     const { client, fetch, engine } = apiOf(this, attempt);
     this.client = client;
