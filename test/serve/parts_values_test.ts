@@ -263,7 +263,7 @@ describe("a request to sample", () => {
     [{ prompt: [-1] }, "token ids must lie in [0, 100) (-1)"],
     [{ prompt: [0.5] }, "token ids must lie in [0, 100) (0.5)"],
     [{ prompt: new Array(63).fill(1) }, undefined],
-    [{ prompt: new Array(64).fill(1) }, "the prompt must leave room in the context of 64 tokens (64)"],
+    [{ prompt: new Array(64).fill(1) }, "the prompt must leave room in the context of 64 tokens (64); shorten it"],
     [{ count: 1025 }, "num_samples must lie in [1, 1024] (1025)"],
     [{ count: 0 }, "num_samples must lie in [1, 1024] (0)"],
     [{ count: 1.5 }, "num_samples must lie in [1, 1024] (1.5)"],
@@ -467,7 +467,7 @@ describe("the data of a training request", () => {
     [
       "an image",
       { ...fine, chunks: [{ kind: "image", tokens: new Int32Array() }] },
-      "it has a chunk of type image, and this server's models read only text.",
+      "it has a chunk of type image, and this server's models read only text. Send chunks of type encoded_text.",
     ],
     ["no tokens", datum([], { target_tokens: targets() }), "its model_input has no tokens."],
     ["no targets", datum([[1]], { weights: floats(1) }), "its loss_fn_inputs must have target_tokens."],

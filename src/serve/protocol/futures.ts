@@ -93,7 +93,7 @@ export class Futures {
   find(id: string): Future {
     const entry = this.entries.get(id);
     if (entry) return entry.future;
-    const detail = `Cannot retrieve ${id}: there is no such request. Its session has ended, its result was dropped to free memory, or the server was restarted.`;
+    const detail = `Cannot retrieve ${id}: there is no such request. Its session has ended, its result was dropped to free memory, or the server was restarted. Repeat it; after a restart, open a new session and load the last checkpoint.`;
     throw new Refusal(404, detail);
   }
 

@@ -101,7 +101,11 @@ function shapesOf(data: readonly Datum[], names: readonly string[]): Shape[] {
 /** The size of a datum whose tensors all fit it. */
 function shapeOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: readonly string[] }): Shape {
   const other = chunks.find(({ kind }) => kind !== "text");
-  if (other) throw wrong(i, `it has a chunk of type ${other.kind}, and this server's models read only text.`);
+  if (other)
+    throw wrong(
+      i,
+      `it has a chunk of type ${other.kind}, and this server's models read only text. Send chunks of type encoded_text.`,
+    );
   const length = chunks.reduce((sum, { tokens }) => sum + tokens.length, 0);
   if (length === 0) throw wrong(i, "its model_input has no tokens.");
   const targets = inputs.get(TARGETS);

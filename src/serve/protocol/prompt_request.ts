@@ -114,7 +114,7 @@ function checkRequest(request: PromptRequest, engine: Engine): void {
     [outside === undefined, `token ids must lie in [0, ${vocabSize}) (${outside})`],
     [
       prompt.length < contextLength,
-      `the prompt must leave room in the context of ${contextLength} tokens (${prompt.length})`,
+      `the prompt must leave room in the context of ${contextLength} tokens (${prompt.length}); shorten it`,
     ],
     [isCount(count) && count <= MOST_SAMPLES, `num_samples must lie in [1, ${MOST_SAMPLES}] (${count})`],
     [maxTokens === undefined || isCount(maxTokens), `max_tokens must be a whole number above 0 (${maxTokens})`],

@@ -273,7 +273,7 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
   return chunks.flatMap(({ type, tokens }) => {
     if (type !== "encoded_text")
       throw new ConfigError(
-        `Cannot sample from a prompt with a chunk of type ${type}: this server's models read only text.`,
+        `Cannot sample from a prompt with a chunk of type ${type}: this server's models read only text. Send chunks of type encoded_text.`,
       );
     if (Array.isArray(tokens) && tokens.every((id) => Number.isInteger(id))) return tokens as number[];
     throw new Refusal(422, "Cannot read the request: prompt.chunks.tokens must be whole numbers.");
