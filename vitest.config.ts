@@ -16,8 +16,8 @@ const alias = Object.entries(imports as Record<string, string>)
   }));
 
 const include = isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"];
-// With commands of their own: `npm run test:interop` and `test:reference`, which need Python, and `test:soak`.
-const OTHERS = ["test/interop/**", "test/reference/**", "test/soak/**"];
+// With commands of their own: `deno task test:webgpu`, `npm run test:interop` and `test:reference`, which need Python, and `test:soak`.
+const OTHERS = ["test/deno/**", "test/interop/**", "test/reference/**", "test/soak/**"];
 const exclude = ["**/node_modules/**", ...OTHERS, ...(isSlow ? [] : SLOW_TESTS)];
 
 /** The suite as one project in which each file has a process of its own. */

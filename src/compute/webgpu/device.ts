@@ -335,6 +335,8 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   writeNow(range: Range, data: Data, byteOffset: number): void {
+    // Deno's own WebGPU ends the process at an empty write.
+    if (data.byteLength === 0) return;
     this.gpuDevice.queue.writeBuffer(
       range.storage.buffer,
       range.byteOffset + byteOffset,

@@ -34,7 +34,7 @@ export function matrixSupport({ info, features, limits }: GpuAdapter): Pick<Subg
     units?.inputs !== "f32" &&
       lacks("shader-f16") &&
       "no feature shader-f16 (on NVIDIA, Dawn shows it with the toggle vulkan_enable_f16_on_nvidia)",
-    lacks("subgroups") && "no feature subgroups (the driver is too old)",
+    lacks("subgroups") && "no feature subgroups (the driver is too old, or this runtime's WebGPU has none)",
     !lacks("subgroups") &&
       (least !== LANES || most !== LANES) &&
       `subgroups of ${least === most ? least : `${least} to ${most}`} lanes in place of ${LANES}`,

@@ -1,0 +1,8 @@
+/** As where the `webgpu` package is not installed: the tests of a file then run on the runtime's own WebGPU. */
+import { vi } from "vitest";
+
+vi.mock("../../src/compute/webgpu/dawn.ts", async (importOriginal) => ({
+  ...(await importOriginal<object>()),
+  openDawn: async () => undefined,
+  dawnAdapters: async () => undefined,
+}));
