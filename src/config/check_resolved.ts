@@ -8,6 +8,7 @@ import { DISTILLATION_RULES } from "./rules/distillation.ts";
 import { REMAX_RULES } from "./rules/remax.ts";
 import { REWARD_MODEL_RULES } from "./rules/reward_model.ts";
 import { checkRules } from "./rules/rules.ts";
+import { SAMPLING_CLIENT_RULES } from "./rules/sampling_clients.ts";
 import { SERVICE_RULES } from "./rules/services.ts";
 import { STABLE_RULES } from "./rules/stable_reinforce.ts";
 import { VERL_RULES } from "./rules/verl.ts";
@@ -48,7 +49,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     isReady: !options.allowMissing,
     more: [
       ...[...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES],
-      ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...STABLE_RULES],
+      ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...STABLE_RULES, ...SAMPLING_CLIENT_RULES],
     ],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };

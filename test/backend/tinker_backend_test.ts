@@ -153,6 +153,24 @@ describe("sampling", () => {
     backend.close();
   });
 
+  test("by inflight weights reports the version that the sampler began with", async () => {
+    const { backend, sent } = await open({}, { samplingClientKind: "inflight" });
+    const saves = () => sent.filter(({ path }) => path === "save_weights_for_sampler").map(({ body }) => body.kind);
+    await backend.publishWeights();
+    const late = backend.sample([REQUEST], { weights: "published" });
+    await backend.optimStep(ADAM);
+    await backend.publishWeights();
+    const next = backend.sample([REQUEST], { weights: "published" });
+    expect([(await late)[0]!.weight_version, (await next)[0]!.weight_version]).toEqual([0, 1]);
+    expect(saves()).toEqual(["inflight", "inflight"]);
+    backend.close();
+  });
+
+  test("by inflight weights is refused on several servers", async () => {
+    const options = { samplingClientKind: "inflight", samplingUrls: ["http://second"] } as const;
+    await expect(open({}, options)).rejects.toThrow(/inflight weights on 2 servers: .* Name one server/);
+  });
+
   test("takes another snapshot after one that failed", async () => {
     let fails = true;
     const { backend } = await open({

@@ -61,7 +61,14 @@ describe("a request of the training client", () => {
       "SaveWeightsForSampler",
       { sampling_session_seq_id: 0 },
       "sampler",
-      async (client) => (await client.snapshot())(),
+      async (client) => (await client.openSampler())(),
+    ],
+    [
+      "save_weights_for_sampler",
+      "SaveWeightsForSampler",
+      { sampling_session_seq_id: 0, kind: "inflight" },
+      "sampler",
+      async (client) => (await client.openSampler("inflight"))(),
     ],
     [
       "load_weights",
@@ -108,7 +115,7 @@ describe("a request of the training client", () => {
       },
     });
     await expect(client.saveWeights("a")).rejects.toThrow("422");
-    await Promise.all([client.saveWeights("b"), client.snapshot(), client.saveSamplerWeights("c")]);
+    await Promise.all([client.saveWeights("b"), client.openSampler(), client.saveSamplerWeights("c")]);
     session.close();
     expect(sent.map(({ body }) => body)).toMatchObject([{ seq_id: 1 }, { seq_id: 2 }, { seq_id: 3 }, { seq_id: 4 }]);
   });
@@ -117,7 +124,7 @@ describe("a request of the training client", () => {
     const { client, session, sent } = await open({
       create_sampling_session: () => Response.json({ sampling_session_id: "base-sampler" }),
     });
-    await client.snapshot();
+    await client.openSampler();
     expect(await client.openBaseSampler("base")).toBe("base-sampler");
     expect(sent.at(-1)!.body).toEqual({
       session_id: "s",

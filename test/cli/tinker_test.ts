@@ -64,6 +64,18 @@ describe.skipIf(!hasShared)("grpu train rllm/backend=tinker", () => {
     expect(there[1]!["actor/entropy"]).toBeUndefined();
   });
 
+  test("trains asynchronously with inflight samplers", async () => {
+    const { code, err } = await train("inflight", [
+      ...["rllm/backend=tinker", "tinker_sampling_client_kind=inflight", "rllm.workflow.raise_on_error=false"],
+      ...["rllm.async_training.enable=true", "rllm.async_training.mini_batch_size=4", "rllm.trainer.total_batches=2"],
+      ...REWARDED,
+    ]);
+    expect(code, err).toBe(0);
+    const steps = metricsOf("inflight").filter(({ phase }) => `${phase}` === "train");
+    expect(steps.map(({ step }) => step)).toEqual([1, 2]);
+    for (const step of steps) expect(step["actor/grad_norm"]).toBeGreaterThan(0);
+  });
+
   test("goes on from its last checkpoint on a server started anew as if nothing had stopped, and tells nobody the key", async () => {
     const args = [
       "rllm/backend=tinker",

@@ -125,6 +125,20 @@ describe("distillation", () => {
   });
 });
 
+describe("inflight sampling clients", () => {
+  const INFLIGHT = ["rllm/backend=tinker", "tinker_sampling_client_kind=inflight"];
+  const ASYNC = ["rllm.async_training.enable=true", "rllm.workflow.raise_on_error=false"];
+
+  test("are for asynchronous training on one server", () => {
+    expect(complaints([...INFLIGHT, ...ASYNC])).toEqual([]);
+    expect(complaints(INFLIGHT)).toEqual([expect.stringMatching(/no request is on its way .* Set .*enable=true/)]);
+    expect(complaints([...INFLIGHT, ...ASYNC, "tinker_base_url='http://a,http://b'"])).toEqual([
+      expect.stringMatching(/further servers sample saved weights.* Name one server/),
+    ]);
+    expect(complaints(["rllm/backend=tinker", "tinker_sampling_client_kind=snapshot"])).toEqual([]);
+  });
+});
+
 describe("stable_reinforce", () => {
   const STABLE = "rllm.algorithm.loss_fn=stable_reinforce";
   const TINKER = "rllm/backend=tinker";

@@ -24,7 +24,7 @@ import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
 import { type SessionOptions, TinkerSession } from "./session.ts";
 import { stableLoss } from "./stable_loss.ts";
-import { type Collect, TrainingClient } from "./training_client.ts";
+import { type Collect, type SamplingClientKind, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
@@ -47,6 +47,11 @@ export interface TinkerOptions extends TransportOptions, SessionOptions, WantedM
   readonly concurrency?: number | undefined;
   /** Further servers that sample, on the same model and with the same key. They copy saved weights from the first. */
   readonly samplingUrls?: readonly string[] | undefined;
+  /**
+   * Weights of the samplers: fixed, or those that an `inflight` save changes under the requests that are on their way. The version of such a sample is
+   * the oldest that can have drawn one of its tokens, because a service promises these weights or newer ones. One server only. Default `snapshot`.
+   */
+  readonly samplingClientKind?: SamplingClientKind | undefined;
   /** Has the service record what it samples, for the loss `stable_reinforce`. */
   readonly recordStabilityInfo?: boolean | undefined;
 }
@@ -121,10 +126,12 @@ export class TinkerBackend implements Backend {
 
   /**
    * Opens a session and creates a training client on the service.
-   * @throws {RemoteError} for a service that cannot be reached or refuses; ConfigError for `recordStabilityInfo` over JSON.
+   * @throws {RemoteError} for a service that cannot be reached or refuses; ConfigError for `recordStabilityInfo` over JSON, and for
+   * inflight samplers with several servers.
    */
   static async open(options: TinkerOptions): Promise<TinkerBackend> {
     if (options.recordStabilityInfo) checkRecording(options);
+    checkSamplers(options);
     const transport = new Transport(options);
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
@@ -181,12 +188,12 @@ export class TinkerBackend implements Backend {
     await this.run(() => id);
   }
 
-  /** A snapshot of the current weights, or for several servers a checkpoint, made by the first request after a step. */
+  /** A sampler of the current weights, or for several servers a checkpoint, made by the first request after a step. */
   private currentSampler(version: number): Promise<string> {
     if (this.sampler?.version === version) return this.sampler.id;
     const kept = this.servers
       ? this.client.saveSamplerWeights(`sampled-${version}`, { ttlSeconds: SAMPLED_TTL_SECONDS })
-      : this.client.snapshot();
+      : this.client.openSampler(this.options.samplingClientKind);
     const id = kept.then((collect) => collect());
     this.sampler = { version, id };
     // After a failure the next request makes another snapshot.
@@ -359,6 +366,14 @@ export class TinkerBackend implements Backend {
       throw new RemoteError(`${message} ${advice}`, { status, retryable });
     }
   }
+}
+
+function checkSamplers({ samplingClientKind, samplingUrls = [] }: TinkerOptions): void {
+  if (samplingClientKind === "inflight" && samplingUrls.length > 0)
+    throw new ConfigError(
+      `Cannot sample with inflight weights on ${samplingUrls.length + 1} servers: the further ones sample saved weights. Name one server, or set tinker_sampling_client_kind=snapshot.`,
+      { path: "tinker_sampling_client_kind" },
+    );
 }
 
 function checkRecording({ wire }: TinkerOptions): void {

@@ -19,6 +19,9 @@ export interface PassResult {
   readonly metrics: Metrics;
 }
 
+/** Tinker's name of which weights a sampling client has: fixed ones, or those that all of this kind share. */
+export type SamplingClientKind = "snapshot" | "inflight";
+
 const SAVED = z.object({ path: z.string() });
 const SAMPLER = z.object({ sampling_session_id: z.string() });
 const STEP = z.object({ metrics: z.record(z.string(), z.number()).nullish() });
@@ -85,10 +88,13 @@ export class TrainingClient {
     return async () => check("save_weights_for_sampler", { reply: await collect(), shape: SAVED }).path;
   }
 
-  /** Keeps the current weights in the service's memory. @returns the id of a sampling session. */
-  async snapshot(): Promise<Collect<string>> {
+  /**
+   * Keeps the current weights in the service's memory. @returns the id of a sampling session: a `snapshot` keeps these weights, and
+   * those of kind `inflight` all change with each further one.
+   */
+  async openSampler(kind: SamplingClientKind = "snapshot"): Promise<Collect<string>> {
     const number = this.nextSampler++;
-    const body = { sampling_session_seq_id: number };
+    const body = { sampling_session_seq_id: number, ...(kind === "inflight" && { kind }) };
     const collect = await this.send("SaveWeightsForSampler", "save_weights_for_sampler", body);
     return async () =>
       check("save_weights_for_sampler", { reply: await collect(), shape: SAMPLER }).sampling_session_id;

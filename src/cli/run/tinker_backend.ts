@@ -44,6 +44,7 @@ export async function openTinkerBackend(
     tokenizer: (info) => findTokenizer(config, info),
     startFrom: tinkerSetting(config, "training.resume_from_tinker_id") ?? undefined,
     recordStabilityInfo: trainsStably((path) => getAt(config, path)),
+    samplingClientKind: tinkerSetting(config, "tinker_sampling_client_kind"),
     fuse: tinkerSetting(config, "fuse_forward_backward_and_optim_step"),
     openSignal: io.signal,
     hurry: io.signal,

@@ -43,6 +43,15 @@ export const TINKER_FIELDS = {
     note: "json is for servers without protobuf, such as SkyRL's.",
   }),
 
+  tinker_sampling_client_kind: oneOf(
+    ["snapshot", "inflight"],
+    "snapshot",
+    "weights of samplers in asynchronous training: inflight ones change under the requests that are on their way",
+    {
+      note: "Versions of inflight samples are the oldest that can have drawn one of their tokens, and seeds do not repeat them.",
+    },
+  ),
+
   "model.name": str("Qwen/Qwen3-8B", "base model"),
   "model.tokenizer": str(null, "folder with its tokenizer.json", {
     note: "null = model.name if it is a folder, else the one that a local server reports.",
