@@ -13,7 +13,7 @@ function setUp(budgetBytes: number) {
   const model = { names: ["toy"], engine: { openPolicy } } as unknown as BaseModel;
   const options = {
     ...{ budgetBytes, onBatch: () => {}, signal: new AbortController().signal, scheduler: {} },
-    checkpoints: { find: () => ({ dir: "", record: { time: "now" } }) },
+    checkpoints: { findReadable: () => ({ dir: "", record: { time: "now" } }) },
     models: { ofCheckpoint: () => model, use: (_: BaseModel, work: () => Promise<unknown>) => work() },
   };
   const policies = new Policies(options as unknown as PoliciesOptions);
