@@ -33,19 +33,19 @@ function checkRecipient(recipient: string, index: number): void {
 
 /** Replaces each of a checkpoint's public files by `NAME.age`, encrypted to the recipients. */
 export async function encryptFolder(dir: string, recipients: readonly string[]): Promise<void> {
-  const encrypter = new Encrypter();
-  for (const recipient of recipients) encrypter.addRecipient(recipient);
+  const encryptor = new Encrypter();
+  for (const recipient of recipients) encryptor.addRecipient(recipient);
   for (const name of await publicFiles(dir)) {
-    await encryptFile(join(dir, name), encrypter);
+    await encryptFile(join(dir, name), encryptor);
     await rm(join(dir, name));
   }
 }
 
-async function encryptFile(path: string, encrypter: Encrypter): Promise<void> {
+async function encryptFile(path: string, encryptor: Encrypter): Promise<void> {
   const plain = await open(path);
   try {
     const content = Readable.toWeb(plain.createReadStream({ autoClose: false })) as ReadableStream<Uint8Array>;
-    const encrypted = await encrypter.encrypt(content as globalThis.ReadableStream<Uint8Array>);
+    const encrypted = await encryptor.encrypt(content as globalThis.ReadableStream<Uint8Array>);
     const file = await open(`${path}.age`, "wx", 0o600);
     try {
       for await (const chunk of encrypted as ReadableStream<Uint8Array>) await file.writeFile(chunk);
