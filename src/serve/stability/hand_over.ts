@@ -2,6 +2,7 @@
  * Hands sequences that were recorded with copied weights on to the server that the weights came from, which trains. A request among our own
  * servers, like the copy of the weights: with the same key, and only to an address that this server has as its `--peer`.
  */
+import { SYSTEM_CLOCK } from "../../clock.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -83,7 +84,7 @@ export class HandOvers {
         if (Date.now() + pause > until)
           throw new Refusal(503, `${cannot(url)}: ${reasonOf(error)}. Sample again later.`);
       }
-      await paused(pause, stop);
+      await SYSTEM_CLOCK.sleep(pause, stop);
     }
   }
 
@@ -118,18 +119,6 @@ async function detailOf(response: Response): Promise<string> {
   const answer: unknown = await response.json().catch(() => undefined);
   const { detail = "no reason given" } = (answer ?? {}) as { detail?: unknown };
   return String(detail).slice(0, 500).replace(/\.$/, "");
-}
-
-function paused(ms: number, stop: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      stop.removeEventListener("abort", end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    stop.addEventListener("abort", end);
-  });
 }
 
 /** Node's fetch says "fetch failed", and why in the cause. */
