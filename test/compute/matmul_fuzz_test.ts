@@ -64,6 +64,10 @@ describe.skipIf(!gpuDevice)("random products as a GPU takes them", () => {
   test(`${CASES} that take over an adapter's product, with the bits of its own`, { timeout: 7_200_000 }, async () => {
     for (const seed of seeds(CASES)) await runAdapted(gpuDevice!, randomCase(seed), `seed ${seed}`);
   });
+
+  test(`${CASES} of one row by bfloat16 on lanes, with the bits of float32`, { timeout: 7_200_000 }, async () => {
+    for (const seed of seeds(CASES)) await runRow(gpuDevice!, randomCase(seed), `seed ${seed}`);
+  });
 });
 
 async function runCase(device: Device, it: Case, where: string): Promise<void> {
@@ -118,6 +122,35 @@ async function runCase(device: Device, it: Case, where: string): Promise<void> {
   const fewer = 1 + (m >> 4);
   same(await run(large, fewer), `${fewer} rows`, c.offset + fewer * c.stride - margin);
   device.release(A, B, S, D);
+}
+
+/** One row by columns in whole eights, as software adapters take it, by bfloat16 and by its values in float32. */
+async function runRow(device: Device, it: Case, where: string): Promise<void> {
+  const { n, margin, joins } = it;
+  const k = 8 * Math.ceil(it.k / 8);
+  const what = `${where} ${JSON.stringify({ n, k, margin, joins })}`;
+  const b = laidOut({ rows: k, columns: n, isTurned: true, margin: 8 * margin });
+  const packed = packedElements("bfloat16", b.length, 2);
+  const [W, V] = [packed.words, packed.values].map((data) => device.upload(data, "b")) as [Buffer, Buffer];
+  const [A, D] = [device.upload(floats(k, 1), "a"), device.upload(floats(n, 3), "addend")];
+  const run = async (held: { buffer: Buffer; format: "bfloat16" | "float32" }) => {
+    const C = device.upload(floats(n, 4), "c");
+    matmul(it.isNarrow ? narrowDevice(device, NARROW_BYTES) : device, {
+      ...{ m: 1, n, k, transposeB: true, a: { buffer: A }, c: { buffer: C } },
+      b: { ...held, offset: b.offset, stride: b.stride },
+      ...(joins === "C" && { accumulate: true }),
+      ...(joins === "addend" && { addend: D }),
+      ...(joins === "bias" && { bias: { buffer: D } }),
+      ...(joins === "sums" && { continues: true }),
+    });
+    const found = await readFloats(device, C, n);
+    device.release(C);
+    return found;
+  };
+  const found = await run({ buffer: W, format: "bfloat16" });
+  const expected = await run({ buffer: V, format: "float32" });
+  expect(firstDifference(found, expected), what).toBe(-1);
+  device.release(W, V, A, D);
 }
 
 /**

@@ -51,6 +51,10 @@ overDevices("a product by a packed matrix", (device) => {
         [1, 4, 3],
         [3, 5, 7],
         [1, 33, 20],
+        [1, 1, 8],
+        [1, 33, 24],
+        [1, 70, 64],
+        [1, 5, 0],
         [3, 70, 12],
         [8, 36, 64],
         [9, 36, 68],
@@ -64,10 +68,40 @@ overDevices("a product by a packed matrix", (device) => {
         if (n > 0 && k > 0) expect(expected!.some((bits) => bits !== 0)).toBe(true);
       });
 
+    test.each([
+      ["from an offset", { offset: 72, joins: "nothing" }],
+      ["added to C", { offset: 0, joins: "C" }],
+      ["with a bias", { offset: 8, joins: "bias" }],
+      ["with sums that start at C", { offset: 0, joins: "sums" }],
+    ] as const)(`${format}: a row of 70 x 64 %s has the bits of f32`, async (_, { offset, joins }) => {
+      const [n, k] = [70, 64];
+      const packed = packedElements(format, offset + n * k, 2);
+      const [W, S, V] = [packed.words, packed.scales, packed.values].map((values) => device.upload(values, "b"));
+      const [A, D] = [device.upload(floats(k + 4, 1), "a"), device.upload(floats(n, 3), "bias")];
+      const results: Float32Array[] = [];
+      for (const b of [{ buffer: W!, format, scales: S! }, { buffer: V! }]) {
+        const C = device.upload(floats(n + 3, 4), "c");
+        matmul(device, {
+          ...{ m: 1, n, k, transposeB: true, alpha: 0.5 },
+          ...{ a: { buffer: A, offset: 4 }, b: { ...b, offset }, c: { buffer: C, offset: 3 } },
+          ...(joins === "C" && { accumulate: true }),
+          ...(joins === "bias" && { bias: { buffer: D } }),
+          ...(joins === "sums" && { continues: true }),
+        });
+        results.push(await readFloats(device, C, n + 3));
+        device.release(C);
+      }
+      device.release(A, D, W!, S!, V!);
+      expect(results[0]).toEqual(results[1]);
+      expect(results[0]!.subarray(0, 3)).toEqual(floats(n + 3, 4).subarray(0, 3));
+      expect(results[0]!.subarray(3)).not.toEqual(floats(n + 3, 4).subarray(3));
+    });
+
     // `cpu` rounds to f32 where k is cut, and packed matrices are cut elsewhere.
     if (device.info.kind === "webgpu")
       test.each([
         [5, 132, 144, false],
+        [1, 516, 272, true],
         [70, 132, 144, true],
         [5, 516, 272, false],
       ])(`${format}: %i x %i x %i in parts that fit a binding has the bits of f32`, async (m, n, k, addend) => {

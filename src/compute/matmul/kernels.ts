@@ -193,6 +193,19 @@ export const FUSED_PACKED_KERNELS = {
   tiled_narrow: fusedPacked("matmul/tiled_narrow_fused_packed", "tiled_narrow"),
 } as const satisfies Readonly<Record<FewTiledFamily, unknown>>;
 
+/**
+ * One row by columns of B in bfloat16, on lanes of a software adapter: `few` with loads of 8 elements, and the same sums. k, B's offset and
+ * the distance of its columns are multiples of 8.
+ */
+export const ROW_BFLOAT16 = defineKernel({
+  ...shared("few"),
+  name: "matmul/row_bfloat16",
+  constants: undefined,
+  bindings: { ...BINDINGS, b: "read u32" },
+  reference: (views, params) =>
+    multiplyPacked({ ...views, scales: new Float32Array() }, params, { FORMAT: FORMAT.bfloat16 }),
+});
+
 interface Views {
   readonly a: Float32Array;
   readonly b: Float32Array;

@@ -6,7 +6,7 @@
  */
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";
-import { FORMAT, hasScales } from "../packed.ts";
+import { FORMAT, hasScales, type PackedFormat } from "../packed.ts";
 import { blocksBytes } from "./blocks.ts";
 import {
   FEW_ROWS,
@@ -22,6 +22,7 @@ import {
   PACKED_KERNELS,
   type PackedFamily,
   type ProductParams,
+  ROW_BFLOAT16,
   TILES,
 } from "./kernels.ts";
 import { bindableParts, cutRowsOfC } from "./parts.ts";
@@ -132,9 +133,15 @@ function multiplyBound(device: Device, options: MatmulOptions): void {
     else device.dispatch(FUSED_KERNELS[family], fused);
     return;
   }
-  if (format && isPackedFamily(family))
+  if (family === "few" && isRowOfEights(params, format)) device.dispatch(ROW_BFLOAT16, { buffers, params });
+  else if (format && isPackedFamily(family))
     device.dispatch(PACKED_KERNELS[family], { buffers, params, constants: packedConstants });
   else device.dispatch(MATMUL_KERNELS[family], { buffers, params, constants });
+}
+
+/** True where {@link ROW_BFLOAT16} multiplies what `few` would. */
+function isRowOfEights({ m, k, b_offset, b_column }: ProductParams, format: PackedFormat | undefined): boolean {
+  return m === 1 && format === "bfloat16" && [k, b_offset, b_column].every((x) => x % 8 === 0);
 }
 
 /** True where sums may be in parts and C has few tiles. */
