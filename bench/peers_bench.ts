@@ -31,6 +31,10 @@ const FEW_TOKENS = 2;
 
 /** Tokens per second by what was done. */
 type Rates = Readonly<Record<string, number>>;
+/** How weights are held: as peers in float32 do, and as a file in bfloat16 has them, which gives the same bits. */
+const HELD = ["float32", "bfloat16"] as const;
+type Held = (typeof HELD)[number];
+type OwnRates = Readonly<Partial<Record<Held, Rates>>>;
 
 export async function run(): Promise<void> {
   const device = await openBenchDevice();
@@ -54,15 +58,15 @@ async function nextToTorch(device: Device): Promise<void> {
     train_lora: (await trainingRate(device, { lora: LORA })).rate,
   };
   const size = ["--batch", `${BATCH}`, "--length", `${LENGTH}`];
-  compare("PyTorch eager", own, linesOfPython("peer_torch.py", size));
-  compare("PyTorch compiled", own, linesOfPython("peer_torch.py", [...size, "--compile"]));
+  compare("PyTorch eager", { float32: own }, linesOfPython("peer_torch.py", size));
+  compare("PyTorch compiled", { float32: own }, linesOfPython("peer_torch.py", [...size, "--compile"]));
 }
 
 async function nextToLarge(device: Device): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "grpu-large-"));
   try {
     await writeRandomModel(folder, QWEN_SHAPE);
-    await nextToSamplers(device, folder, { fresh: LARGE_NEW_TOKENS, batch: undefined });
+    await nextToSamplers(device, folder, { fresh: LARGE_NEW_TOKENS, batch: undefined, held: HELD });
   } finally {
     rmSync(folder, { recursive: true });
   }
@@ -72,9 +76,12 @@ async function nextToLarge(device: Device): Promise<void> {
 interface Work {
   readonly fresh: number;
   readonly batch: number | undefined;
+  readonly held: readonly Held[];
 }
 
-async function nextToSamplers(device: Device, folder: string, work: Work = { fresh: NEW_TOKENS, batch: BATCH }) {
+const ON_GIVEN_MODEL: Work = { fresh: NEW_TOKENS, batch: BATCH, held: ["float32"] };
+
+async function nextToSamplers(device: Device, folder: string, work: Work = ON_GIVEN_MODEL) {
   const { greedy, own, prompt, fresh } = await ownRates(device, folder, work);
   const scratch = mkdtempSync(join(tmpdir(), "grpu-peers-"));
   try {
@@ -88,7 +95,12 @@ async function nextToSamplers(device: Device, folder: string, work: Work = { fre
     const args = Object.entries(options).flatMap(([name, value]) => [`--${name}`, `${value}`]);
     const next = (peer: string, script: string, model: string) =>
       compare(peer, own, linesOfPython(script, ["--model", model, ...args]), greedy);
-    if (work.batch === undefined) next("PyTorch", "peers/torch_decode.py", folder);
+    if (work.batch === undefined) {
+      next("PyTorch", "peers/torch_decode.py", folder);
+      const lines = linesOfPython("peers/torch_decode.py", ["--model", folder, ...args, "--bfloat16"]);
+      // It rounds each result to bfloat16, so that its tokens are its own.
+      compare("PyTorch in bfloat16", own, lines);
+    }
     next("transformers generate", "peers/hf_generate.py", folder);
     for (const gguf of ["f32", "f16"] as const) {
       const out = join(scratch, gguf);
@@ -106,7 +118,7 @@ async function nextToSamplers(device: Device, folder: string, work: Work = { fre
 function nextToTransformersJs(it: {
   folder: string;
   scratch: string;
-  own: Rates;
+  own: OwnRates;
   greedy: readonly number[];
   prompt: readonly number[];
 }) {
@@ -126,39 +138,47 @@ function nextToTransformersJs(it: {
 }
 
 /** Greedy tokens of one row, and our rates. */
-async function ownRates(device: Device, folder: string, { fresh: most, batch }: Work) {
+async function ownRates(device: Device, folder: string, { fresh: most, batch, held }: Work) {
   const opened = await openModel(folder);
-  const model = await loadModel(device, opened, { frozen: true, dtype: "float32" });
-  const backend = new LocalBackend({ model, name: opened.mark.folder });
-  const { contextLength, name } = backend.model;
+  const { contextLength } = opened.files.config;
   const prompt = Array.from({ length: PROMPT_TOKENS }, (_, i) => i * 400 + 1);
   const fresh = Math.min(most, contextLength - PROMPT_TOKENS);
   const rows = batch === undefined ? "one greedy row" : `one greedy row and ${batch} sampled`;
-  heading(`${name}: ${fresh} tokens, ${rows}, on ${device.info.description}`);
-  const draw = (rows: number, max_tokens: number, temperature: number) => {
-    const params = { max_tokens, temperature, top_p: 1, top_k: -1, stop_token_ids: [] };
-    return backend.sample(
-      Array.from({ length: rows }, (_, seed): SampleRequest => ({ prompt_ids: prompt, seed, params })),
-    );
-  };
-  const greedy = (await draw(1, GREEDY, 0))[0]!.tokens;
-  const rateOf = async (rows: number, temperature: number) =>
-    (rows * fresh) / (await time(() => draw(rows, fresh, temperature), { rounds: 3 })).median;
-  const own: Rates = { decode: await rateOf(1, 0), ...(batch !== undefined && { sample: await rateOf(batch, 1) }) };
-  // Large models of this process and of a peer need not fit the memory together.
-  model.release();
-  return { greedy, own, prompt, fresh };
+  heading(`${opened.mark.folder}: ${fresh} tokens, ${rows}, on ${device.info.description}`);
+  const own: Partial<Record<Held, Rates>> = {};
+  let greedy: readonly number[] | undefined;
+  for (const dtype of held) {
+    const model = await loadModel(device, opened, { frozen: true, dtype });
+    const backend = new LocalBackend({ model, name: opened.mark.folder });
+    const draw = (rows: number, max_tokens: number, temperature: number) => {
+      const params = { max_tokens, temperature, top_p: 1, top_k: -1, stop_token_ids: [] };
+      return backend.sample(
+        Array.from({ length: rows }, (_, seed): SampleRequest => ({ prompt_ids: prompt, seed, params })),
+      );
+    };
+    const tokens = (await draw(1, GREEDY, 0))[0]!.tokens;
+    greedy ??= tokens;
+    check(`${tokens}` === `${greedy}`, `held in ${dtype} the greedy tokens are ${tokens}, in ${held[0]} ${greedy}`);
+    const rateOf = async (rows: number, temperature: number) =>
+      (rows * fresh) / (await time(() => draw(rows, fresh, temperature), { rounds: 3 })).median;
+    own[dtype] = { decode: await rateOf(1, 0), ...(batch !== undefined && { sample: await rateOf(batch, 1) }) };
+    // Large models of this process and of a peer need not fit the memory together.
+    model.release();
+  }
+  return { greedy: greedy!, own, prompt, fresh };
 }
 
 /** Prints our rates, the peer's, and their ratios. @param greedy our tokens, where the peer tells its own */
-function compare(peer: string, own: Rates, lines: readonly PeerLine[], greedy?: readonly number[]): void {
+function compare(peer: string, own: OwnRates, lines: readonly PeerLine[], greedy?: readonly number[]): void {
   for (const { skipped } of lines) if (skipped) remark(`${peer} skipped: ${skipped}`);
   const theirs = lines.find((line) => line.greedy)?.greedy;
   if (greedy && theirs) check(`${theirs}` === `${greedy}`, `${peer}: its greedy tokens are ${theirs}, ours ${greedy}`);
-  for (const { what, tokens_per_s: rate } of lines) {
-    if (what === undefined || rate === undefined || own[what] === undefined) continue;
-    const title = `${what.replace("_", ", ")}, of ${peer}`;
-    remark(`${title}: ${formatRate(own[what])} next to ${formatRate(rate)} tokens/s`);
-    count({ what: title, value: own[what] / rate, unit: "times its rate", isGain: true });
-  }
+  for (const held of HELD)
+    for (const { what = "", tokens_per_s: rate } of lines) {
+      const ours = own[held]?.[what];
+      if (ours === undefined || rate === undefined) continue;
+      const title = `${what.replace("_", ", ")}${held === "float32" ? "" : `, held in ${held}`}, of ${peer}`;
+      remark(`${title}: ${formatRate(ours)} next to ${formatRate(rate)} tokens/s`);
+      count({ what: title, value: ours / rate, unit: "times its rate", isGain: true });
+    }
 }

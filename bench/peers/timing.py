@@ -17,6 +17,7 @@ def options():
     parser.add_argument("--greedy", type=int, required=True, help="tokens that are compared")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--bfloat16", action="store_true", help="weights and arithmetic, where the peer has both")
     return parser.parse_args()
 
 

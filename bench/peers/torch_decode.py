@@ -1,4 +1,4 @@
-"""A Qwen2 model in plain PyTorch on the CPU in float32: the greedy tokens, then decoding of one row with a cache.
+"""A Qwen2 model in plain PyTorch on the CPU, in float32 or (--bfloat16) in that: greedy tokens, then decoding of one row with a cache.
 
     python3 bench/peers/torch_decode.py --model DIR --prompt 1,403 --batch 1 --new-tokens 32 --greedy 16 --threads 2
 """
@@ -21,14 +21,15 @@ folder = Path(args.model)
 config = json.loads((folder / "config.json").read_text())
 if config["model_type"] != "qwen2" or not config["tie_word_embeddings"]:
     skip(f"{config['model_type']} is no Qwen2 model with a tied head")
-weights = {name: tensor.float() for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+dtype = torch.bfloat16 if args.bfloat16 else torch.float32
+weights = {name: tensor.to(dtype) for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
 embedding, last_norm = weights["model.embed_tokens.weight"], weights["model.norm.weight"]
 heads, key_heads, hidden = (config[key] for key in ("num_attention_heads", "num_key_value_heads", "hidden_size"))
 width = hidden // heads
 length = len(args.prompt) + max(args.new_tokens, args.greedy)
 theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
 angles = torch.outer(torch.arange(length).float(), theta ** (-torch.arange(0, width, 2).float() / width))
-cos, sin = (f(torch.cat((angles, angles), -1)) for f in (torch.cos, torch.sin))
+cos, sin = (f(torch.cat((angles, angles), -1)).to(dtype) for f in (torch.cos, torch.sin))
 
 
 def norm(x, weight):
@@ -80,7 +81,7 @@ def forward(tokens, caches, at):
 @torch.inference_mode()
 def generate(count):
     shape = (key_heads, length, width)
-    caches = [(torch.zeros(shape), torch.zeros(shape)) for _ in layers]
+    caches = [(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)) for _ in layers]
     logits, found, end = forward(torch.tensor(args.prompt), caches, slice(0, len(args.prompt))), [], len(args.prompt)
     while True:
         found.append(int(logits.argmax()))
