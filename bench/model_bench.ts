@@ -39,7 +39,8 @@ export const CLIPPED_LOSS: LossSpec = {
   entropy_coeff: 0,
   temperature: 1,
 };
-const OPTIM = { learning_rate: 1e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
+/** The optimiser that training is timed with. */
+export const OPTIM = { learning_rate: 1e-4, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0, grad_clip_norm: 1 };
 export const LORA = { rank: 8, alpha: 16, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
 
 type Peer = Readonly<Record<string, number>>;

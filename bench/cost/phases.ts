@@ -96,7 +96,8 @@ async function decodeAdapted(model: CountedModel, info: DeviceInfo): Promise<Cou
   return [named(await decode(opened, model, 1)), named(await decode(opened, model, 64))];
 }
 
-function loraOf(rank: number) {
+/** An adapter on all matrices. */
+export function loraOf(rank: number) {
   return { rank, alpha: 2 * rank, targets: [...ATTENTION_TARGETS, ...MLP_TARGETS] };
 }
 
