@@ -17,6 +17,7 @@ import { chooseRmsNorm, plainRows } from "../src/model/kernels/norm.ts";
 import { leastSeconds, type Machine } from "./cost/machines.ts";
 import { check, heading, openBenchDevice, remark, report, time } from "./harness.ts";
 import { type Size, timePhases } from "./limits/phases.ts";
+import { numbers } from "./matmul_bench.ts";
 import { STORIES_SHAPE } from "./model_bench.ts";
 import { comparesLarge } from "./options.ts";
 import { QWEN_SHAPE, writeRandomModel } from "./peers/random_model.ts";
@@ -74,15 +75,15 @@ interface Product {
 }
 
 async function timeProduct(device: Device, { m, n, k, format, machine, by }: Product): Promise<void> {
-  const values = floats(n * k);
+  const values = numbers(n * k);
   const weights = packElements("bfloat16", values);
-  const [A, C] = [device.upload(floats(m * k), "a"), device.alloc(m * n * 4, "c")];
+  const [A, C] = [device.upload(numbers(m * k), "a"), device.alloc(m * n * 4, "c")];
   const held = format === "float32" ? values : weights.words;
   const b: Matrix = { buffer: device.upload(held, "b"), format };
   const work = () => matmul(device, { m, n, k, a: { buffer: A }, b, c: { buffer: C }, transposeB: true });
   work();
   const [first] = await readFloats(device, C, 1);
-  const expected = floats(k).reduce((sum, a, i) => sum + a * values[i]!, 0);
+  const expected = numbers(k).reduce((sum, a, i) => sum + a * values[i]!, 0);
   check(Math.abs(first! - expected) < 0.02 * Math.sqrt(k), `a product of ${m} x ${n} x ${k} by ${format}`);
   const { seconds, timing } = await repeated(device, work);
   const flop = 2 * m * n * k;
@@ -95,7 +96,7 @@ async function timeProduct(device: Device, { m, n, k, format, machine, by }: Pro
 
 async function timeNorm(device: Device, { rows, machine }: { rows: number; machine: Machine }): Promise<void> {
   const width = QWEN_SHAPE.hiddenSize;
-  const [x, weight] = [device.upload(floats(rows * width), "x"), device.upload(floats(width), "weight")];
+  const [x, weight] = [device.upload(numbers(rows * width), "x"), device.upload(numbers(width), "weight")];
   const [y, inverseRms] = [device.alloc(rows * width * 4, "y"), device.alloc(rows * 4, "inverse")];
   const params = { ...plainRows(rows, width), epsilon: 1e-6 };
   const kernel = chooseRmsNorm(device.info, params);
@@ -131,10 +132,4 @@ async function repeated(device: Device, work: () => void) {
   const times = Math.min(4096, Math.max(1, Math.round((8 * RUN_SECONDS) / one)));
   const timing = await time(runOf(times));
   return { seconds: timing.median / times, timing };
-}
-
-function floats(length: number): Float32Array {
-  const values = new Float32Array(length);
-  for (let i = 0; i < length; i++) values[i] = ((i * 37) % 101) / 101 - 0.5;
-  return values;
 }

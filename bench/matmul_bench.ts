@@ -119,8 +119,11 @@ function transposed(matrix: Float32Array, { rows, columns }: { rows: number; col
   return Float32Array.from({ length: matrix.length }, (_, i) => matrix[(i % rows) * columns + Math.floor(i / rows)]!);
 }
 
-function numbers(length: number): Float32Array {
-  return Float32Array.from({ length }, (_, i) => ((i * 37) % 101) / 101 - 0.5);
+/** Values within half of 0. */
+export function numbers(length: number): Float32Array {
+  const values = new Float32Array(length);
+  for (let i = 0; i < length; i++) values[i] = ((i * 37) % 101) / 101 - 0.5;
+  return values;
 }
 
 function operands(device: Device, { m, n, k }: Shape) {

@@ -47,7 +47,7 @@ export function peerModel(args: readonly string[]): string | undefined {
   return parse(args).values.model;
 }
 
-/** Whether `peers` compares on a model in the shape of Qwen2.5-0.5B. */
+/** Whether `peers` compares on a model in the shape of Qwen2.5-0.5B, and `limits` takes it on a software adapter. */
 export function comparesLarge(args: readonly string[]): boolean {
   return parse(args).values.large === true;
 }
