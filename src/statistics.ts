@@ -16,9 +16,23 @@ export function addStrided(values: ArrayLike<number>, stride: number): number[] 
   return sums;
 }
 
-/** 0 for no values. */
+/** 0 for no values. Distances from the first value are added, so that equal values have exactly their own value as mean. */
 export function mean(values: Numbers): number {
-  return values.length > 0 ? sum(values) / values.length : 0;
+  return weightedMean(values, () => 1);
+}
+
+/** sum w x / sum w, from the first value with a weight on; 0 where no value has one. */
+export function weightedMean(values: Numbers, weightOf: (i: number) => number): number {
+  let [weight, total] = [0, 0];
+  let shift: number | undefined;
+  for (let i = 0; i < values.length; i++) {
+    const own = weightOf(i);
+    if (own === 0) continue;
+    shift ??= Number.isFinite(values[i]!) ? values[i]! : 0;
+    weight += own;
+    total += own * (values[i]! - shift);
+  }
+  return shift === undefined ? 0 : shift + total / weight;
 }
 
 /** Standard deviation with the divisor n - ddof; 0 for no values, NaN for one value and `ddof` 1. */

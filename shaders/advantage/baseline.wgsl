@@ -1,4 +1,5 @@
 // A_t = (G_t - b_t) m_t with the group's baseline of the column, b = sum G W / (sum W + 1e-8) over its trained rows.
+// Sums run over distances from the column's first return, so that equal returns do not cancel.
 // The row that is longest alone keeps no baseline from the second longest's count on (ZERO_TAIL). Alone: b = 0.
 // Grid: one invocation per group, striding.
 
@@ -62,14 +63,18 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
     for (var column = 0u; column < columns_end; column++) {
       var weighted = 0.0;
       var weight = 1e-8;
+      var shift = 0.0;
+      var found = false;
       for (var k = first; k < end; k++) {
         let row = members[k];
         let t = token_at(row, column);
         if (t == NO_TOKEN) { continue; }
-        weighted += returns[t] * power[t];
+        if (!found) { shift = returns[t]; }
+        found = true;
+        weighted += (returns[t] - shift) * power[t];
         weight += power[t];
       }
-      let baseline = select(weighted / weight, 0.0, filled < 2u);
+      let baseline = select(shift + (weighted - shift * 1e-8) / weight, 0.0, filled < 2u);
       for (var k = first; k < end; k++) {
         let row = members[k];
         let t = token_at(row, column);

@@ -1,5 +1,6 @@
 // (s - mean) / (deviation + eps), s - mean, or s - mean of the others, for groups of VECTORS x 4 rows that lie together.
-// The group stays in registers: one read and one write of every score.
+// The group stays in registers: one read and one write of every score. Scores are distances from the group's first, so
+// that equal ones give exactly 0.
 // Grid: one invocation per group, striding.
 
 const THREADS = 64u;
@@ -20,8 +21,9 @@ fn main(@builtin(global_invocation_id) id: vec3u, @builtin(num_workgroups) group
   for (var group = id.x; group < params.groups; group += groups.x * THREADS) {
     var group_scores: array<vec4f, 8>;
     var sum = vec4(0.0);
+    let shift = scores[group * VECTORS].x;
     for (var k = 0u; k < VECTORS; k++) {
-      group_scores[k] = scores[group * VECTORS + k];
+      group_scores[k] = scores[group * VECTORS + k] - shift;
       sum += group_scores[k];
     }
     let mean = dot(sum, vec4(1.0)) / n;

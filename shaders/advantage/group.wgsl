@@ -2,7 +2,7 @@
 //   0 norm    (s - mean) / (deviation + eps), or s - mean; alone: s / (1 + eps), or 0 with eps below the deviation 0
 //   1 others  s - mean of the others; alone: s or 0
 //   2 best    the best row gets (best - second) [/ (deviation + eps)], the rest 0
-//   3 length  s - sum n s / sum n, n = trained tokens; alone: s
+//   3 length  s - sum n s / sum n, n = trained tokens; alone: s; without a trained token 0
 // Grid: one invocation per group, striding.
 
 const THREADS = 64u;
@@ -26,23 +26,10 @@ fn member(k: u32) -> u32 {
   return members[k];
 }
 
-fn mean_of(first: u32, end: u32) -> f32 {
-  var sum = 0.0;
-  for (var k = first; k < end; k++) { sum += scores[member(k)]; }
-  return sum / f32(end - first);
-}
+// Scores as distances from the group's first: their sums do not cancel, and equal scores have exactly their own mean.
+struct Moments { shift: f32, mean: f32, squares: f32 }
 
-fn deviation_of(first: u32, end: u32, mean: f32) -> f32 {
-  var squares = 0.0;
-  for (var k = first; k < end; k++) {
-    let x = scores[member(k)] - mean;
-    squares += x * x;
-  }
-  return sqrt(squares / (f32(end - first) - params.ddof));
-}
-
-// Mean and sum of squared distances in one pass: sums of distances from the group's first score do not cancel.
-fn moments(first: u32, end: u32) -> vec2f {
+fn moments(first: u32, end: u32) -> Moments {
   let shift = scores[member(first)];
   var sum = 0.0;
   var squares = 0.0;
@@ -52,28 +39,30 @@ fn moments(first: u32, end: u32) -> vec2f {
     squares += x * x;
   }
   let n = f32(end - first);
-  return vec2(shift + sum / n, max(squares - sum * sum / n, 0.0));
+  return Moments(shift, sum / n, max(squares - sum * sum / n, 0.0));
 }
+
+fn deviation(squares: f32, n: f32) -> f32 { return sqrt(squares / max(n - params.ddof, 1.0)); }
 
 fn norm(first: u32, end: u32) {
   let n = f32(end - first);
   let alone = end - first == 1u;
   let found = moments(first, end);
-  let mean = select(found.x, 0.0, alone && !ALONE_IS_ZERO);
+  let shift = select(found.shift, 0.0, alone && !ALONE_IS_ZERO);
   var scale = 1.0;
   if (BY_DEVIATION) {
-    let deviation = sqrt(found.y / max(n - params.ddof, 1.0));
-    scale = 1.0 / (select(deviation, select(1.0, 0.0, ALONE_IS_ZERO), alone) + params.epsilon);
+    scale = 1.0 / (select(deviation(found.squares, n), select(1.0, 0.0, ALONE_IS_ZERO), alone) + params.epsilon);
   }
-  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) * scale; }
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - shift - found.mean) * scale; }
 }
 
 fn others(first: u32, end: u32) {
   let n = f32(end - first);
   let alone = end - first == 1u;
-  let mean = select(mean_of(first, end), 0.0, alone);
+  let found = moments(first, end);
+  let shift = select(found.shift, 0.0, alone);
   let factor = select(n / (n - 1.0), select(1.0, 0.0, ALONE_IS_ZERO), alone);
-  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - mean) * factor; }
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - shift - found.mean) * factor; }
 }
 
 fn best(first: u32, end: u32) {
@@ -86,19 +75,23 @@ fn best(first: u32, end: u32) {
     if (k != top && scores[member(k)] > scores[member(second)]) { second = k; }
   }
   var gap = scores[member(top)] - scores[member(second)];
-  if (BY_DEVIATION) { gap /= deviation_of(first, end, mean_of(first, end)) + params.epsilon; }
+  if (BY_DEVIATION) { gap /= deviation(moments(first, end).squares, f32(end - first)) + params.epsilon; }
   for (var k = first; k < end; k++) { advantages[member(k)] = select(0.0, gap, k == top); }
 }
 
 fn length(first: u32, end: u32) {
+  let shift = scores[member(first)];
   var tokens = 0.0;
   var sum = 0.0;
   for (var k = first; k < end; k++) {
     tokens += f32(lengths[member(k)]);
-    sum += f32(lengths[member(k)]) * scores[member(k)];
+    sum += f32(lengths[member(k)]) * (scores[member(k)] - shift);
   }
-  let baseline = select(sum / tokens, 0.0, end - first == 1u);
-  for (var k = first; k < end; k++) { advantages[member(k)] = scores[member(k)] - baseline; }
+  let alone = end - first == 1u;
+  let mean = sum / max(tokens, 1.0);
+  let origin = select(shift, 0.0, alone);
+  let scale = select(1.0, 0.0, tokens == 0.0 && !alone);
+  for (var k = first; k < end; k++) { advantages[member(k)] = (scores[member(k)] - origin - mean) * scale; }
 }
 
 @compute @workgroup_size(THREADS)

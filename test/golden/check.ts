@@ -15,7 +15,7 @@ export interface Line {
 
 /** Metrics that depend on the machine. */
 const MEASURED = /^(time|timing|perf|throughput|async.trainer_idle_ratio)|time_s|_per_s|seconds|memory/;
-/** Counts values below 1e-8, which depends on how a device rounds a mean. */
+/** Counts values below 1e-8: whether a reward at the mean of unequal ones is depends on how a device rounds that mean. */
 const ROUNDED = /\/fraction_zero$/;
 /** `cpu` computes in float64 within kernels, so that only rounding to float32 differs; a GPU sums in another order. */
 const TOLERANCE: Readonly<Record<string, { readonly relative: number; readonly absolute: number }>> = {

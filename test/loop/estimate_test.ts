@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test, vi } from "vitest";
-import { registerEstimator } from "../../src/algorithm/advantage/estimators.ts";
+import { estimatorNames, registerEstimator } from "../../src/algorithm/advantage/estimators.ts";
 import type { Advantages } from "../../src/contract/backend.ts";
 import type { EstimatedAdvantages } from "../../src/loop/contract.ts";
 import { estimateAdvantages, estimateAdvantagesOn } from "../../src/loop/stages/estimate.ts";
@@ -72,6 +72,34 @@ overDevices("advantages where the loop takes them", (device) => {
         expectClose(got.values, expected.values, { relative: 2e-5, absolute: 2e-6 });
         expect(device.memory.live).toBe(before);
       });
+
+  // The group 2 has no trained token; then one token is left in all, and last none.
+  const MASKED = [LENGTHS.map((n, i) => (GROUPS[i] === 2 ? 0 : n)), LENGTHS.map((_, i) => (i === 5 ? 1 : 0))];
+  test.each(estimatorNames().filter((name) => !/grpo_passk|token_baseline$/.test(name)))(
+    "%s takes masked rows",
+    async (name) => {
+      for (const lengths of [...MASKED, new Uint32Array(LENGTHS.length)]) {
+        const tokens = lengths.reduce((sum, n) => sum + n, 0);
+        const values = new Float32Array(tokens).fill(0.25);
+        const options = { name, norm_adv_by_std_in_grpo: true, lengths, baselines: BASELINES, values };
+        const estimates = [estimateAdvantagesOn(device), estimateAdvantages].map((of) => of(REWARDS, GROUPS, options));
+        const [got, expected] = await Promise.all(estimates);
+        expectClose(got!.values, expected!.values, { relative: 2e-5, absolute: 2e-6 });
+        expect([...got!.values, ...expected!.values].every(Number.isFinite)).toBe(true);
+      }
+    },
+  );
+
+  test("a group without a trained token changes no other group of opo, and one token has nothing to be whitened with", async () => {
+    const of = async (name: string, lengths: Uint32Array) =>
+      (await estimateAdvantagesOn(device)(REWARDS, GROUPS, { name, norm_adv_by_std_in_grpo: true, lengths })).values;
+    const isOf = (group: number) => (_: number, row: number) => GROUPS[row] === group;
+    const [whole, cut] = [await of("opo", LENGTHS), await of("opo", MASKED[0]!)];
+    expect([...cut.filter(isOf(2))]).toEqual([0, 0, 0]);
+    for (const group of [0, 1, 3]) expect(cut.filter(isOf(group))).toEqual(whole.filter(isOf(group)));
+    for (const name of ["reinforce_plus_plus", "gdpo"])
+      expect(new Set(await of(name, MASKED[1]!)), name).toEqual(new Set([0]));
+  });
 
   test.each([
     ["runs on the device", "grpo", REWARDS.length, true],

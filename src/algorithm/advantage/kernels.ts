@@ -1,7 +1,7 @@
 /** Kernels of the advantage estimators. Their references call the float64 functions of the estimators. */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { forEachRow } from "../../data/offsets.ts";
-import { addStrided } from "../../statistics.ts";
+import { sum, weightedMean } from "../../statistics.ts";
 import { gaeRow } from "./estimators/gae.ts";
 import { groupNorm } from "./estimators/grpo.ts";
 import { leadOfBest } from "./estimators/grpo_passk.ts";
@@ -79,10 +79,13 @@ export const advantageFixed = defineKernel({
   },
 });
 
-/** Triples of {@link advantageSums} (weights, values, squares), added up. */
-function totals(sums: Float32Array): [number, number, number] {
-  const [n, sum, squares] = addStrided(sums.subarray(0, 3 * SUM_GROUPS), 3);
-  return [n!, sum!, squares!];
+/** Triples of {@link advantageSums} (weights, mean, squared distances from it), merged. */
+function merged(sums: Float32Array): { n: number; mean: number; squares: number } {
+  const triples = Array.from({ length: SUM_GROUPS }, (_, k) => sums.subarray(3 * k, 3 * k + 3));
+  const means = triples.map(([, mean]) => mean!);
+  const mean = weightedMean(means, (k) => triples[k]![0]!);
+  const squares = triples.map(([n, own, squares]) => squares! + n! * (own! - mean) ** 2);
+  return { n: sum(triples.map(([n]) => n!)), mean, squares: sum(squares) };
 }
 
 export const SUMS_BYTES = 3 * SUM_GROUPS * 4;
@@ -90,29 +93,23 @@ export const SUMS_BYTES = 3 * SUM_GROUPS * 4;
 export const advantageSums = defineKernel({
   name: "advantage/sums",
   bindings: { values: "read f32", weights: "read u32", sums: "write f32" },
-  params: { count: "u32", count_epsilon: "f32" },
-  constants: { PASS: 0, WEIGHTED: 1, NONZERO: 0 },
+  params: { count: "u32" },
+  constants: { WEIGHTED: 1, NONZERO: 0 },
   tolerance: TOLERANCE,
   grid: () => [SUM_GROUPS],
-  reference({ values, weights, sums }, { count, count_epsilon }, constants) {
-    const [n, sum] = constants.PASS === 1 ? totals(sums) : [0, 0];
-    const centre = constants.PASS === 1 ? sum / (n + count_epsilon) : 0;
-    const weightOf = (i: number, value: number) =>
-      constants.NONZERO ? Number(value !== 0) : constants.WEIGHTED ? weights[i]! : 1;
-    let [weight, total, squares] = [0, 0, 0];
+  reference({ values, weights, sums }, { count }, constants) {
+    const weightOf = (i: number) =>
+      constants.NONZERO ? Number(values[i] !== 0) : constants.WEIGHTED ? weights[i]! : 1;
+    const mean = weightedMean(values.subarray(0, count), weightOf);
+    let [weight, squares] = [0, 0];
     for (let i = 0; i < count; i++) {
-      const value = values[i]!;
-      const own = weightOf(i, value);
+      const own = weightOf(i);
       if (own === 0) continue;
       weight += own;
-      total += own * value;
-      squares += own * (value - centre) ** 2;
+      squares += own * (values[i]! - mean) ** 2;
     }
-    // The first pass writes the first two of each triple, the second the last. One workgroup of the reference adds all.
-    for (let group = 0; group < SUM_GROUPS; group++) {
-      if (constants.PASS === 1) sums[3 * group + 2] = group === 0 ? squares : 0;
-      else sums.set(group === 0 ? [weight, total] : [0, 0], 3 * group);
-    }
+    // One workgroup of the reference adds all.
+    sums.fill(0, 0, 3 * SUM_GROUPS).set([weight, mean, squares]);
   },
 });
 
@@ -123,7 +120,6 @@ export const advantageWhiten = defineKernel({
   bindings: { weights: "read u32", sums: "read f32", values: "write f32" },
   params: {
     count: "u32",
-    count_epsilon: "f32",
     ddof: "f32",
     variance_epsilon: "f32",
     deviation_epsilon: "f32",
@@ -132,14 +128,13 @@ export const advantageWhiten = defineKernel({
   tolerance: TOLERANCE,
   grid: () => [SUM_GROUPS],
   reference({ weights, sums, values }, params, constants) {
-    const [n, sum, squares] = totals(sums);
-    const { count, count_epsilon, ddof, variance_epsilon, deviation_epsilon } = params;
+    const { n, mean, squares } = merged(sums);
+    const { count, ddof, variance_epsilon, deviation_epsilon } = params;
     const whiten = constants.MODE === WHITEN_MODE.whiten;
-    const centre = whiten && constants.SHIFT ? sum / (n + count_epsilon) : 0;
-    const variance = (squares / (n + count_epsilon)) * (n / (n - ddof));
-    const scale = whiten
-      ? 1 / (Math.sqrt(variance + variance_epsilon) + deviation_epsilon)
-      : count / Math.max(n, 1) / deviation_epsilon;
+    const centre = whiten && constants.SHIFT ? mean : 0;
+    const deviation = Math.sqrt(squares / (n - ddof) + variance_epsilon) + deviation_epsilon;
+    const whitening = n > ddof ? 1 / deviation : 0;
+    const scale = whiten ? whitening : count / Math.max(n, 1) / deviation_epsilon;
     for (let i = 0; i < count; i++)
       values[i] = constants.MASKED && weights[i] === 0 ? 0 : (values[i]! - centre) * scale;
   },

@@ -2,7 +2,7 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { F32_BYTES } from "../f32.ts";
-import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
+import type { RowCounts } from "../rows.ts";
 import { mergeSettings } from "../settings.ts";
 import { type EstimatorSettings, needs } from "./definition.ts";
 import { groupNormOf } from "./estimators/grpo.ts";
@@ -22,7 +22,7 @@ import {
   SUMS_BYTES,
   WHITEN_MODE,
 } from "./kernels.ts";
-import { refuseTooFew, WHITENING_EPSILON } from "./whitening.ts";
+import { WHITENING_EPSILON } from "./whitening.ts";
 
 /** A packed batch on the device; each estimator needs some of the fields, see {@link recordAdvantages}. */
 export interface AdvantageBuffers {
@@ -144,7 +144,6 @@ export class Recorder {
   /** verl's masked_whiten in place, weighted by trained tokens: rows by their lengths, tokens by their mask. */
   whitenByTokens(values: Buffer, level: "row" | "token"): void {
     const { counts } = this.input;
-    refuseTooFew(trainedTokens(counts));
     const isRow = level === "row";
     this.whiten(values, {
       count: isRow ? this.rows : counts.tokens,
@@ -178,17 +177,15 @@ export class Recorder {
   ): void {
     const { count, weights, ddof, variance, deviation } = options;
     const sums = this.temporary(this.device.alloc(SUMS_BYTES, "whitening sums"));
-    const params = { count, count_epsilon: weights ? COUNT_EPSILON : 0 };
-    for (const PASS of [0, 1])
-      this.device.dispatch(advantageSums, {
-        // Unweighted sums bind the values in the place of weights: one buffer cannot be read and written at once.
-        buffers: { values, weights: weights ?? values, sums },
-        params,
-        constants: { PASS, WEIGHTED: Number(weights !== undefined) },
-      });
+    this.device.dispatch(advantageSums, {
+      // Unweighted sums bind the values in the place of weights: one buffer cannot be read and written at once.
+      buffers: { values, weights: weights ?? values, sums },
+      params: { count },
+      constants: { WEIGHTED: Number(weights !== undefined) },
+    });
     this.device.dispatch(advantageWhiten, {
       buffers: { weights: weights ?? sums, sums, values },
-      params: { ...params, ddof, variance_epsilon: variance, deviation_epsilon: deviation },
+      params: { count, ddof, variance_epsilon: variance, deviation_epsilon: deviation },
       constants: { SHIFT: Number(options.shift), MASKED: Number(options.masked) },
     });
   }
@@ -196,7 +193,7 @@ export class Recorder {
   /** GPG's factor in place: rows / rows with a reward / divisor. */
   scaleByNonzero(values: Buffer, scores: Buffer, divisor: number): void {
     const sums = this.temporary(this.device.alloc(SUMS_BYTES, "nonzero counts"));
-    const params = { count: this.rows, count_epsilon: 0 };
+    const params = { count: this.rows };
     this.device.dispatch(advantageSums, {
       buffers: { values: scores, weights: scores, sums },
       params,

@@ -85,7 +85,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   };
 }
 
-/** True where no token of a role is trained. Estimators that weight tokens have nothing to average then, and refuse. */
+/** True where no token of a role is trained: there is nothing to estimate, and a user's estimator may divide by it. */
 function isMasked(units: readonly Unit[], spread: AdvantageSpread): boolean {
   return units.length > 0 && units.every((unit) => spread.trainedTokens(unit) === 0);
 }

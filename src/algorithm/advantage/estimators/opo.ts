@@ -1,21 +1,18 @@
 /** OPO: the optimal baseline of a group, under the approximation that gradient norms grow with length. */
-import { ConfigError } from "../../../errors.ts";
-import { sum } from "../../../statistics.ts";
+import { weightedMean } from "../../../statistics.ts";
 import { countRows } from "../../rows.ts";
 import { type Estimator, perRow } from "../definition.ts";
 import { byGroup, pick } from "../groups.ts";
 
 /**
- * A_i = s_i - sum_j n_j s_j / sum_j n_j, with n the trained tokens of each row; in a group of one, the reward.
- * @throws {ConfigError} for a group without a trained token
+ * A_i = s_i - sum_j n_j s_j / sum_j n_j, with n the trained tokens of each row; in a group of one, the reward. A group without a trained token has no baseline
+ * and trains nothing: 0.
  * @see https://arxiv.org/abs/2505.23585, verl core_algos.compute_opo_outcome_advantage
  */
 export function lengthWeighted(scores: readonly number[], lengths: readonly number[]): number[] {
   if (scores.length === 1) return [...scores];
-  const tokens = sum(lengths);
-  if (tokens === 0)
-    throw new ConfigError("Cannot estimate opo: a group has no trained token (mask = 1) in any row. Drop that group.");
-  const baseline = sum(scores.map((s, k) => s * lengths[k]!)) / tokens;
+  if (lengths.every((n) => n === 0)) return scores.map(() => 0);
+  const baseline = weightedMean(scores, (k) => lengths[k]!);
   return scores.map((s) => s - baseline);
 }
 

@@ -81,16 +81,19 @@ function subtractBaseline(
   const tail = zeroTail ? lonelyTail(columns, mask) : undefined;
   const width = Math.max(0, ...columns.map((tokens) => tokens.length));
   for (let column = 0; column < width; column++) {
-    let [weight, weighted] = [0, 0];
+    let [weight, weighted] = [EPSILON, 0];
+    let shift: number | undefined;
     const trained: number[] = [];
     for (const row of columns) {
       const t = row[column];
       if (t === undefined || mask[t] === 0) continue;
       trained.push(t);
+      shift ??= returns[t]!;
       weight += power[t]!;
-      weighted += returns[t]! * power[t]!;
+      weighted += (returns[t]! - shift) * power[t]!;
     }
-    const baseline = columns.length < 2 ? 0 : weighted / (weight + EPSILON);
+    // Distances from the first return: equal returns do not cancel.
+    const baseline = columns.length < 2 || shift === undefined ? 0 : shift + (weighted - shift * EPSILON) / weight;
     const lonely = tail && column >= tail.from ? tail.row[column] : undefined;
     for (const t of trained) advantages[t] = returns[t]! - (t === lonely ? 0 : baseline);
   }
