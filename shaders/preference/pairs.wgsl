@@ -18,6 +18,8 @@
 
 const THREADS = 64u;
 const COLUMNS = 4u;
+// The least normal float32.
+const LEAST = 1.17549435e-38;
 
 // log-probs, log-ratios, negative log-likelihoods, tokens.
 alias Sum = vec4f;
@@ -74,12 +76,15 @@ fn robust_loss(z: f32) -> Pair {
   return of_difference(((1.0 - e) * softplus(-z) - e * softplus(z)) / whole, params.beta * slope / whole);
 }
 
+// The slope in the chosen score, -beta s(-o) / (1 - e^c) = -beta s(o) e^(r - c) / (1 - e^r), has a value at c = 0.
 fn orpo_loss(chosen: f32, rejected: f32) -> Pair {
-  let c = expm1_below(chosen);
-  let r = expm1_below(rejected);
-  let odds = chosen - rejected - (log(-c) - log(-r));
-  let slope = -params.beta * logistic(-odds);
-  return Pair(params.beta * softplus(-odds), -slope / c, slope / r);
+  let c = -expm1_below(chosen);
+  let r = -expm1_below(rejected);
+  let odds = chosen - rejected - (log(max(c, LEAST)) - log(r));
+  let against = params.beta * logistic(-odds);
+  let ahead = params.beta * logistic(odds) * exp(min(rejected - chosen, 0.0)) / r;
+  let slope = select(against / max(c, LEAST), ahead, odds > 0.0);
+  return Pair(params.beta * softplus(-odds), -slope, against / r);
 }
 
 fn kto_loss(score: f32, desirable: bool) -> Pair {

@@ -1,6 +1,7 @@
 /** Preference losses: TRL's figures on each device, what batches and settings are refused, parts of a step. */
 import { describe, expect, test } from "vitest";
 import { klBaseline, type PreferenceBatch, preferenceLoss } from "../../src/algorithm/preference/host.ts";
+import { preferenceLossNames } from "../../src/algorithm/preference/losses.ts";
 import type { PreferenceSpec } from "../../src/algorithm/preference/resolve.ts";
 import { computePreferenceLoss } from "../../src/algorithm/run.ts";
 import { offsetsOf } from "../../src/data/offsets.ts";
@@ -44,6 +45,63 @@ overDevices("preference losses equal TRL's figures", (device) => {
     });
   });
 });
+
+/** One pair of answers of one token, with these log-probs. */
+const pairOf = (chosen: number, rejected: number): PreferenceBatch => ({
+  offsets: offsetsOf([1, 1]),
+  mask: Uint32Array.of(1, 1),
+  logprobs: Float64Array.of(chosen, rejected),
+  refLogprobs: Float64Array.of(-1, -2),
+  labels: Uint32Array.of(1, 0),
+});
+
+overDevices("an answer of probability 1", (device) => {
+  test.each([0.5, 0.25, 0.999, 1e-6, 1e-40])("has ORPO's limit beside one of %d", async (rejected) => {
+    const odds = rejected / (1 - rejected);
+    const spec = { loss_type: "orpo", settings: { beta: 0.7 } };
+    for (const on of [{}, { device }]) {
+      const { loss, dlogprobs, metrics } = await computePreferenceLoss(pairOf(0, Math.log(rejected)), spec, on);
+      expect(Math.abs(loss)).toBeLessThan(1e-12);
+      expect(Math.abs(dlogprobs[0]! / (-1 - 0.7 * odds) - 1)).toBeLessThan("device" in on ? 1e-4 : 1e-9);
+      expect(Math.abs(dlogprobs[1]!)).toBeLessThan(1e-12);
+      for (const [name, value] of Object.entries(metrics)) expect(value, name).toSatisfy(Number.isFinite);
+    }
+  });
+
+  test("ORPO goes towards its limit without a jump", async () => {
+    const spec = { loss_type: "orpo", settings: { beta: 0.7 } };
+    for (const doubt of [1e-3, 1e-5, 1e-7, 1e-12, 1e-30]) {
+      const batch = pairOf(-doubt, Math.log(0.25));
+      const [host, found] = [preferenceLoss(batch, spec), await computePreferenceLoss(batch, spec, { device })];
+      expect(Math.abs(host.dlogprobs[0]! + 1 + 0.7 / 3)).toBeLessThan(2 * doubt + 1e-9);
+      expect(furthest(found.dlogprobs, host.dlogprobs, F32), `${doubt}`).toBeUndefined();
+    }
+  });
+
+  const CERTAIN = [
+    [0, -1],
+    [-1, 0],
+    [0, 0],
+  ] as const;
+  test.each(preferenceLossNames())("leaves %s finite, or is refused where the loss is not", async (loss_type) => {
+    for (const [chosen, rejected] of CERTAIN)
+      for (const on of [{}, { device }]) {
+        const run = computePreferenceLoss({ ...pairOf(chosen, rejected), places: PLACES }, { loss_type }, on);
+        if (loss_type === "orpo" && rejected === 0) {
+          await expect(run).rejects.toThrow(/preference loss orpo: .*Remove the row.*\(pairs\.jsonl:7\)/);
+          continue;
+        }
+        const { loss, dlogprobs, metrics } = await run;
+        expect([loss, ...dlogprobs, ...Object.values(metrics)].every(Number.isFinite)).toBe(true);
+      }
+  });
+});
+
+/** Of both rows of a pair. */
+const PLACES = [
+  { file: "pairs.jsonl", line: 7 },
+  { file: "pairs.jsonl", line: 7 },
+];
 
 /** Two pairs; the first two tokens of each row are the prompt. */
 const PAIRS: PreferenceBatch = {

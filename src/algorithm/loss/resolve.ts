@@ -98,6 +98,6 @@ export function lossResult(
 function refuseBroken(count: number, name: string): void {
   if (count === 0) return;
   throw new ConfigError(
-    `Cannot take the loss ${name}: ${count} trained tokens hold a NaN or an infinity. Correct the inputs; checkRollouts() names the first.`,
+    `Cannot take the loss ${name}: ${count} trained tokens hold a NaN or an infinity (log-prob, advantage or weight). Correct the inputs, or lower the learning rate if training has diverged.`,
   );
 }

@@ -52,7 +52,7 @@ export function recordPreferenceLoss(
   return {
     dlogprobs,
     reads: [{ buffer: table, type: "f32", length: trained.length * COLUMNS.length }],
-    decode: ([data]) => preferenceResult(plan, rowsIn(data!), rows.labels),
+    decode: ([data]) => preferenceResult(plan, rowsIn(data!), rows),
     release: () => device.release(table, dlogprobs),
   };
 }

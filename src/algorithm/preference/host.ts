@@ -29,7 +29,7 @@ export function preferenceLoss(batch: PreferenceBatch, spec: PreferenceSpec): Ho
   const of = { streams: { ...batch, ref, nllMask }, plan: { ...plan, nllScale: likelihoodScale(plan) } };
   const dlogprobs = new Float64Array(plan.counts.tokens);
   const rows = Array.from({ length: plan.units }, (_, unit) => takeUnit(unit, of, dlogprobs)).flat();
-  return { ...preferenceResult(plan, rows, batch.labels), dlogprobs };
+  return { ...preferenceResult(plan, rows, batch), dlogprobs };
 }
 
 /** Factor of a token's negative log-likelihood. */

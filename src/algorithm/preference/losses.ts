@@ -60,16 +60,28 @@ function log1mexp(x: number): number {
   return x < -Math.LN2 ? Math.log1p(-Math.exp(x)) : Math.log(-Math.expm1(x));
 }
 
-/** -b log s(o), where o = (c - log(1 - e^c)) - (r - log(1 - e^r)) is the log of the odds ratio. */
+/**
+ * -b log s(o), where o = (c - log(1 - e^c)) - (r - log(1 - e^r)) is the log of the odds ratio. The slope in c is
+ * -b s(-o) / (1 - e^c) = -b s(o) e^(r - c) / (1 - e^r): the second form has a value where the chosen answer is certain.
+ */
 const orpo: Formula = (chosen, rejected, { beta }) => {
-  const odds = logOddsRatio(chosen, rejected);
-  const slope = -beta * logistic(-odds);
-  return { value: beta * softplus(-odds), chosen: -slope / Math.expm1(chosen), rejected: slope / Math.expm1(rejected) };
+  const odds = chosen - rejected - (log1mexp(chosen) - log1mexp(rejected));
+  const against = beta * logistic(-odds);
+  const ahead = (beta * logistic(odds) * Math.exp(rejected - chosen)) / -Math.expm1(rejected);
+  return {
+    value: beta * softplus(-odds),
+    chosen: odds > 0 ? -ahead : against / Math.expm1(chosen),
+    rejected: against / -Math.expm1(rejected),
+  };
 };
 
-/** The log of the odds ratio of two mean log-probs. */
+/** Half of the distance of float32 from 1 to the number below it. */
+const LEAST_DOUBT = 2 ** -25;
+
+/** The log of the odds ratio of two mean log-probs, for metrics: a certain answer counts as 1 - 2^-25. */
 export function logOddsRatio(chosen: number, rejected: number): number {
-  return chosen - rejected - (log1mexp(chosen) - log1mexp(rejected));
+  const logOdds = (logprob: number) => logprob - log1mexp(Math.min(logprob, -LEAST_DOUBT));
+  return logOdds(chosen) - logOdds(rejected);
 }
 
 /** w (1 - s(b (x - kl))) for a desirable row, w (1 - s(b (kl - x))) for another one. */

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import { mean, sum } from "../../statistics.ts";
 import type { LossResult } from "../loss/resolve.ts";
 import { logOddsRatio, logSigmoid } from "./losses.ts";
-import type { ResolvedPreference } from "./resolve.ts";
+import type { PreferenceRows, ResolvedPreference } from "./resolve.ts";
 import type { RowSums } from "./unit.ts";
 
 /**
@@ -16,9 +16,9 @@ import type { RowSums } from "./unit.ts";
 export function preferenceResult(
   plan: ResolvedPreference,
   rows: readonly RowSums[],
-  labels: ArrayLike<number> | undefined,
+  { labels, places }: Pick<PreferenceRows, "labels" | "places">,
 ): LossResult {
-  refuseBroken(plan, rows);
+  refuseBroken(plan, rows, places);
   const { loss, scale, settings, nll } = plan;
   const likelihood = nll && sum(rows.map((row) => row.nll)) / nll.tokens;
   const isChosen = (row: number) => (labels ? labels[row] === 1 : row % 2 === 0);
@@ -75,11 +75,20 @@ function oddsMetrics({ chosen, rejected }: Sides): Metrics {
   return { log_odds_chosen: mean(odds), log_odds_ratio: mean(odds.map(logSigmoid)) };
 }
 
-function refuseBroken({ loss, settings }: ResolvedPreference, rows: readonly RowSums[]): void {
-  const broken = rows.findIndex((row) => !Object.values(row).every(Number.isFinite));
+function refuseBroken(
+  { loss, settings }: ResolvedPreference,
+  rows: readonly RowSums[],
+  places: PreferenceRows["places"],
+): void {
+  const isScored = ({ logps, ratio }: RowSums) => Number.isFinite(logps) && Number.isFinite(ratio);
+  const unscored = rows.findIndex((row) => !isScored(row));
+  const broken = unscored < 0 ? rows.findIndex((row) => !Object.values(row).every(Number.isFinite)) : unscored;
   if (broken < 0) return;
   const { logps, ratio, value } = rows[broken]!;
+  const advice =
+    unscored < 0 ? "Remove the row, or take another loss." : "Lower the learning rate if training has diverged.";
   throw new ConfigError(
-    `Cannot take the preference loss ${loss.name}: it is not finite at row ${broken} (sum of log-probs ${logps}, log-ratio ${ratio}, loss ${value}, beta ${settings.beta}). Correct the log-probs of the row.`,
+    `Cannot take the preference loss ${loss.name}: it is not finite at row ${broken} of the batch (sum of log-probs ${logps}, log-ratio ${ratio}, loss ${value}, beta ${settings.beta}). ${advice}`,
+    places?.[broken],
   );
 }

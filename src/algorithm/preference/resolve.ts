@@ -28,6 +28,8 @@ export interface PreferenceRows extends MaskedRows {
   readonly nllMask?: Uint32Array | undefined;
   /** For `kto`: 1 where a row is desirable, 0 where it is not, [N]. */
   readonly labels?: Uint32Array | undefined;
+  /** Where each row comes from, for errors, [N]. */
+  readonly places?: readonly { readonly file: string; readonly line: number }[] | undefined;
 }
 
 /** Everything that the pass over the units needs to know of a spec. */

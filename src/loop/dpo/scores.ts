@@ -68,7 +68,7 @@ export async function scorePreferences(
   const { logprobs, entropy, ...batch } = await logprobsOf(rows, { backend, signal, policy: "current", readsAll });
   const completion = supervisedBatch(rows).mask;
   const scored: PreferenceBatch = {
-    ...{ offsets: batch.offsets, mask: completion, nllMask: batch.mask, logprobs },
+    ...{ offsets: batch.offsets, mask: completion, nllMask: batch.mask, logprobs, places: rows },
     ...(loss.hasReference && { refLogprobs: await reference.of(rows, { backend, signal }) }),
     ...(loss.unit === "row" && { labels: Uint32Array.from(preferences, ({ label }) => Number(label)) }),
   };

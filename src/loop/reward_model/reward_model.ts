@@ -109,7 +109,19 @@ async function scorePairs(
     signal?.throwIfAborted();
     scores.set(await backend.scores(packedAnswers(rows.slice(from, from + ROWS))), from);
   }
+  checkScores(scores, rows);
   return rewardModelLoss({ scores, margins: pairs.map(({ margin = 0 }) => margin) }, loss);
+}
+
+/** @throws {ConfigError} for a score that is not finite, with its row */
+function checkScores(scores: Float32Array, rows: readonly EncodedRow[]): void {
+  const broken = scores.findIndex((score) => !Number.isFinite(score));
+  if (broken < 0) return;
+  const { file, line } = rows[broken]!;
+  throw new ConfigError(
+    `Cannot train the reward model: the score of an answer of this row is not finite (${scores[broken]}). Lower optim.lr if training has diverged, else remove the row.`,
+    { file, line },
+  );
 }
 
 /**

@@ -48,6 +48,12 @@ const LOSSES: readonly PreferenceSpec[] = [
   { loss_type: "orpo", settings: { beta: 0.5 } },
 ];
 
+test("a slope beyond float32 is refused with the loss and the row, not with the step's own loss", async () => {
+  const loss = { loss_type: "hinge", settings: { beta: 1e40 } };
+  const run = recorded({ backend: smallBackend(new CpuDevice()), loss });
+  await expect(run).rejects.toThrow(/with the loss hinge: the slope .*\(Infinity\)\. Remove the row.*\(\S+:\d+\)/);
+});
+
 test.each(LOSSES)("$loss_type prefers chosen answers to rejected ones, on held-out pairs too", async (loss) => {
   const { train, val } = await recorded({ backend: smallBackend(new CpuDevice()), loss });
   const [first, last] = [val[0]!, val.at(-1)!];

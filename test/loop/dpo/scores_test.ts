@@ -71,6 +71,34 @@ test("the loss is DPO's, of the log-ratios of both answers", async () => {
     expect(dlogprobs[t]).toBeCloseTo(expected, 6);
 });
 
+test("the log-probs of a step are those of all its calls, each row's in its place", async () => {
+  const many = Array.from({ length: 70 }, (_, i) => pair(i % 3));
+  const { loss, dlogprobs } = await score(many, formulaBackend());
+  const single = await Promise.all([0, 1, 2].map((i) => score([pair(i)], formulaBackend())));
+  const total = many.reduce((sum, _, i) => sum + single[i % 3]!.loss, 0);
+  expect(loss).toBeCloseTo(total / 70, 6);
+  const slopes = many.flatMap((_, i) => Array.from(single[i % 3]!.dlogprobs, (slope) => slope / 70));
+  for (const [t, slope] of slopes.entries()) expect(dlogprobs[t]).toBeCloseTo(slope, 9);
+});
+
+test.each([
+  ["is NaN", Number.NaN, /preference loss sigmoid: .*Lower the learning rate.*\(made\.jsonl:4\)/],
+  ["makes an infinite loss of ORPO", 0, /preference loss orpo: .*Remove the row.*\(made\.jsonl:4\)/],
+])("a log-prob that %s is refused with the file and line of its row", async (_, logprob, message) => {
+  const at = (line: number) => ({ ...pair(0), rows: pair(0).rows.map((each) => ({ ...each, line })) });
+  const { backend } = formulaBackend();
+  const broken: Pick<Backend, "logprobs"> = {
+    logprobs: async (batch, options) => {
+      const scores = await backend.logprobs(batch, options);
+      // The rejected answer of the second pair.
+      if (options.policy === "current") scores.logprobs.fill(logprob, batch.offsets[3], batch.offsets[4]);
+      return scores;
+    },
+  };
+  const loss_type = Number.isNaN(logprob) ? "sigmoid" : "orpo";
+  await expect(score([at(3), at(4)], { backend: broken as Backend }, loss_type)).rejects.toThrow(message);
+});
+
 test.each<[maxLength: number, kl: number]>([
   // Log-ratios of the other row's answer behind each prompt: 0.5 for [5], 0.7 for [3, 4].
   [16, (0.5 + 0.7) / 2],
