@@ -16,12 +16,13 @@ export function addStrided(values: ArrayLike<number>, stride: number): number[] 
   return sums;
 }
 
-/** 0 for no values. Distances from the first value are added, so that equal values have exactly their own value as mean. */
+/** 0 for no values. Rounding does not take it beyond the values, so that equal ones have exactly their own value as mean. */
 export function mean(values: Numbers): number {
-  return weightedMean(values, () => 1);
+  if (values.length === 0) return 0;
+  return Math.min(Math.max(sum(values) / values.length, smallest(values)), largest(values));
 }
 
-/** sum w x / sum w, from the first value with a weight on; 0 where no value has one. */
+/** sum w x / sum w, 0 where no value has a weight. Adds distances from the first such value: equal ones are exactly their mean. */
 export function weightedMean(values: Numbers, weightOf: (i: number) => number): number {
   let [weight, total] = [0, 0];
   let shift: number | undefined;

@@ -111,7 +111,7 @@ async function step<R>(run: Parts<R>, state: LoopState): Promise<LoopState> {
   const done = state.step + 1;
   const { rows: taken, epoch } = order.batch(state.step);
   const batch = Array.from(taken, (row) => rows.train[row]!);
-  const measured = await run.train(batch, optimParams({ settings, step: done, totalSteps: total }));
+  const measured = await run.train(batch, optimParams({ settings, step: state.step, totalSteps: total }));
   const seconds = (performance.now() - started) / 1000;
   const tokens = batch.reduce((sum, row) => sum + run.tokensOf(row), 0);
   const metrics: Metrics = {

@@ -7,7 +7,8 @@ import { groupBy } from "./group_by.ts";
 import type { LoopSettings } from "./settings.ts";
 
 /** The weights that a step trains. Absent: an update counts as a change of them. */
-type Weights = Pick<StageContext, "backend" | "versionBefore">;
+type Weights = Pick<StageContext, "backend" | "versionBefore"> &
+  Partial<Pick<StageContext, "settings" | "step" | "totalSteps">>;
 
 /** The state after a step. A step that holds its groups back for a later one does not count as untrained. */
 export function afterStep(
@@ -90,16 +91,27 @@ function isOfUpdate(name: string): boolean {
 /** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */
 export function whyUntrained(report: StepReport, context?: Weights): string | undefined {
   const { metrics, episodes, groups } = report;
-  if (hasTrained(report, context)) return whyUnchanged(metrics, groups);
+  if (hasTrained(report, context)) return whyUnchanged(metrics, groups, context);
   const causes = [...endings(episodes), ...cut(metrics)];
   if (causes.length > 0) return `nothing trained: ${causes.join(", ")}`;
   return isBatch(report) ? NO_TOKEN : NO_GROUP;
 }
 
 /** Why an update changes no weight. */
-function whyUnchanged(metrics: Metrics, groups: readonly TrajectoryGroup[]): string | undefined {
-  if (metrics["actor/lr"] === 0) return "the learning rate is 0 (actor/lr): the weights do not change";
+function whyUnchanged(
+  metrics: Metrics,
+  groups: readonly TrajectoryGroup[],
+  context: Weights | undefined,
+): string | undefined {
+  if (metrics["actor/lr"] === 0)
+    return `the learning rate is 0 (actor/lr${endOfSchedule(context)}): the weights do not change`;
   return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+}
+
+/** rLLM's schedules reach 0 at the last step. */
+function endOfSchedule({ settings, step, totalSteps }: Partial<Weights> = {}): string {
+  const { lr_schedule = "constant" } = settings?.algorithm ?? {};
+  return step === totalSteps && lr_schedule !== "constant" ? `, where rLLM's lr_schedule=${lr_schedule} ends` : "";
 }
 
 function isFlat(metrics: Metrics): boolean {

@@ -7,7 +7,7 @@ import type { Step, Task } from "../../src/data/types.ts";
 import type { Logger } from "../../src/log/logger.ts";
 import { checkThinking } from "../../src/loop/check_settings.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "../../src/loop/checkpoint.ts";
-import type { LoopState, Run } from "../../src/loop/contract.ts";
+import type { LoopState, Run, StageContext } from "../../src/loop/contract.ts";
 import { checkOrder, outdatedBy } from "../../src/loop/pipeline/order.ts";
 import { isPublishedOrder, readPipeline } from "../../src/loop/pipeline/pipeline.ts";
 import { registerStage } from "../../src/loop/pipeline/registered.ts";
@@ -402,6 +402,19 @@ test.each([
 ])("why an update with %j changes nothing: %s", (more, why) => {
   const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
   expect(whyUntrained({ metrics: { "time/update": 1, ...more }, episodes: [], groups: [group] })).toBe(why);
+});
+
+test.each([
+  ["linear", 9, "the learning rate is 0 (actor/lr): the weights do not change"],
+  ["linear", 10, "the learning rate is 0 (actor/lr, where rLLM's lr_schedule=linear ends): the weights do not change"],
+  ["cosine", 10, "the learning rate is 0 (actor/lr, where rLLM's lr_schedule=cosine ends): the weights do not change"],
+  ["constant", 10, "the learning rate is 0 (actor/lr): the weights do not change"],
+] as const)("why the rate of %s is 0 at step %i of 10", (lr_schedule, step, why) => {
+  const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
+  const report = { metrics: { "time/update": 1, "actor/lr": 0 }, episodes: [], groups: [group] };
+  const settings = loopSettings({ algorithm: { lr_schedule } });
+  const context = { settings, step, totalSteps: 10 } as unknown as StageContext;
+  expect(whyUntrained(report, context)).toBe(why);
 });
 
 describe("checkpoints of the loop", () => {

@@ -414,6 +414,7 @@ test.each<["constant" | "linear" | "cosine", number, number]>([
 ])("learningRateScale() %s at step %d of 10", (lr_schedule, at, scale) => {
   const options = { lr_schedule, warmup_steps: -1, warmup_steps_ratio: 0 };
   expect(learningRateScale(at, 10, options)).toBeCloseTo(scale, 10);
+  expect(learningRateScale(0, 10, options)).toBe(1);
   expect(learningRateScale(2, 10, { ...options, warmup_steps: 4 })).toBe(0.5);
   expect(learningRateScale(2, 10, { ...options, warmup_steps_ratio: 0.4 })).toBe(0.5);
 });

@@ -13,7 +13,11 @@ export function optimParams({
   return { learning_rate: learning_rate * scale, beta1, beta2, eps, weight_decay, grad_clip_norm };
 }
 
-/** Factor on the learning rate at a step (from 1): linear warm-up, then the schedule. */
+/**
+ * Factor on the learning rate at a step: linear warm-up, then the schedule, which ends with 0 at `totalSteps`. rLLM counts a run's
+ * steps from 1, so that its last one has a rate of 0; verl, transformers and TRL from 0, so that the first of a warm-up has.
+ * @see rLLM's Tinker trainer; transformers get_scheduler, verl torch_functional.get_cosine_schedule_with_warmup
+ */
 export function learningRateScale(
   step: number,
   totalSteps: number,

@@ -173,16 +173,32 @@ describe("a run", () => {
     await expect(run()).rejects.toThrow(/one needs 2 rows, and the training data has 1.*\(data\.train_batch_size\)/);
   });
 
-  test("says at which steps the learning rate is 0", async () => {
-    const log = new MemoryLogger();
-    const algorithm = { lr_schedule: "linear" } as const;
-    await fileRun("rate", { loggers: [log], settings: { ...SETTINGS, algorithm } }).run();
-    const rates = log.of("train").map(({ metrics }) => metrics["train/lr"]);
-    expect(rates.at(-1)).toBe(0);
-    expect(log.of("train").map(({ note }) => note)).toEqual(
-      rates.map((rate) => (rate === 0 ? "the learning rate is 0 (train/lr): the weights do not change" : undefined)),
-    );
-  });
+  const HALF_ROOT = Math.SQRT1_2 / 2;
+  test.each<[lr_schedule: "constant" | "linear" | "cosine", warmup_steps: number, total: number, factors: number[]]>([
+    ["constant", -1, 3, [1, 1, 1]],
+    ["constant", 2, 4, [0, 0.5, 1, 1]],
+    ["linear", -1, 1, [1]],
+    ["linear", -1, 4, [1, 0.75, 0.5, 0.25]],
+    ["linear", 2, 6, [0, 0.5, 1, 0.75, 0.5, 0.25]],
+    ["cosine", -1, 1, [1]],
+    ["cosine", -1, 4, [1, 0.5 + HALF_ROOT, 0.5, 0.5 - HALF_ROOT]],
+    ["cosine", 1, 3, [0, 1, 0.5]],
+  ])(
+    "has the learning rates of transformers: %s, %i of warm-up, %i steps",
+    async (lr_schedule, warmup_steps, total, factors) => {
+      const log = new MemoryLogger();
+      const trainer = { total_batches: total, test_freq: -1, save_freq: -1, val_before_train: false };
+      const settings = { ...SETTINGS, trainer, algorithm: { lr_schedule, warmup_steps } };
+      await fileRun("rate", { loggers: [log], settings }).run();
+      const steps = log.of("train");
+      expect(steps).toHaveLength(total);
+      for (const [i, factor] of factors.entries()) {
+        expect(steps[i]!.metrics["train/lr"]).toBeCloseTo(0.01 * factor, 9);
+        const note = "the learning rate is 0 (train/lr): the weights do not change";
+        expect(steps[i]!.note).toBe(factor === 0 ? note : undefined);
+      }
+    },
+  );
 
   test.each([Number.NaN, 0, -4, 2.5])("is refused with a budget of %d tokens", async (batchTokens) => {
     const { run } = fileRun("budget", { batchTokens });
