@@ -4,6 +4,7 @@ import { fitValue } from "./fields/fit.ts";
 import { reasonOn, statusOf } from "./fields/support.ts";
 import { interpolator } from "./hydra/interpolate.ts";
 import type { Problem } from "./problem.ts";
+import { AGGREGATION_RULES } from "./rules/aggregation.ts";
 import { DISTILLATION_RULES } from "./rules/distillation.ts";
 import { REMAX_RULES } from "./rules/remax.ts";
 import { REWARD_MODEL_RULES } from "./rules/reward_model.ts";
@@ -48,7 +49,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     backend: schema.backend,
     isReady: !options.allowMissing,
     more: [
-      ...[...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES],
+      ...[...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES, ...AGGREGATION_RULES],
       ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...STABLE_RULES, ...SAMPLING_CLIENT_RULES],
     ],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,

@@ -5,6 +5,7 @@ import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
 import { asVerl, VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
+import { ownAggregation } from "../config/rules/aggregation.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
@@ -14,6 +15,8 @@ import { pairsWithRllm, settleDefaults } from "./defaults.ts";
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
 const KL_BETA = "rllm.algorithm.kl_beta";
 const ACTOR = "actor_rollout_ref.actor";
+const LOSS_MODE = `${ACTOR}.policy_loss.loss_mode`;
+const AGGREGATION = `${ACTOR}.loss_agg_mode`;
 const OPTIM = `${ACTOR}.optim`;
 
 export function rllmToVerl(source: Source, options: ConvertOptions = {}): Converted {
@@ -28,6 +31,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
     build.put(USE_KL, beta > 0, { kind: "split", from: [KL_BETA], message: "on when kl_beta is above 0" });
   }
   putClip(build);
+  putAggregation(build);
   const steps = build.take(VERL_STEPS.rllm);
   if (steps !== undefined) {
     const limit = typeof steps === "number" && steps <= 0 ? null : steps;
@@ -101,6 +105,29 @@ function move(build: Build, from: string, to: string, written = (value: Value) =
   if (build.has(to)) build.take(to);
 }
 
+/** verl 0.9.1 averages gspo by the mode, token-mean unless set; here and in its other versions the loss brings its own. */
+function putAggregation(build: Build): void {
+  const loss = String(build.peek("rllm.algorithm.loss_fn") ?? build.peek(LOSS_MODE));
+  const own = ownAggregation(loss);
+  if (own === undefined || build.values.has(AGGREGATION) || build.has(AGGREGATION)) return;
+  build.put(AGGREGATION, own, {
+    kind: "computed",
+    message: `${loss} brings it; verl 0.9.1 would average gspo by token-mean`,
+  });
+}
+
+/** What verl's versions make of the mode of a loss that brings its own. */
+function checkAggregation(build: Build): void {
+  const loss = String(build.peek(LOSS_MODE));
+  const [own, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
+  if (own === undefined || mode === own) return;
+  const other = loss === "gspo" ? `verl 0.9.1 averages gspo by loss_agg_mode (${mode}); ` : "";
+  build.check(
+    `${other}${loss === "gspo" ? "other versions" : "verl"} and the backends here average ${loss} by ${own}, whatever the mode is: set it to ${own}`,
+    build.has(AGGREGATION) ? AGGREGATION : LOSS_MODE,
+  );
+}
+
 function putClip(build: Build): void {
   const { rllm, rllmHigh, ratio, low, high } = VERL_CLIP;
   const clip = build.take(rllm);
@@ -135,6 +162,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
     });
   }
   putKlBeta(build);
+  checkAggregation(build);
   for (const { native, rllm: path } of VERL_SHARED) {
     if (build.has(native) && !build.used.has(native)) {
       const value = build.take(native) as Value;

@@ -1,6 +1,8 @@
 /** Refuses, before anything runs, names and arguments that would fail in the first step. */
+import { aggregationFinding } from "../config/rules/aggregation.ts";
 import { greedyFinding } from "../config/rules/remax.ts";
-import { getAt, type Tree } from "../config/yaml/tree.ts";
+import type { Finding } from "../config/rules/rules.ts";
+import { getAt, type Tree, type Value } from "../config/yaml/tree.ts";
 import type { Backend } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
@@ -27,12 +29,16 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
     estimate.check?.(estimator, estimator_args);
     lossSettings(loss, { algorithm, loss_args });
   }
-  if (playsGreedy(settings)) checkGreedy(settings);
+  follow(aggregationFinding, settings);
+  if (playsGreedy(settings)) follow(greedyFinding, settings);
 }
 
-/** The rule of configurations, for programs and for roles with an estimator of their own. */
-function checkGreedy(settings: LoopSettings): void {
-  const found = greedyFinding((path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, "")));
+/** A rule of configurations, for programs and for roles with an estimator of their own. */
+function follow(
+  rule: (read: (path: string) => Value | undefined) => Finding | undefined,
+  settings: LoopSettings,
+): void {
+  const found = rule((path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, "")));
   if (found) throw new ConfigError(found.message, { path: found.path });
 }
 

@@ -46,6 +46,14 @@ describe.each(devices)("grpu compute on $name prints the published figures", ({ 
     expect(Object.keys(got.metrics)).toContain("actor/pg_clipfrac");
   });
 
+  test("loss by the loss's own aggregation, and no other", async () => {
+    const own = await runJson(`compute loss ${on} --loss gspo`);
+    expect(await runJson(`compute loss ${on} --loss gspo --agg seq-mean-token-mean`)).toEqual(own);
+    const { code, err } = await grpu(`compute loss ${on} --loss gspo --agg token-sum`.split(" "));
+    expect(code).not.toBe(0);
+    expect(err).toContain("Cannot set --agg token-sum: the loss gspo brings its own aggregation, seq-mean-token-mean");
+  });
+
   test("kl", async () => {
     const golden = readGolden<{ kl: string; loss_token_mean: number; dlogprobs: number[][] }[]>("small.kl.json");
     const k3 = golden.find(({ kl }) => kl === "k3+")!;

@@ -178,6 +178,21 @@ describe("verl to Trinity", () => {
     expect({ fn: out[at], range, low, high }).toMatchObject(gives);
   });
 
+  test("a loss that brings its own aggregation keeps it, in verl's versions and in Trinity", () => {
+    const MODE = `${ACTOR}.loss_agg_mode`;
+    const rllm = yaml("rllm: {algorithm: {loss_fn: gspo}}\n", "rllm");
+    expect(run(rllm, "verl").out[MODE]).toBe("seq-mean-token-mean");
+    expect(run(rllm, "trinity").out["algorithm.loss_agg_mode"]).toBe("seq-mean-token-mean");
+    expect(run(yaml("rllm: {algorithm: {loss_fn: vanilla}}\n", "rllm"), "verl").out[MODE]).toBeUndefined();
+    const verl = (...set: string[]) => args("algorithm.adv_estimator=grpo", ...set);
+    expect(run(verl(`${LOSS}=sapo`), "trinity").out["algorithm.loss_agg_mode"]).toBe("seq-mean-token-mean");
+    const told = (...set: string[]) => run(verl(...set), "rllm").checks.join();
+    expect(told(`${LOSS}=gspo`)).toMatch(/^verl 0\.9\.1 averages gspo by loss_agg_mode \(token-mean\); other versions/);
+    expect(told(`${LOSS}=sapo`, `${MODE}=token-sum`)).toMatch(/^verl and the backends here average sapo by seq-mean/);
+    expect(told(`${LOSS}=gspo`, `${MODE}=seq-mean-token-mean`)).toBe("");
+    expect(told(`${LOSS}=vanilla`)).toBe("");
+  });
+
   test("arguments that a Trinity function does not take are dropped and reported", () => {
     const set = [`${LOSS}=gspo`, `${ACTOR}.clip_ratio_c=10`, "algorithm.gamma=1", "algorithm.lam=0.95"];
     const { out, dropped } = run(args("algorithm.adv_estimator=grpo", ...set), "trinity");

@@ -1,8 +1,11 @@
 /** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
 import type { Composed } from "../../config/compose.ts";
+import { ownAggregation } from "../../config/rules/aggregation.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { getAt, type Value } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";
+
+const ACTOR = "actor_rollout_ref.actor";
 
 /** Names within the job's working directory, which is the current folder of verl's driver and workers. */
 export interface RunFiles {
@@ -47,6 +50,10 @@ export function ownSettings(composed: Composed, { version, files }: OwnOptions):
   if (!isTyped(composed, "data.seed")) own.set("data.seed", getAt(composed.config, "rllm.data.seed") ?? null);
   if (getAt(composed.config, "rllm.disable_thinking") === true)
     own.set("data.apply_chat_template_kwargs.enable_thinking", false);
+  // verl 0.9.1 averages gspo by the mode, whose default is token-mean; other versions as the loss does here.
+  const [loss, mode] = [getAt(composed.config, `${ACTOR}.policy_loss.loss_mode`), `${ACTOR}.loss_agg_mode`];
+  const aggregation = ownAggregation(String(loss));
+  if (aggregation !== undefined && !isTyped(composed, mode)) own.set(mode, aggregation);
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
   const refill = "trainer.v1.sampler.sync_refill_failed_groups";
   if (version.hasV1 && !isTyped(composed, refill)) own.set(refill, true);

@@ -1,6 +1,7 @@
 /** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
+import { aggregationConflict, ownAggregation } from "../../config/rules/aggregation.ts";
 import { originOf } from "../../config/yaml/layer.ts";
 import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";
 import { isTyped, type RunFiles } from "./own_settings.ts";
@@ -55,6 +56,7 @@ export function findRefusals(request: RefusalRequest): Problem[] {
     ...rewardFindings(request),
     ...folderFindings(read),
     ...passFindings(read),
+    ...aggregationFindings(request, read),
     ...rolloutFindings(request, read),
     ...request.hooks.map((hook) => ({
       path: hook,
@@ -152,6 +154,19 @@ function passFindings(read: Read): Finding[] {
   const longest = number("data.max_prompt_length") + number("data.max_response_length");
   if (!(room < longest)) return [];
   const message = `A pass of ${path}=${number(path)} tokens does not hold the longest row of ${longest} (data.max_prompt_length + data.max_response_length), at which verl stops. Raise it, or lower the lengths.`;
+  return [{ path, message, severity: "warning" }];
+}
+
+/** A typed mode that the loss ignores, or that makes another loss of it than every other version has. */
+function aggregationFindings({ composed, version }: RefusalRequest, read: Read): Finding[] {
+  const [path, loss] = [`${ACTOR}.loss_agg_mode`, String(read(`${ACTOR}.policy_loss.loss_mode`))];
+  const mode = String(read(path));
+  const conflict = aggregationConflict(loss, mode);
+  if (conflict === undefined || !isTyped(composed, path)) return [];
+  const own = ownAggregation(loss);
+  const message = version.averagesByMode.includes(loss)
+    ? `verl ${version.name} averages ${loss} by ${path}=${mode}; verl 0.8.0, 0.9.0, its main branch and the other backends here by ${own}. Set it to ${own} to train the same loss everywhere.`
+    : `${path}=${mode} acts on KL and entropy terms alone: ${conflict} (verl ${version.name}). Set it to ${own}.`;
   return [{ path, message, severity: "warning" }];
 }
 

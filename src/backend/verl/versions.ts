@@ -15,6 +15,8 @@ export interface VerlVersion {
   readonly estimators: readonly string[];
   /** What `actor_rollout_ref.actor.policy_loss.loss_mode` may name. */
   readonly losses: readonly string[];
+  /** Losses that are averaged by `loss_agg_mode` in this version, and by their own mode in the others and here. */
+  readonly averagesByMode: readonly string[];
   /** Requirements of a worker's Python, besides an inference engine. */
   readonly pip: readonly string[];
 }
@@ -45,15 +47,19 @@ const V1 = { tree: "0.9.1", hasV1: true, estimators: ESTIMATORS, losses: [...LOS
 
 /** Oldest first. */
 const VERSIONS: readonly VerlVersion[] = [
-  { name: "0.8.0", tree: "0.8.0", hasV1: false, estimators: ESTIMATORS, losses: LOSSES, pip: ["verl==0.8.0"] },
+  {
+    ...{ name: "0.8.0", tree: "0.8.0", hasV1: false, estimators: ESTIMATORS, losses: LOSSES },
+    ...{ averagesByMode: [], pip: ["verl==0.8.0"] },
+  },
   {
     ...V1,
     name: "0.9.0",
     lacks: SINCE_091,
     defaults: { "algorithm.filter_groups.metric": null },
+    averagesByMode: [],
     pip: ["verl[verl-core]==0.9.0", "orjson"],
   },
-  { ...V1, name: "0.9.1", pip: ["verl[verl-core]==0.9.1", "orjson"] },
+  { ...V1, name: "0.9.1", averagesByMode: ["gspo"], pip: ["verl[verl-core]==0.9.1", "orjson"] },
 ];
 
 export const VERL_RUN_VERSIONS: readonly string[] = VERSIONS.map(({ name }) => name);

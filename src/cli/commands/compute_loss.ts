@@ -1,7 +1,9 @@
 /** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
 
 import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
+import { aggregationConflict, aggregationOf } from "../../config/rules/aggregation.ts";
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
+import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, IMPORT } from "../options.ts";
 import {
@@ -16,6 +18,9 @@ import {
 } from "./compute_options.ts";
 import { metricLines, printJson, rowsOf } from "./compute_output.ts";
 
+const { default: _, ...MODES } = AGGREGATION;
+const LOSS_AGGREGATION = { ...MODES, describe: `${MODES.describe}; default: the loss's own, else token-mean` };
+
 export const lossCommand: Command = {
   path: "compute loss",
   summary: "compute a policy loss over rollouts, with its gradient and metrics",
@@ -27,7 +32,7 @@ export const lossCommand: Command = {
       describe: "loss; verl's bare names, tinker.NAME, trl.NAME",
       required: true,
     },
-    AGGREGATION,
+    LOSS_AGGREGATION,
     SET,
     {
       flag: "--rollout-is",
@@ -84,7 +89,7 @@ function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | str
   const spec: PolicyLossSpec = {
     ...(Object.fromEntries(Object.entries(settings).filter(([key]) => NORMALISERS.includes(key))) as object),
     name: String(input.options.loss),
-    loss_agg_mode: String(input.options.agg),
+    loss_agg_mode: modeOf(input),
     settings: Object.fromEntries(own.map(([key, value]) => [key, settingNumber(key, value)])),
     kl:
       kl_loss_coef === undefined
@@ -92,6 +97,14 @@ function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | str
         : { coef: Number(kl_loss_coef), type: String(kl_loss_type ?? "low_var_kl") },
   };
   return { spec, threshold: (rollout_is_threshold as number | string | undefined) ?? 2 };
+}
+
+/** @throws {ConfigError} for a mode that the loss ignores */
+function modeOf({ options }: Input): string {
+  const [loss, given] = [String(options.loss), options.agg as string | undefined];
+  const conflict = aggregationConflict(loss, given);
+  if (conflict) throw new ConfigError(`Cannot set --agg ${given}: ${conflict}. Leave it out.`, { kind: "usage" });
+  return aggregationOf(loss, given);
 }
 
 /** Published words for numbers of ours. */

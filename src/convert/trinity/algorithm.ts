@@ -1,4 +1,6 @@
 /** Writes verl's estimator, KL and loss as Trinity's `algorithm` section. */
+
+import { ownAggregation } from "../../config/rules/aggregation.ts";
 import type { Build } from "../build.ts";
 import { ADVANTAGE_ARGS, ESTIMATORS, KL_TO_TRINITY, LOSS_ARGS, VERL_CLIP_DEFAULT, WITHOUT_TYPE } from "./rows.ts";
 
@@ -45,6 +47,7 @@ function dropArguments(
   }
 }
 
+const AGGREGATION = "algorithm.loss_agg_mode";
 const CLIP = "algorithm.policy_loss_fn_args.clip_range";
 
 /** Arguments of a loss replace all of Trinity's defaults, which differ by loss; verl clips every loss by 0.2. */
@@ -66,6 +69,9 @@ export function completeArguments(build: Build): void {
     name: `Trinity's ${loss}`,
     takes: LOSS_ARGS[loss],
   });
+  const own = ownAggregation(loss);
+  if (own !== undefined && !build.values.has(AGGREGATION))
+    build.put(AGGREGATION, own, { kind: "computed", message: `verl's ${loss} brings it, before and after 0.9.1` });
   const hasArguments = [...build.values.keys()].some((path) => path.startsWith("algorithm.policy_loss_fn_args."));
   const isComplete = given("") || loss === "sapo" || (loss === "ppo" && !hasArguments);
   for (const side of isComplete ? [] : ["_low", "_high"].filter((it) => !given(it))) {

@@ -104,7 +104,7 @@ function putLoss(build: Build): void {
   }
   if (loss === "gspo" && build.peek("algorithm.loss_agg_mode") !== "seq-mean-token-mean") {
     build.check(
-      "verl's gspo always averages within a sequence first (seq-mean-token-mean); Trinity's default is token-mean",
+      "verl's gspo averages within a sequence first (seq-mean-token-mean) whatever loss_agg_mode says, except in 0.9.1, which follows it; Trinity's default is token-mean",
     );
   }
   putClip(build, loss);

@@ -51,6 +51,30 @@ describe("overrides", () => {
     expect(linesOf("0.9.0")).toEqual(linesOf("0.9.1"));
   });
 
+  const MODE = "actor_rollout_ref.actor.loss_agg_mode";
+  const LOSS = "rllm.algorithm.loss_fn";
+
+  test.each(VERL_RUN_VERSIONS)("on verl %s have the aggregation of a loss that brings its own here", (version) => {
+    for (const loss of ["gspo", "sapo", "geo_mean"])
+      expect(linesOf(version, [`${LOSS}=${loss}`])).toContain(`${MODE}=seq-mean-token-mean`);
+    expect(linesOf(version, [`${LOSS}=vanilla`]).join()).not.toContain(MODE);
+    const typed = [`${LOSS}=gspo`, "rllm.algorithm.loss_agg_mode=seq-mean-token-mean"];
+    expect(linesOf(version, typed)).toContain(`${MODE}=seq-mean-token-mean`);
+    expect(problemsOf(version, typed)).toEqual([]);
+  });
+
+  test.each([
+    ["0.8.0", "gspo", /acts on KL and entropy terms alone: the loss gspo .*\(verl 0\.8\.0\)/],
+    ["0.9.0", "gspo", /acts on KL and entropy terms alone: the loss gspo .*\(verl 0\.9\.0\)/],
+    ["0.9.1", "gspo", /^verl 0\.9\.1 averages gspo by .*=token-sum; verl 0\.8\.0, 0\.9\.0, its main branch/],
+    ["0.9.1", "sapo", /acts on KL and entropy terms alone: the loss sapo .*\(verl 0\.9\.1\)/],
+  ])("on verl %s warn of another mode with %s", (version, loss, message) => {
+    const { problems } = overridesOf(version, [`${LOSS}=${loss}`, "rllm.algorithm.loss_agg_mode=token-sum"]);
+    expect(problems).toEqual([
+      expect.objectContaining({ severity: "warning", message: expect.stringMatching(message) }),
+    ]);
+  });
+
   test("leave out a value that verl's own defaults give, interpolations resolved", () => {
     const length = "actor_rollout_ref.rollout.response_length";
     expect(linesOf("0.9.1", ["rllm.data.max_response_length=500"])).not.toContainEqual(expect.stringContaining(length));

@@ -1,0 +1,45 @@
+/** Losses that bring their own aggregation of tokens, so that no other `loss_agg_mode` acts on them. */
+import type { Finding, Rule } from "./rules.ts";
+
+type Read = Parameters<Rule["check"]>[0];
+
+const BY_ROW = "seq-mean-token-mean";
+const BY_TOKEN = "token-mean";
+
+const OWN: ReadonlyMap<string, string> = new Map([
+  ...["gspo", "sapo", "geo_mean", "trl.grpo", "trl.sapo", "trl.rloo"].map((name) => [name, BY_ROW] as const),
+  ...["trl.bnpo", "trl.dapo", "trl.cispo", "trl.vespo"].map((name) => [name, BY_TOKEN] as const),
+  ["trl.dr_grpo", "seq-mean-token-sum-norm"],
+  ["trl.luspo", "seq-mean-token-sum"],
+]);
+
+/** The mode of a loss that takes no other. */
+export function ownAggregation(loss: string): string | undefined {
+  return OWN.get(loss);
+}
+
+/** The aggregation of a run: what it sets, else the loss's own, else `token-mean`. KL and entropy terms have the same. */
+export function aggregationOf(loss: string, given: string | null | undefined): string {
+  return given ?? ownAggregation(loss) ?? BY_TOKEN;
+}
+
+/** Why a mode cannot be set with a loss. */
+export function aggregationConflict(loss: string, given: string | null | undefined): string | undefined {
+  const own = ownAggregation(loss);
+  if (own === undefined || given === null || given === undefined || given === own) return undefined;
+  return `the loss ${loss} brings its own aggregation, ${own}, and ignores every other`;
+}
+
+const PATH = "rllm.algorithm.loss_agg_mode";
+
+/** A mode that the loss of the run would ignore. */
+export function aggregationFinding(read: Read): Finding | undefined {
+  const [loss, mode] = [read("rllm.algorithm.loss_fn"), read(PATH)];
+  if (typeof loss !== "string" || typeof mode !== "string") return undefined;
+  const conflict = aggregationConflict(loss, mode);
+  if (conflict === undefined) return undefined;
+  const message = `Cannot set ${PATH}=${mode}: ${conflict}. Set it to ${ownAggregation(loss)} or null, or choose another loss.`;
+  return { severity: "error", path: PATH, message };
+}
+
+export const AGGREGATION_RULES: readonly Rule[] = [{ backends: ["local", "tinker"], check: aggregationFinding }];
