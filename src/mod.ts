@@ -25,6 +25,7 @@ export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/o
 export type * from "./contract/backend.ts";
 export type * from "./contract/reward_model.ts";
 export type * from "./contract/text.ts";
+export { type AnswerOptions, answerOf, type NeedsAnswer } from "./data/answer.ts";
 export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
 export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
 export type * from "./data/types.ts";

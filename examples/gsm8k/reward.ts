@@ -4,7 +4,7 @@
  *
  *     grpu train examples/gsm8k_qwen/run.yaml model.name=DIR --import examples/gsm8k/reward.ts
  */
-import { type RewardFunction, registerReward } from "grpu";
+import { answerOf, type RewardFunction, registerReward } from "grpu";
 
 const ENDING = /####\s*(-?[\d,]*\.?\d+)\s*$/;
 
@@ -17,7 +17,7 @@ function numberOf(text: string): number {
 const numberAndFormat: RewardFunction = (response, task) => {
   const answer = numberOf(response);
   const isFormatted = !Number.isNaN(answer);
-  const isRight = isFormatted && answer === numberOf(String(task.metadata.answer));
+  const isRight = isFormatted && answer === numberOf(answerOf(task));
   return {
     reward: (isRight ? 1 : 0) + (isFormatted ? 0.2 : 0),
     is_correct: isRight,
@@ -25,4 +25,7 @@ const numberAndFormat: RewardFunction = (response, task) => {
   };
 };
 
-registerReward("number_and_format", numberAndFormat);
+// Rows whose answer has no such number are an error before the first step.
+const needsAnswer = (answer: string) => !Number.isNaN(numberOf(answer));
+
+registerReward("number_and_format", Object.assign(numberAndFormat, { needsAnswer }));

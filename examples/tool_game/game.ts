@@ -4,7 +4,7 @@
  *
  *     grpu train examples/tool_game/run.yaml --import examples/tool_game/game.ts
  */
-import { type ChatMessage, registerAgent, registerEnvironment } from "grpu";
+import { answerOf, type ChatMessage, registerAgent, registerEnvironment } from "grpu";
 
 const NAME = "guess_by_tool";
 const TURNS = 4;
@@ -26,16 +26,16 @@ registerEnvironment({
   train_files: "examples/multi_turn/guess_digit.jsonl",
   val_files: "examples/multi_turn/guess_digit.jsonl",
   args: [],
-  examples: ({ metadata }) =>
+  examples: (task) =>
     Array.from({ length: 32 }, (_, i) => ({
-      messages: workedGame(DIGITS.indexOf(String(metadata.answer)), i),
+      messages: workedGame(DIGITS.indexOf(answerOf(task)), i),
       tools: TOOLS,
     })),
 });
 
 /** The agent in this process; examples/remote_agent/tool_agent.py plays the same game in another one. */
 registerAgent(NAME, async (task, policy) => {
-  const hidden = String(task.metadata.answer);
+  const hidden = answerOf(task);
   const messages: ChatMessage[] = [{ role: "user", content: "?" }];
   const ended = (reward: number) => ({ reward, metrics: { num_turns: policy.steps.length } });
   for (let turn = 0; turn < TURNS; turn++) {

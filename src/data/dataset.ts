@@ -1,5 +1,6 @@
 /** Data sets that a module makes, and the mark by which a checkpoint recognises its data. */
 import { ConfigError } from "../errors.ts";
+import type { AnswerOptions } from "./answer.ts";
 import { type PlacedRow, type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
@@ -15,7 +16,7 @@ export type DatasetRows = Iterable<DatasetRow> | AsyncIterable<DatasetRow>;
 /** Finitely many rows, or a function of the split that returns them or a promise of them. */
 export type Dataset = DatasetRows | ((split: Split) => DatasetRows | Promise<DatasetRows>);
 
-export interface DatasetOptions extends PromptOptions {
+export interface DatasetOptions extends PromptOptions, AnswerOptions {
   /** The registered name: used in messages and ids, and as the source of rows that name none. */
   readonly name: string;
   readonly split: Split;

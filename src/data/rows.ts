@@ -1,6 +1,7 @@
 /** Reads the rows of a data file, and makes tasks of them. */
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
+import { type AnswerOptions, withAnswer } from "./answer.ts";
 import { readMessages } from "./messages.ts";
 import type { Task } from "./types.ts";
 
@@ -14,7 +15,7 @@ export interface PromptOptions {
   readonly systemPrompt?: string | undefined;
 }
 
-export interface RowOptions extends PromptOptions {
+export interface RowOptions extends PromptOptions, AnswerOptions {
   /** Used in error messages, and as the source of rows that name none. */
   readonly file: string;
   /** `data_source` of rows that name none. Default: the file's name. */
@@ -113,7 +114,7 @@ function parseRow(line: string, at: { file: string; line: number }): Row {
 
 /**
  * The task of one row.
- * @throws {ConfigError} for a row without a prompt, or with a list that holds anything but messages
+ * @throws {ConfigError} for a row without a prompt, with a list that holds anything but messages, or as {@link withAnswer}
  */
 export function taskFromRow(row: Row, options: RowOptions & { line?: number; index: number }): Task {
   const { file, line, index, promptKey = "prompt" } = options;
@@ -133,7 +134,7 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
     id: String(row.id ?? `${baseName(file)}-${index}`),
     instruction: messages ? lastOfUser(messages) : (row[key] as string),
     ...(messages && { messages }),
-    metadata: { ...row, data_source: source },
+    metadata: { ...withAnswer(row, options, { file, line }), data_source: source },
   };
 }
 

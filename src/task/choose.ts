@@ -1,4 +1,5 @@
 /** The rollout that a configuration chooses. */
+import type { NeedsAnswer } from "../data/answer.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { agents, environments, workflows } from "./registered.ts";
@@ -21,6 +22,8 @@ export interface RolloutSettings {
   readonly environment: Environment;
   /** `task.reward`, or the environment's own. */
   readonly reward?: RewardFunction | undefined;
+  /** `task.reward` names it. */
+  readonly isRewardNamed?: boolean;
   /** An evaluator gives the reward, so a single call needs no reward function. */
   readonly isJudgedLater: boolean;
   /** `task.args`. */
@@ -46,6 +49,8 @@ export interface ChosenRollout {
   /** Every rollout starts with its task's prompt, so a prompt that is too long can never train. */
   readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
+  /** What judges its attempts, as far as that is known before the first. */
+  readonly judges: readonly NeedsAnswer[];
   /** {@link Workflow.hasRoles} */
   readonly hasRoles?: boolean;
 }
@@ -62,13 +67,15 @@ const NO_ENVIRONMENT = "custom";
 export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   const { environment, args, workflow, remote } = settings;
   const own = (task: Task) => environment.examples?.(task, args) ?? [];
-  if (remote) return { rollout: withRemote(settings, remote), asksPrompt: false, examples: own };
+  if (remote)
+    return { rollout: withRemote(settings, remote), asksPrompt: false, examples: own, judges: judgesOf(settings) };
   if (!workflow.use_workflow) {
     checkUnused(settings);
     return { ...withoutWorkflow(settings), examples: own };
   }
   const chosen = workflows.find(workflow.name);
-  const options = workflowOptions(settings);
+  const judges: NeedsAnswer[] = [];
+  const options = workflowOptions(settings, judges);
   const path = "rllm.workflow.workflow_args";
   if (chosen.args) checkArgs(workflow.args, { known: chosen.args, path, owner: chosen.name });
   return {
@@ -76,7 +83,13 @@ export function chooseRollout(settings: RolloutSettings): ChosenRollout {
     asksPrompt: chosen.name === "single_turn_workflow",
     hasRoles: chosen.hasRoles === true,
     examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
+    judges,
   };
+}
+
+/** Agents may report rewards of their own: only a reward that was chosen for them says what rows need. */
+function judgesOf({ reward, isRewardNamed, isJudgedLater }: RolloutSettings): readonly NeedsAnswer[] {
+  return reward && isRewardNamed && !isJudgedLater ? [reward] : [];
 }
 
 /** The reward judges what the agent leaves without one. */
@@ -106,6 +119,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     return {
       rollout: (task, policy) => run(task, policy.agent(agent.name), agent.agent_args),
       asksPrompt: false,
+      judges: [],
     };
   }
   checkArgs(agent.agent_args, {
@@ -118,7 +132,8 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     : environment;
   if (playing.play) {
     const game = gameOf(playing, { ...args, ...env.env_args });
-    return { rollout: multiTurn({ name: playing.name, game, maxSteps: agent.max_steps }), asksPrompt: false };
+    const rollout = multiTurn({ name: playing.name, game, maxSteps: agent.max_steps });
+    return { rollout, asksPrompt: false, judges: [playing] };
   }
   checkArgs(env.env_args, {
     known: [],
@@ -129,10 +144,12 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     return {
       rollout: async (task, policy) => void (await answer(task, policy.agent(environment.name))),
       asksPrompt: true,
+      judges: [],
     };
   const reward = rewardOf(settings);
   const own = environment.rollout?.(reward, args);
-  return { rollout: own ?? singleTurn(environment.name, reward), asksPrompt: own === undefined };
+  const judges = [environment, settings.reward!];
+  return { rollout: own ?? singleTurn(environment.name, reward), asksPrompt: own === undefined, judges };
 }
 
 /** True for any name but the default, and for the default when a module registers it. */
@@ -140,13 +157,19 @@ function isChosen(name: string, none: string, isKnown: (name: string) => boolean
   return name !== none || isKnown(name);
 }
 
-function workflowOptions(settings: RolloutSettings): WorkflowOptions {
+/** @param judges takes what the workflow asks for */
+function workflowOptions(settings: RolloutSettings, judges: NeedsAnswer[]): WorkflowOptions {
   const { environment, agent, env, workflow, args } = settings;
   const env_name = workflow.env_cls ?? (isChosen(env.name, NO_ENVIRONMENT, environments.has) ? env.name : null);
   const playing = env_name === null ? environment : environments.find(env_name, "rllm.workflow.workflow_args.env_cls");
+  if (playing.play) judges.push(playing);
   return {
     environment,
-    reward: () => rewardOf(settings),
+    reward: () => {
+      const reward = rewardOf(settings);
+      judges.push(settings.reward!);
+      return reward;
+    },
     game: gameOf(playing, { ...args, ...env.env_args, ...workflow.env_args }),
     agent: () => agentOf(workflow.agent_cls ?? agent.name, { ...agent.agent_args, ...workflow.agent_args }),
     maxSteps: agent.max_steps,

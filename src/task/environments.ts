@@ -1,5 +1,6 @@
 /** Built-in environments, small enough for a model of 100,000 parameters to learn in minutes. */
 import type { ChatMessage } from "../contract/text.ts";
+import { answerOf, maybeAnswerOf } from "../data/answer.ts";
 import { readMessages } from "../data/messages.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -21,22 +22,23 @@ registerEnvironment({
   examples: (task) =>
     Array.isArray(task.metadata.worked)
       ? task.metadata.worked.map((response) => ({ prompt: promptOf(task), response: String(response) }))
-      : answerOf(task),
+      : workedAnswer(task),
 });
 
 /** One prompt and one response; `task.reward` judges it. */
 registerEnvironment({
   name: "single_turn",
   describe: "one prompt, one response, judged by task.reward",
-  examples: answerOf,
+  examples: workedAnswer,
 });
 
 /** The conversation of a row that has one, else its prompt and its answer. */
-function answerOf(task: Task): Example[] {
-  const { answer, conversation, tools } = task.metadata;
+function workedAnswer(task: Task): Example[] {
+  const { conversation, tools } = task.metadata;
   if (conversation !== undefined)
     return [{ messages: messagesOf(task, conversation), tools: Array.isArray(tools) ? tools : undefined }];
-  return answer === undefined ? [] : [{ prompt: promptOf(task), response: String(answer) }];
+  const answer = maybeAnswerOf(task);
+  return answer === undefined ? [] : [{ prompt: promptOf(task), response: answer }];
 }
 
 function messagesOf(task: Task, conversation: unknown): ChatMessage[] {
@@ -57,10 +59,15 @@ registerEnvironment({
   val_files: "examples/multi_turn/guess_digit.jsonl",
   alphabet: `${HEX_DIGITS}?<>=`,
   args: [],
-  play: (task) => guessDigit(String(task.metadata.answer)),
+  needsAnswer: isDigit,
+  play: (task) => guessDigit(answerOf(task)),
   // Worked games: one in four uses the observations, the others guess at random.
   examples: (task) => Array.from({ length: 32 }, (_, i) => workedGuess(task, i)),
 });
+
+function isDigit(answer: string): boolean {
+  return answer.length === 1 && HEX_DIGITS.includes(answer);
+}
 
 /** `<` means that the digit is below the guess. Reward 1 for the right guess, 0 for any other. */
 function guessDigit(hidden: string): Game {
@@ -81,7 +88,7 @@ function compare(hidden: string, guess: string): string {
 }
 
 function workedGuess(task: Task, index: number): Example {
-  const hidden = HEX_DIGITS.indexOf(String(task.metadata.answer));
+  const hidden = HEX_DIGITS.indexOf(answerOf(task));
   const random = randomStream(seedOf(hidden, index));
   const heeds = index % 4 === 0;
   let [low, high] = [0, HEX_DIGITS.length - 1];

@@ -6,6 +6,7 @@ import type { ChatClient, ChatEngine, FetchFunction } from "../chat/endpoint.ts"
 import type { AssistantMessage } from "../chat/reply.ts";
 import type { SamplingParams } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
+import type { NeedsAnswer } from "../data/answer.ts";
 import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 
@@ -154,7 +155,9 @@ export type Judgement = number | Evaluation;
 export type Args = Readonly<Record<string, unknown>>;
 
 /** Judges a response. `args` is `task.args`. */
-export type RewardFunction = (response: string, task: Task, args: Args) => Judgement | Promise<Judgement>;
+export interface RewardFunction extends NeedsAnswer {
+  (response: string, task: Task, args: Args): Judgement | Promise<Judgement>;
+}
 
 /** A reward with its arguments bound. */
 export type Reward = (response: string, task: Task) => Judgement | Promise<Judgement>;
@@ -163,7 +166,9 @@ export type Reward = (response: string, task: Task) => Judgement | Promise<Judge
  * Judges a whole episode after its rollout. Its reward goes to trajectories without one, its signals to all.
  * `args` is `task.args`.
  */
-export type Evaluator = (task: Task, episode: Episode, args: Args) => Judgement | Promise<Judgement>;
+export interface Evaluator extends NeedsAnswer {
+  (task: Task, episode: Episode, args: Args): Judgement | Promise<Judgement>;
+}
 
 /** An evaluator with its arguments bound. */
 export type Evaluate = (task: Task, episode: Episode) => Judgement | Promise<Judgement>;
@@ -197,8 +202,8 @@ export interface Game {
   step(action: string): Turn | Promise<Turn>;
 }
 
-/** A kind of task, by name. */
-export interface Environment {
+/** A kind of task, by name. `needsAnswer` is that of its game and of a rollout of its own. */
+export interface Environment extends NeedsAnswer {
   readonly name: string;
   readonly describe: string;
   /** JSONL files with its rows, relative to the module, or `examples/NAME/FILE` of the package. */

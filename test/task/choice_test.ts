@@ -493,7 +493,7 @@ test.each([
   ["2 and -2", "#### -2", 1],
   ["1.5.", "#### 1.50", 1],
   ["7", "#### 6 #### 7", 1],
-  ["", "", 0],
+  ["", "none", 0],
 ])("lastNumber(%j) against %j is %i", (response, wanted, reward) => {
   expect(lastNumber(response, { ...TASK, metadata: { answer: wanted } })).toBe(reward);
 });

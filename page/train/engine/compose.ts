@@ -14,7 +14,7 @@ import type { LoopSettings } from "../../../src/loop/settings.ts";
 import { settingsFromConfig } from "../../../src/loop/settings_config.ts";
 import { estimateAdvantages } from "../../../src/loop/stages/estimate.ts";
 import { algorithmOf } from "../../../src/loop/stages/roles.ts";
-import { chooseRollout } from "../../../src/task/choose.ts";
+import { type ChosenRollout, chooseRollout } from "../../../src/task/choose.ts";
 import { environments, evaluators, rewards } from "../../../src/task/registered.ts";
 import type { Environment, Evaluate, Example, Rollout } from "../../../src/task/rollout.ts";
 import type { RunRequest } from "../protocol.ts";
@@ -68,8 +68,9 @@ export interface TaskParts {
 export function openTask(config: Tree, read: ReadPackaged): TaskParts {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges: undefined }));
-  const train = readTasks(setting(config, "data.train_files") ?? environment.train_files, { config, read });
-  const val = readTasks(setting(config, "data.val_files") ?? environment.val_files, { config, read });
+  const of = { config, read, judges: chosen.judges };
+  const train = readTasks(setting(config, "data.train_files") ?? environment.train_files, of);
+  const val = readTasks(setting(config, "data.val_files") ?? environment.val_files, of);
   return {
     environment,
     tasks: { train, val },
@@ -81,12 +82,13 @@ export function openTask(config: Tree, read: ReadPackaged): TaskParts {
 
 function readTasks(
   files: string | readonly string[] | undefined,
-  { config, read }: { config: Tree; read: ReadPackaged },
+  { config, read, judges }: { config: Tree; read: ReadPackaged } & Pick<ChosenRollout, "judges">,
 ): Task[] {
   return [files ?? []].flat().flatMap((file) => {
     const text = read(file);
     if (text === undefined)
       throw new ConfigError("Cannot read the tasks: the page does not hold this file. Build it again.", { file });
-    return tasksFromJsonl(text, { file, promptType: setting(config, "data.prompt_type") });
+    const answerKey = setting(config, "data.answer_key") ?? undefined;
+    return tasksFromJsonl(text, { file, promptType: setting(config, "data.prompt_type"), answerKey, judges });
   });
 }

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, statSync } from "node:fs";
 import { join, relative, resolve, sep } from "node:path";
 import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
+import type { AnswerOptions, NeedsAnswer } from "../../data/answer.ts";
 import { rowsOfDataset, type Split, tasksFromDataset } from "../../data/dataset.ts";
 import { filesOfSplit } from "../../data/folder_split.ts";
 import {
@@ -24,6 +25,8 @@ interface TaskSource {
   readonly shipped?: string | undefined;
   /** Whether the user names the setting, as opposed to a default. */
   readonly isGiven?: ((path: string) => boolean) | undefined;
+  /** What judges the tasks: rows must have the answers that they need. */
+  readonly judges?: readonly NeedsAnswer[] | undefined;
 }
 
 /**
@@ -32,7 +35,7 @@ interface TaskSource {
  * @throws {ConfigError} naming the file, folder or row that cannot be used.
  */
 export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
-  const { split, shipped = [], isGiven = () => true } = it;
+  const { split, shipped = [], isGiven = () => true, judges } = it;
   const named = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
   // verl's tree has paths of its own authors' as defaults.
   const given = isGiven(`data.${split}_files`) ? named : null;
@@ -40,6 +43,8 @@ export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
     promptKey: setting(config, "data.prompt_key") ?? undefined,
     promptType: setting(config, "data.prompt_type"),
     systemPrompt: setting(config, "data.system_prompt") ?? undefined,
+    answerKey: setting(config, "data.answer_key") ?? undefined,
+    judges,
   };
   const tasks: Task[] = [];
   for (const name of [given ?? shipped].flat()) {
@@ -75,7 +80,10 @@ function rowsOfFile(file: string): Promise<PlacedRow[]> | PlacedRow[] {
   return rowsOfJsonl(readText(file, `data file${knownDatasets()}`), file);
 }
 
-async function tasksFromPath(path: string, it: { split: Split; prompt: PromptOptions }): Promise<Task[]> {
+async function tasksFromPath(
+  path: string,
+  it: { split: Split; prompt: PromptOptions & AnswerOptions },
+): Promise<Task[]> {
   const tasks: Task[] = [];
   for (const place of filesAt(path, it.split))
     for (const task of await tasksFromFile({ ...it.prompt, ...place })) tasks.push(task);

@@ -17,7 +17,7 @@ import "../../task/answers/rewards.ts";
 import "../../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
-import type { Environment, Evaluate, Example, Rollout } from "../../task/rollout.ts";
+import type { Environment, Evaluate, Evaluator, Example, Rollout } from "../../task/rollout.ts";
 import type { Io } from "../command.ts";
 import { locate, nearestFile, packagedText, textOf } from "../files.ts";
 import { splitArguments } from "../options.ts";
@@ -166,8 +166,18 @@ async function describeTask(
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
   const { isGiven } = given;
-  const train = await readTasks(config, { split: "train", shipped: environment.train_files, isGiven });
-  if (train.length === 0 && !isRecorded && !setting(config, "rllm.trainer.val_only")) {
+  const inUse = [...chosen.judges, ...evaluatorsOf(config)];
+  const val_only = setting(config, "rllm.trainer.val_only");
+  const [train, val] = [
+    await readTasks(config, {
+      split: "train",
+      shipped: environment.train_files,
+      isGiven,
+      judges: val_only ? [] : inUse,
+    }),
+    await readTasks(config, { split: "val", shipped: environment.val_files, isGiven, judges: inUse }),
+  ];
+  if (train.length === 0 && !isRecorded && !val_only) {
     throw new ConfigError(
       "Cannot train: there are no tasks. Set data.train_files to a JSONL or Parquet file, a folder of them, or a data set of an imported module.",
       {
@@ -184,9 +194,14 @@ async function describeTask(
     asksPrompt: chosen.asksPrompt,
     hasRoles: chosen.hasRoles === true,
     evaluate: readEvaluator(config, judges),
-    tasks: { train, val: await readTasks(config, { split: "val", shipped: environment.val_files, isGiven }) },
+    tasks: { train, val },
     examples: train.flatMap(chosen.examples),
   };
+}
+
+function evaluatorsOf(config: Tree): readonly Evaluator[] {
+  const name = setting(config, "task.evaluator");
+  return name === null ? [] : [evaluators.find(name)];
 }
 
 /** The agents of `task.agent` and the gateway that they call, which is not open yet. */

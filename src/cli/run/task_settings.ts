@@ -26,6 +26,7 @@ export function rolloutSettings(config: Tree, { environment, judges, remote }: J
     // A reward that is named judges the reply; the evaluator then adds to it.
     isJudgedLater: isJudged && reward === null,
     reward: rewardOf(reward, { environment, judges }),
+    isRewardNamed: reward !== null,
     agent: {
       name: setting(config, "rllm.agent.name"),
       max_steps: setting(config, "rllm.agent.max_steps"),
@@ -67,7 +68,8 @@ function rewardOf(name: string | null, { environment, judges }: Judged): RewardF
   const reward = name === null ? environment.reward : rewards.find(name);
   if (!judges || !reward) return reward;
   const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
-  return judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+  const wrapped = judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+  return Object.assign(wrapped, { needsAnswer: reward.needsAnswer });
 }
 
 export function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {

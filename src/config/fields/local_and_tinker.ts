@@ -61,10 +61,15 @@ export const RESUME_MODE = oneOf(
   "whether to continue from the last checkpoint",
 );
 
+export const ANSWER_KEY = str(null, "field of a row that holds the right answer, or a path: extra_info.answer", {
+  note: "null = the usual names, see docs/data.md. A row without the answer that its reward needs is an error.",
+});
+
 export const DATA_FIELDS = {
   "data.train_files": texts("JSONL or Parquet files, folders of them, or data sets of --import; null = the task's own"),
   "data.val_files": texts("the same for validation"),
   "data.prompt_key": str("prompt", "field of a row that holds the prompt"),
+  "data.answer_key": ANSWER_KEY,
   "data.prompt_type": oneOf(
     ["plaintext", "messages"],
     "plaintext",

@@ -5,13 +5,14 @@
  */
 import { CLUSTER_FIELDS } from "./cluster.ts";
 import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
-import { TASK_FIELDS } from "./local_and_tinker.ts";
+import { ANSWER_KEY, TASK_FIELDS } from "./local_and_tinker.ts";
 import { NAMES_OF_LOCAL } from "./verl_names.ts";
 
 /** How rows become prompts, here. */
 const DATA_FIELDS = each(
   { on: "acts" },
   {
+    "data.answer_key": ANSWER_KEY,
     "data.prompt_type": oneOf(
       ["plaintext", "messages"],
       "plaintext",

@@ -1,4 +1,5 @@
 /** Rewards that read an answer. They load libraries, and so they are apart from what a page bundles. */
+import { answerOf } from "../../data/answer.ts";
 import type { Task } from "../../data/types.ts";
 import { registerReward } from "../registered.ts";
 import type { Evaluation } from "../rollout.ts";
@@ -9,21 +10,29 @@ import { normalizeAnswer } from "./normalize.ts";
 
 /** 1 when the number after the response's last `####`, else its last number, equals that of the row's `answer`. */
 export function gsm8k(response: string, task: Task): Evaluation {
-  const wanted = gsm8kNumber(String(task.metadata.answer));
+  const wanted = gsm8kNumber(answerOf(task));
   const got = gsm8kNumber(response);
   return { reward: wanted !== undefined && got === wanted ? 1 : 0, ...(got !== undefined && { answer: String(got) }) };
 }
+gsm8k.needsAnswer = (answer: string) => gsm8kNumber(answer) !== undefined;
 
 /**
- * 1 when the response's last boxed answer (else the one it states) equals that of the row's `answer` or `solution`: as normalised
+ * 1 when the response's last boxed answer (else the one it states) equals that of the row: as normalised
  * LaTeX, as sets, tuples and intervals, or by value.
  */
 export async function math(response: string, task: Task): Promise<Evaluation> {
-  const { answer, solution } = task.metadata;
-  const wanted = mathAnswer(String(answer ?? solution ?? "")) ?? String(answer ?? "");
+  const wanted = goldAnswer(answerOf(task));
   const got = mathAnswer(response);
   if (got === undefined) return { reward: 0 };
   return { reward: (await answersEqual(got, wanted)) ? 1 : 0, answer: normalizeAnswer(got) };
+}
+math.needsAnswer = (answer: string) => goldAnswer(answer).length <= LONGEST_ANSWER;
+
+/** A solution without a final answer is not one itself: no reply is equal to a text of that length. */
+const LONGEST_ANSWER = 400;
+
+function goldAnswer(text: string): string {
+  return mathAnswer(text) ?? text;
 }
 
 registerReward("gsm8k", gsm8k);
