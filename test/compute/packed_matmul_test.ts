@@ -117,6 +117,11 @@ overDevices("a product by a packed matrix", (device) => {
       [70, 9, 12, 4100],
       [72, 68, 76, 4100],
       [1, 5, 5, 3],
+      // All but one a multiple of 4.
+      [8, 8, 8, 2],
+      [8, 8, 10, 4],
+      [6, 8, 8, 4],
+      [8, 6, 8, 4],
     ])(`${format}: %i rows of %i, %i apart, from %i on`, async (rows, columns, stride, offset) => {
       const { words, scales, values } = packedElements(format, offset + rows * stride, 7);
       const [W, S] = [device.upload(words, "words"), device.upload(scales, "scales")];

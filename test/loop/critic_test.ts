@@ -133,6 +133,19 @@ test("mini-batches, epochs, rate, clip and aggregation are the critic's own", as
   });
 });
 
+test.each([
+  // 4 prompts of 4 rows: the last mini-batch may hold fewer prompts, as in verl.
+  [1, 4],
+  [2, 2],
+  [3, 2],
+  [4, 1],
+  [5, 1],
+])("mini-batches of %i prompts are %i", async (ppo_mini_batch_size, expected) => {
+  const { run, critic } = criticRun({ trainer: { total_batches: 1 }, critic: { ppo_epochs: 1, ppo_mini_batch_size } });
+  await train(run);
+  expect(critic.batches).toHaveLength(expected);
+});
+
 test("before step critic_warmup the critic trains alone, and such a step counts as trained", async () => {
   const { run, critic, log, order } = criticRun({ trainer: { total_batches: 4, critic_warmup: 3 } });
   const { state } = await train(run);

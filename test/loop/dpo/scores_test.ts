@@ -71,14 +71,19 @@ test("the loss is DPO's, of the log-ratios of both answers", async () => {
     expect(dlogprobs[t]).toBeCloseTo(expected, 6);
 });
 
-test("the log-probs of a step are those of all its calls, each row's in its place", async () => {
-  const many = Array.from({ length: 70 }, (_, i) => pair(i % 3));
-  const { loss, dlogprobs } = await score(many, formulaBackend());
-  const single = await Promise.all([0, 1, 2].map((i) => score([pair(i)], formulaBackend())));
-  const total = many.reduce((sum, _, i) => sum + single[i % 3]!.loss, 0);
-  expect(loss).toBeCloseTo(total / 70, 6);
-  const slopes = many.flatMap((_, i) => Array.from(single[i % 3]!.dlogprobs, (slope) => slope / 70));
-  for (const [t, slope] of slopes.entries()) expect(dlogprobs[t]).toBeCloseTo(slope, 9);
+test("the loss over rows that take several calls is the mean of the losses of each pair", async () => {
+  const many = Array.from({ length: 70 }, (_, i) => pair(i));
+  const { backend, calls } = formulaBackend();
+  const { loss, dlogprobs, metrics } = await score(many, { backend });
+  expect(calls.map(({ rows }) => rows)).toEqual([128, 12, 128, 12]);
+  const alone = [];
+  for (const each of many) alone.push(await score([each], { backend }));
+  const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+  expect(loss).toBeCloseTo(mean(alone.map((one) => one.loss)), 6);
+  expect(metrics["rewards/margins"]).toBeCloseTo(mean(alone.map((one) => one.metrics["rewards/margins"]!)), 5);
+  const slopes = alone.flatMap((one) => [...one.dlogprobs]);
+  expect(dlogprobs).toHaveLength(slopes.length);
+  for (const [t, slope] of slopes.entries()) expect(dlogprobs[t]).toBeCloseTo(slope / many.length, 8);
 });
 
 test.each([

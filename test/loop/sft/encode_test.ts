@@ -158,6 +158,25 @@ describe("other rows", () => {
     expect(rest).toEqual({ ...counts, unanswered: 0 });
   });
 
+  test.each(["left", "right"] as const)("cut from the %s, keep the weights of the tokens that stay", (truncation) => {
+    const messages = [0.25, 0.5, 2].flatMap((weight) => [
+      { role: "user", content: "the" },
+      { role: "assistant", content: "on", weight },
+    ]);
+    const { rows } = encode([{ messages }], CHATML);
+    const { ids, mask, weights } = rows[0]!;
+    expect(new Set(weights)).toEqual(new Set([0, 0.25, 0.5, 2]));
+    for (const maxLength of [ids.length - 1, ids.length - 4, Math.floor(ids.length / 2)]) {
+      const cut = encode([{ messages }], CHATML, { truncation, maxLength }).rows[0]!;
+      const range = truncation === "left" ? [-maxLength] : [0, maxLength];
+      expect(cut).toMatchObject({
+        ids: ids.slice(...range),
+        mask: mask.slice(...range),
+        weights: weights!.slice(...range),
+      });
+    }
+  });
+
   test("with an empty reply are counted: they train on its end alone", () => {
     const user = { role: "user", content: "the" };
     const empty = { role: "assistant", content: "" };

@@ -101,17 +101,20 @@ describe.skipIf(!gpuDevice)("steps kept from chunk to chunk", () => {
         expect(kept).toBeGreaterThan(pipelined ? 12 : 6);
       });
 
-      test("are recorded again where the place is taken by one with filters", async () => {
-        const requests = [1, 2].map((seed) => endless(request(4 + seed, 60, seed)));
-        Object.assign(requests[1]!.params, { top_k: 2 });
-        const { results } = await drawn(on, { pipelined, cache: { maxSequences: 1 } }, (model) =>
-          model.sample(requests, OPTIONS),
-        );
-        for (const [i, each] of requests.entries()) {
-          const { results: alone } = await drawn(on, { pipelined }, (model) => model.sample([each], OPTIONS));
-          expect(results[i]).toEqual(alone[0]);
-        }
-      });
+      test.each([[{ top_k: 2 }], [{ top_p: 0.3 }]])(
+        "are recorded again where the place is taken by one with %j",
+        async (filters) => {
+          const requests = [1, 2].map((seed) => endless(request(4 + seed, 60, seed)));
+          Object.assign(requests[1]!.params, filters);
+          const { results } = await drawn(on, { pipelined, cache: { maxSequences: 1 } }, (model) =>
+            model.sample(requests, OPTIONS),
+          );
+          for (const [i, each] of requests.entries()) {
+            const { results: alone } = await drawn(on, { pipelined }, (model) => model.sample([each], OPTIONS));
+            expect(results[i]).toEqual(alone[0]);
+          }
+        },
+      );
 
       test("are recorded again where contexts grow: longer tables, then attention in chunks", async () => {
         const config = { ...CONFIG, contextLength: 1400 };

@@ -1,0 +1,59 @@
+/** Rejection of tokens and rows on every device: each statistic beside the kernel's own reference, on both sides of 0. */
+import { expect, test } from "vitest";
+import { correctionReject, KINDS, REDUCTIONS } from "../../src/algorithm/correction/kernels.ts";
+import { offsetsOf, totalTokens } from "../../src/data/offsets.ts";
+import { overDevices } from "../fixtures/devices.ts";
+import { floats } from "../fixtures/numbers.ts";
+
+// Rows of 0, 1, 2 and more tokens, one without a trained token, one whose divergences are all below 0, one all above.
+const LENGTHS = [0, 1, 2, 5, 3, 4, 4, 9];
+const OFFSETS = offsetsOf(LENGTHS);
+const TOKENS = totalTokens(OFFSETS);
+const [UNTRAINED, BELOW, ABOVE] = [4, 5, 6];
+
+function batch() {
+  const [logprobs, rollout] = [floats(TOKENS, 1, 2), floats(TOKENS, 2, 2)];
+  const mask = Uint32Array.from({ length: TOKENS }, (_, t) => Number(t % 3 !== 1));
+  const row = (r: number) => Array.from({ length: LENGTHS[r]! }, (_, i) => OFFSETS[r]! + i);
+  for (const t of row(UNTRAINED)) mask[t] = 0;
+  for (const t of row(BELOW)) logprobs[t] = rollout[t]! + 0.5 + 0.25 * (t % 2);
+  for (const t of row(ABOVE)) logprobs[t] = rollout[t]! - 0.5 - 0.25 * (t % 2);
+  return { logprobs, rollout, mask, offsets: OFFSETS };
+}
+
+overDevices("rejection", (device) => {
+  test.each(
+    KINDS.flatMap((kind, k) =>
+      [["token", 0] as const, ...Object.entries(REDUCTIONS)].map((of) => [kind, k + 1, ...of] as const),
+    ),
+  )("%s (%i) by %s (%i)", async (_, KIND, __, REDUCTION) => {
+    const { logprobs, rollout, mask, offsets } = batch();
+    const constants = { KIND, REDUCTION };
+    const seen = new Set<number>();
+    for (const [low, high] of [
+      [-0.4, 0.4],
+      [-1, -0.1],
+      [0.1, 1],
+      [-9, 0.3],
+      [-0.3, 9],
+      [0, 0],
+    ] as const) {
+      const params = { rows: LENGTHS.length, low, high };
+      const expected = { logprobs, rollout, mask, offsets, kept: new Uint32Array(TOKENS).fill(1) };
+      correctionReject.reference(expected, params, constants);
+      const buffers = {
+        logprobs: device.upload(logprobs, "logprobs"),
+        rollout: device.upload(rollout, "rollout"),
+        mask: device.upload(mask, "mask"),
+        offsets: device.upload(offsets, "offsets"),
+        kept: device.upload(new Uint32Array(TOKENS).fill(1), "kept"),
+      };
+      device.dispatch(correctionReject, { buffers, params, constants });
+      const [kept] = await device.read([{ buffer: buffers.kept, type: "u32", length: TOKENS }]);
+      expect([...kept!], `${low} to ${high}`).toEqual([...expected.kept]);
+      for (const bit of kept!) seen.add(bit);
+      device.release(...Object.values(buffers));
+    }
+    expect(seen).toEqual(new Set([0, 1]));
+  });
+});
