@@ -15,6 +15,9 @@ interface Seen {
   readonly body: string;
 }
 
+/** Requests after which a service is gone for good, because nothing else would end a client without a pause. */
+const MOST_REQUESTS = 100_000;
+
 /** A service that answers as the list says, the last entry for ever. */
 function service(steps: readonly Step[], options: Partial<TransportOptions> = {}) {
   const seen: Seen[] = [];
@@ -28,6 +31,7 @@ function service(steps: readonly Step[], options: Partial<TransportOptions> = {}
     fetch: async (url, init) => {
       const step = steps[Math.min(seen.length, steps.length - 1)]!;
       seen.push({ url, headers: new Headers(init.headers), body: String(init.body ?? "") });
+      if (seen.length > MOST_REQUESTS) return status(404, `asked ${MOST_REQUESTS} times`);
       if (step instanceof Error) throw step;
       return typeof step === "function" ? step(clock) : step.clone();
     },
@@ -81,6 +85,8 @@ describe("a request", () => {
     const { transport, clock, notices } = service([status(503, "down for repair")], { patienceMs: 30_000 });
     await expect(transport.call("/path")).rejects.toThrow(/503: down for repair.*Tried for \d+ s/);
     expect(clock.now()).toBeLessThanOrEqual(30_000);
+    // The next pause of at most 10 s would have been too long.
+    expect(clock.now()).toBeGreaterThan(20_000);
     expect(notices).toEqual([expect.stringContaining("http://service fails; trying again: down for repair")]);
   });
 
