@@ -96,10 +96,10 @@ async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: st
   const { writeFolder } = await import("./files/disk.ts");
   const dtype = it.dtype ?? storedType(opened.files);
   const tensors = mergedTensors(opened, dtype);
-  const isUntied = opened.files.config.tied && tensors.some(({ name }) => name === UNEMBED);
+  const hasOutput = tensors.some(({ name }) => name === UNEMBED);
   const files = [
     ...weightFiles(tensors, { dtype: dtype === "bfloat16" ? "BF16" : "F32", maxShardBytes: it.maxShardBytes }),
-    { name: "config.json", content: await configText(opened.files.name, { dtype, isUntied }) },
+    { name: "config.json", content: await configText(opened.files.name, { dtype, hasOutput }) },
     ...(await textFiles([...opened.adapters.map(({ folder }) => folder).reverse(), opened.files.name])),
   ];
   await writeFolder(it.out, files);
@@ -144,11 +144,12 @@ function storedType({ config, tensors }: ModelFolder): "bfloat16" | "float32" {
 }
 
 /** The base's config.json with what the export changes; other keys stay as they are published. */
-async function configText(base: string, it: { dtype: string; isUntied: boolean }): Promise<string> {
+async function configText(base: string, it: { dtype: string; hasOutput: boolean }): Promise<string> {
   const raw = (await readJson(await openFolder(base), "config.json")) as Record<string, unknown>;
   // transformers 5 names the key dtype, 4 torch_dtype.
   const key = "dtype" in raw ? "dtype" : "torch_dtype";
-  const changed = { ...raw, [key]: it.dtype, ...(it.isUntied && { tie_word_embeddings: false }) };
+  // Also where the base's file says that a separate output matrix is tied.
+  const changed = { ...raw, [key]: it.dtype, ...(it.hasOutput && { tie_word_embeddings: false }) };
   return `${JSON.stringify(changed, null, 2)}\n`;
 }
 
@@ -218,7 +219,12 @@ function addRow(row: Float64Array, { a, b, rank, alpha }: Change, o: number): vo
 
 /** @throws ConfigError where an adapter changes a matrix that the base lacks, or that has another shape. */
 function checkModules(files: ModelFolder, adapters: OpenedModel["adapters"]): void {
-  for (const { adapter, folder } of adapters)
+  for (const { adapter, folder } of adapters) {
+    if (adapter.scoreHead)
+      throw new ConfigError(
+        "Cannot merge the adapter: it has a scalar head, which a merged model would be without. Export it alone, without --merge.",
+        { file: folder },
+      );
     for (const [module, { inSize, outSize }] of adapter.modules) {
       const name = module === UNEMBED_TARGET && files.config.tied ? EMBEDDING : `${module}.weight`;
       const shape = files.tensors.get(name)?.shape;
@@ -228,6 +234,7 @@ function checkModules(files: ModelFolder, adapters: OpenedModel["adapters"]): vo
         { file: folder },
       );
     }
+  }
 }
 
 const TOKENIZER_FILES = [

@@ -5,6 +5,7 @@ import { type ModelFolder, openModelConfig } from "./files/folder.ts";
 import { openFolder } from "./files/open_folder.ts";
 import { type FolderReader, readJson } from "./files/reader.ts";
 import { openTensors } from "./files/tensor_files.ts";
+import { resolveTiedOutput } from "./files/tied_output.ts";
 import type { LoraConfig } from "./lora.ts";
 
 export interface ModelShape {
@@ -31,7 +32,10 @@ export async function openModelShape(folder: string | FolderReader): Promise<Mod
   const config = await openModelConfig(reader);
   const files = ["model.safetensors", "model.safetensors.index.json"];
   const opened = await Promise.all(files.map((file) => reader.open(file)));
-  if (opened.some((file) => file !== undefined)) return shapeOf({ config, ...(await openTensors(reader)) });
+  if (opened.some((file) => file !== undefined)) {
+    const resolved = await resolveTiedOutput(config, await openTensors(reader));
+    return shapeOf({ config: resolved.config, tensors: resolved.files.tensors });
+  }
   const { dtype, torch_dtype } = ((await readJson(reader, "config.json")) ?? {}) as Record<string, unknown>;
   const type = TYPES[String(dtype ?? torch_dtype).replace(/^torch\./, "")];
   return { config, typeOf: () => type };

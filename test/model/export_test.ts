@@ -4,11 +4,14 @@ import { afterAll, describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { exportFolder } from "../../src/model/export.ts";
 import type { ModelConfig } from "../../src/model/files/config.ts";
+import { writeFolder } from "../../src/model/files/disk.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { type AdapterFactors, describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
+import { encodeSafetensors } from "../../src/model/files/safetensors_write.ts";
 import { byteTokenizer, withChatTemplate } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/model/lora.ts";
+import { openModelShape } from "../../src/model/model_shape.ts";
 import { loadModel, openModel } from "../../src/model/open_model.ts";
 import { saveAdapterFolder, saveModelFolder } from "../../src/model/save_model.ts";
 import { grpu } from "../fixtures/cli.ts";
@@ -156,6 +159,77 @@ describe("a merged model", () => {
     expect(head[at]).toBeCloseTo(table[at]! + 2 * factors.b[5]! * factors.a[3]!, 5);
     expectClose(await logprobsOf(out), await logprobsOf(adapter), { relative: 0, absolute: 1e-5 });
   });
+});
+
+describe("a base whose config.json ties an output matrix that is another than the table", () => {
+  /** Its log-probs without `tie_word_embeddings`, the folder that says it is tied, and an adapter on it. */
+  async function mistiedFolders() {
+    const { base, adapter } = await folders({ dtype: "F32" });
+    const plain = await logprobsOf(base);
+    const path = join(base, "config.json");
+    const saidUntied = textIn(base, "config.json");
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(saidUntied), tie_word_embeddings: true }));
+    return { base, adapter, plain };
+  }
+
+  test("keeps the matrix: in log-probs, merged, saved and as GGUF", async () => {
+    const { base, adapter, plain } = await mistiedFolders();
+    expect(await logprobsOf(base)).toEqual(plain);
+    const head = await (await openModelFolder(base)).read("lm_head.weight");
+
+    const merged = place();
+    await exportFolder(adapter, { out: merged, merge: true });
+    expect(JSON.parse(textIn(merged, "config.json")).tie_word_embeddings).toBe(false);
+    expect(await (await openModelFolder(merged)).read("lm_head.weight")).toEqual(head);
+    expectClose(await logprobsOf(merged), await logprobsOf(adapter), { relative: 0, absolute: 1e-5 });
+
+    const saved = place();
+    await saveModelFolder(saved, { model: await loadModel(device, await openModel(base)) });
+    expect(JSON.parse(textIn(saved, "config.json")).tie_word_embeddings).toBe(false);
+    expect(await logprobsOf(saved)).toEqual(plain);
+
+    const gguf = place();
+    const vocab = Object.fromEntries(Array.from({ length: 258 }, (_, id) => [`t${id}`, id]));
+    const tokenizer = { model: { type: "BPE", byte_fallback: true, vocab, merges: [] } };
+    writeFileSync(join(base, "tokenizer.json"), JSON.stringify(tokenizer));
+    await exportFolder(base, { out: gguf, gguf: "f32" });
+    expect(readFileSync(join(gguf, "model-f32.gguf"), "latin1")).toMatch(/[^_]output\.weight/);
+    expect((await openModelShape(base)).config.tied).toBe(false);
+  });
+
+  test("is the tied model where both are equal, or the output matrix alone is there", async () => {
+    const { base } = await folders({ tied: true, dtype: "F32" });
+    const plain = await logprobsOf(base);
+    const { tensors, read } = await openModelFolder(base);
+    const sources = await Promise.all(
+      [...tensors].map(async ([name, { shape }]) => ({ name, shape, data: await read(name) })),
+    );
+    const table = sources.find(({ name }) => name === "model.embed_tokens.weight")!;
+    const head = { ...table, name: "lm_head.weight" };
+    for (const held of [
+      [...sources, head],
+      [...sources.filter((source) => source !== table), head],
+    ]) {
+      await writeFolder(base, [{ name: "model.safetensors", content: encodeSafetensors(held) }]);
+      expect((await openModelFolder(base)).config.tied).toBe(true);
+      expect(await logprobsOf(base)).toEqual(plain);
+      const out = place();
+      await exportFolder(base, { out });
+      expect([...(await openModelFolder(out)).tensors.keys()].sort()).toEqual([...tensors.keys()].sort());
+      expect(JSON.parse(textIn(out, "config.json")).tie_word_embeddings).toBe(true);
+      expect(await logprobsOf(out)).toEqual(plain);
+    }
+  });
+});
+
+test("an adapter with a scalar head is not merged without it", async () => {
+  const { base, adapter } = await folders();
+  const scored = place();
+  const score = floats(SMALL_MODEL.hiddenSize, 4);
+  await writeAdapterFolder(scored, { ...(await openAdapter(adapter)), scoreHead: true, score, base });
+  await expect(exportFolder(scored, { out: place(), merge: true })).rejects.toThrow(
+    /Cannot merge the adapter: it has a scalar head.*--merge/,
+  );
 });
 
 describe("an adapter", () => {

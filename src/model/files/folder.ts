@@ -7,6 +7,7 @@ import { openFolder } from "./open_folder.ts";
 import { type FolderReader, readJson, readText } from "./reader.ts";
 import type { TensorInfo } from "./safetensors.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
+import { resolveTiedOutput } from "./tied_output.ts";
 import { createTokenizer, type TextTokenizer } from "./tokenizer.ts";
 
 /** An open model folder. Weights are read on demand. */
@@ -21,14 +22,13 @@ export interface ModelFolder extends TensorFiles {
 
 /**
  * Opens a model folder: reads its configuration, its tokenizer and the headers of its weights, and checks that exactly
- * the weights of the configuration are present, each in its shape.
+ * the weights of the configuration are present, each in its shape. Tied matrices that the files hold twice are compared.
  * @param folder a path on disk, or a reader.
  * @throws ConfigError naming the file and the tensor or key; UnsupportedError for an unsupported architecture.
  */
 export async function openModelFolder(folder: string | FolderReader): Promise<ModelFolder> {
   const reader = await openFolder(folder);
-  const config = await openModelConfig(reader);
-  const files = await openTensors(reader);
+  const { config, files } = await resolveTiedOutput(await openModelConfig(reader), await openTensors(reader));
   checkShapes(files.tensors, { config, name: reader.name });
   const tokenizer = await openTokenizer(reader, config.eosTokenIds);
   const generationConfig = await readText(reader, GENERATION_CONFIG_FILE);
@@ -100,14 +100,17 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
       );
   }
   for (const [name, info] of tensors) {
-    // A tied model's file may repeat the embedding table as the output matrix.
-    if (shapes.has(name) || UNUSED.test(name) || name === "lm_head.weight") continue;
+    if (shapes.has(name) || UNUSED.test(name) || isRepeatedTable(name, it.config)) continue;
     throw new ConfigError(
       `Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}${layersOf(name, it.config)}.`,
       { file: info.file },
     );
   }
 }
+
+/** A tied model's file may repeat the embedding table as the output matrix. */
+const isRepeatedTable = (name: string, { tied, scoreHead }: ModelConfig) =>
+  name === "lm_head.weight" && tied && !scoreHead;
 
 function missingTensor(
   name: string,

@@ -144,7 +144,7 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   if (!raw) throw new ConfigError("Cannot open the adapter: it has no adapter_config.json.", { file });
   const { targets, ...config } = parseAdapterConfig(raw, file);
   const files = await openTensors(reader, "adapter_model");
-  const names = factorNames(files, { rank: config.rank, folder: reader.name });
+  const names = factorNames(files, { ...config, folder: reader.name });
   if (config.scoreHead && scoreNames(files).length !== 1)
     throw new ConfigError(`Cannot read the adapter: ${PREFIX}${SCORE} is missing, which modules_to_save names.`, {
       file: `${reader.name}/adapter_model.safetensors`,
@@ -165,10 +165,10 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
 
 function factorNames(
   { tensors }: TensorFiles,
-  { rank, folder }: { rank: number; folder: string },
+  { rank, scoreHead, folder }: Pick<AdapterConfig, "rank" | "scoreHead"> & { folder: string },
 ): Map<string, FactorNames> {
   const names = new Map<string, FactorNames>();
-  const factors = [...tensors].filter(([name]) => !BASE_LAYER.test(name) && !IS_SCORE.test(name));
+  const factors = [...tensors].filter(([name]) => !BASE_LAYER.test(name) && !(scoreHead && IS_SCORE.test(name)));
   for (const [name, { file, shape }] of factors) {
     const fail = (rule: string) => new ConfigError(`Cannot read the adapter: ${rule}.`, { file });
     const match = /^(?:base_model\.model\.)?(.+)\.lora_(A|B)\.weight$/.exec(name);

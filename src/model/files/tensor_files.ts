@@ -21,16 +21,24 @@ export async function openTensors(folder: string | FolderReader, stem = "model")
   const reader = await openFolder(folder);
   const name = `${stem}.safetensors.index.json`;
   const index = await readJson(reader, name);
-  if (index !== undefined) return joinShards(reader, { index, file: name });
+  if (index !== undefined) return joinShards(reader, { index, file: name, whole: `${stem}.safetensors` });
   const { tensors, read, readBytes } = await openShard(reader, `${stem}.safetensors`);
   return { tensors, read, readBytes };
 }
 
-async function joinShards(reader: FolderReader, it: { index: unknown; file: string }): Promise<TensorFiles> {
+async function joinShards(
+  reader: FolderReader,
+  it: { index: unknown; file: string; whole: string },
+): Promise<TensorFiles> {
   const source = { file: `${reader.name}/${it.file}` };
   const map = (it.index as { weight_map?: Record<string, string> } | null)?.weight_map;
   if (typeof map !== "object" || map === null)
     throw new ConfigError("Cannot read the index of weights: it has no weight_map.", source);
+  if (!Object.values(map).includes(it.whole) && (await reader.open(it.whole)))
+    throw new ConfigError(
+      `Cannot read the weights: there is both an index of weights and a file ${it.whole} that it does not name. Remove the one that is not the model.`,
+      source,
+    );
   checkRepeats((await readText(reader, it.file)) ?? "", source);
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
@@ -99,12 +107,17 @@ function endOfText(text: string, start: number): number {
   return at;
 }
 
-/** @throws ConfigError for a tensor that lies in two files, which may differ. */
+/** @throws ConfigError for a tensor that the index does not list, or that lies in two files, which may differ. */
 function checkOwners(shards: ReadonlyMap<string, SafetensorsFile>, { map, source }: IndexCheck): void {
   for (const [file, { tensors }] of shards)
     for (const name of tensors.keys()) {
       const owner = Object.hasOwn(map, name) ? map[name] : undefined;
-      if (owner === undefined || owner === file) continue;
+      if (owner === file) continue;
+      if (owner === undefined)
+        throw new ConfigError(
+          `Cannot read the weights: ${file} holds tensor ${name}, which the index does not list. Fetch the files again.`,
+          source,
+        );
       throw new ConfigError(`Cannot read tensor ${name}: it lies in two files (${owner}, ${file}).`, source);
     }
 }

@@ -246,12 +246,58 @@ describe("openModelFolder()", () => {
 
   test("prefers the end tokens of generation_config.json, and ignores tensors that no forward pass reads", async () => {
     const unused = [
-      { name: "lm_head.weight", shape: [12, 8], data: new Float32Array(96) },
+      { ...weights()[0]!, name: "lm_head.weight" },
       { name: "model.layers.0.self_attn.rotary_emb.inv_freq", shape: [3], data: new Float32Array(3) },
     ];
     await writeModel([...weights(), ...unused]);
     writeFileSync(join(dir, "generation_config.json"), JSON.stringify({ eos_token_id: [7, 8] }));
     expect((await openModelFolder(dir)).config.eosTokenIds).toEqual([7, 8]);
+  });
+
+  test.each([
+    [
+      "another shape than the table's",
+      { shape: [8, 12], data: new Float32Array(96) },
+      /lm_head\.weight: .*shape \[12,8\]/,
+    ],
+    [
+      "integers",
+      { shape: [12, 8], data: new Float32Array(96), dtype: "I32" },
+      /lm_head\.weight as floats: it holds I32/,
+    ],
+  ])("refuses an output matrix with %s in a tied model", async (_, head, message) => {
+    await writeModel(weights());
+    const bytes = await bytesOf([...weights(), { name: "lm_head.weight", ...head } as TensorSource]);
+    const isInteger = "dtype" in head;
+    const text = bytes.toString("latin1");
+    const patched = text.replace(/("lm_head\.weight":\{"dtype":)"F32"/, '$1"I32"');
+    writeFileSync(join(dir, "model.safetensors"), Buffer.from(isInteger ? patched : text, "latin1"));
+    await expect(openModelFolder(dir)).rejects.toThrow(message);
+  });
+
+  test("refuses what it would not read: an output matrix beside a scalar head, a file beside its index", async () => {
+    const config = { ...CONFIG, scoreHead: true };
+    await writeModelFolder(dir, { config, tensors: weights(config) });
+    const head = { ...weights()[0]!, name: "lm_head.weight" };
+    writeFileSync(join(dir, "model.safetensors"), await bytesOf([...weights(config), head]));
+    await expect(openModelFolder(dir)).rejects.toThrow(/has no tensor lm_head\.weight/);
+
+    await writeModel(weights());
+    const index = (names: string[], file: string) =>
+      writeFileSync(
+        join(dir, "model.safetensors.index.json"),
+        JSON.stringify({ weight_map: Object.fromEntries(names.map((name) => [name, file])) }),
+      );
+    const names = weights().map(({ name }) => name);
+    cpSync(join(dir, "model.safetensors"), join(dir, "a.safetensors"));
+    index(names, "a.safetensors");
+    await expect(openModelFolder(dir)).rejects.toThrow(/an index of weights and a file model\.safetensors/);
+    rmSync(join(dir, "model.safetensors"));
+    await expect(openModelFolder(dir)).resolves.toBeDefined();
+    index(names.slice(1), "a.safetensors");
+    await expect(openModelFolder(dir)).rejects.toThrow(
+      /a\.safetensors holds tensor model\.embed_tokens\.weight, which the index does not list/,
+    );
   });
 
   test("reads through a custom reader", async () => {
