@@ -144,7 +144,7 @@ export interface Evaluation {
   readonly metrics?: Readonly<Record<string, number>>;
   /** Kept with every trajectory. */
   readonly signals?: Readonly<Record<string, number>>;
-  /** The answer that was judged, in a form in which equal answers are equal texts: `grpu eval` takes majorities of them. */
+  /** The answer that was judged: `grpu eval` takes majorities of equal ones ({@link registerReward}). */
   readonly answer?: string;
 }
 
@@ -264,26 +264,59 @@ export function notesOf({ answer }: Evaluation): { readonly answer?: string } {
   return answer === undefined ? {} : { answer };
 }
 
-/** @throws {ConfigError} for a value that is neither a number nor an {@link Evaluation} */
+/** @throws {ConfigError} for a value that is neither a number nor an {@link Evaluation}, and for a field of another type */
 export function evaluationOf(judgement: Judgement): Evaluation {
   if (typeof judgement === "number") return { reward: judgement };
-  if (typeof judgement?.reward === "number") return judgement;
-  throw new ConfigError(
-    `Cannot use a judgement: it must be a number, or an object with a number named reward (${shown(judgement)}). Correct the reward function.`,
-    { kind: "code" },
-  );
+  if (typeof judgement?.reward !== "number")
+    throw unusable("a judgement", {
+      is: `it must be a number, or an object with a number named reward (${shown(judgement)})`,
+      advice: "Correct the reward function.",
+    });
+  checkNotes("a judgement", judgement);
+  return judgement;
 }
 
-/** @throws {ConfigError} for trajectories without a list of steps */
+/** @throws {ConfigError} for trajectories without a list of steps, and for a field of another type */
 export function isResult(outcome: Outcome): outcome is RolloutResult {
   if (typeof outcome !== "object" || outcome === null || !("trajectories" in outcome)) return false;
   const { trajectories } = outcome;
   const wrong = Array.isArray(trajectories) ? trajectories.find((each) => !Array.isArray(each?.steps)) : outcome;
-  if (wrong === undefined) return true;
-  throw new ConfigError(
-    `Cannot use the rollout's trajectories: each needs a list of steps (${shown(wrong)}). Make them with policy.trajectory().`,
-    { kind: "code" },
-  );
+  if (wrong !== undefined)
+    throw unusable("the rollout's trajectories", {
+      is: `each needs a list of steps (${shown(wrong)})`,
+      advice: "Make them with policy.trajectory().",
+    });
+  checkNotes("the rollout's result", outcome);
+  for (const { signals } of trajectories) checkFigures("the rollout's result", "signals", signals);
+  return true;
+}
+
+/** What user code returns beside a reward: a text would count as true, and a metric that is no number as 0. */
+function checkNotes(
+  what: string,
+  notes: Partial<Record<"is_correct" | "metrics" | "signals" | "answer", unknown>>,
+): void {
+  const { is_correct, metrics, signals, answer } = notes;
+  if (is_correct != null && typeof is_correct !== "boolean")
+    throw unusable(what, { is: `is_correct must be true or false (${shown(is_correct)})` });
+  if (answer != null && typeof answer !== "string")
+    throw unusable(what, { is: `answer must be a text (${shown(answer)})` });
+  checkFigures(what, "metrics", metrics);
+  checkFigures(what, "signals", signals);
+}
+
+/** NaN and infinities are numbers of a metric that was measured. */
+function checkFigures(what: string, name: string, figures: unknown): void {
+  if (figures == null) return;
+  if (typeof figures !== "object" || Array.isArray(figures))
+    throw unusable(what, { is: `${name} must be an object of numbers (${shown(figures)})` });
+  for (const [key, value] of Object.entries(figures))
+    if (typeof value !== "number") throw unusable(what, { is: `${name}.${key} must be a number (${shown(value)})` });
+}
+
+function unusable(what: string, it: { is: string; advice?: string }): ConfigError {
+  const { is, advice = "Correct the function that returns it." } = it;
+  return new ConfigError(`Cannot use ${what}: ${is}. ${advice}`, { kind: "code" });
 }
 
 function shown(value: unknown): string {
