@@ -77,6 +77,9 @@ export interface Trajectory {
   readonly metadata?: Readonly<Record<string, unknown>>;
 }
 
+/** Whether two answers, as a reward returns them, are one. */
+export type EqualAnswers = (one: string, other: string) => boolean;
+
 /** One attempt at a task. */
 export interface Episode {
   /** `<task id>:<rollout index>`, for people; programs read the two fields. */

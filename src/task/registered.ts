@@ -7,12 +7,15 @@
  *     registerDataset("greetings", [{ prompt: "Say hello." }]);
  */
 import type { Dataset } from "../data/dataset.ts";
+import type { EqualAnswers } from "../data/types.ts";
 import { createRegistry } from "../registry.ts";
 import type { Environment, Evaluator, RewardFunction } from "./rollout.ts";
 import type { AgentFunction, Workflow } from "./workflow.ts";
 
 export const environments = createRegistry<Environment>("environment", { setting: "task.name" });
 export const rewards = createRegistry<RewardFunction>("reward", { setting: "task.reward" });
+/** Of the answers of a reward, under its name. */
+export const equalities = createRegistry<EqualAnswers>("equality of answers", { setting: "task.reward" });
 export const evaluators = createRegistry<Evaluator>("evaluator", { setting: "task.evaluator" });
 export const agents = createRegistry<AgentFunction>("agent", { setting: "rllm.agent.name" });
 export const workflows = createRegistry<Workflow>("workflow", { setting: "rllm.workflow.name" });
@@ -24,9 +27,13 @@ export function registerEnvironment(environment: Environment): void {
   environments.register(environment.name, environment);
 }
 
-/** Makes a reward known as `task.reward`. The last registration of a name counts. */
-export function registerReward(name: string, reward: RewardFunction): void {
+/**
+ * Makes a reward known as `task.reward`. The last registration of a name counts.
+ * @param options.equal whether two answers that it returns are one, for majorities. Default: their texts are equal.
+ */
+export function registerReward(name: string, reward: RewardFunction, options: { equal?: EqualAnswers } = {}): void {
   rewards.register(name, reward);
+  equalities.register(name, options.equal ?? ((a, b) => a === b));
 }
 
 /** Makes an evaluator known as `task.evaluator`. The last registration of a name counts. */

@@ -1,7 +1,7 @@
 /** Built-in rewards that need no library; those of answers/rewards.ts do. */
 import { answerOf } from "../data/answer.ts";
 import type { Task } from "../data/types.ts";
-import { numbersIn } from "./answers/extract.ts";
+import { numbersIn } from "./answers/numerals.ts";
 import { registerReward } from "./registered.ts";
 
 /** 1 when the response equals the row's `answer`; ignores surrounding white space. */
@@ -18,7 +18,7 @@ export function lastNumber(response: string, task: Task): number {
 }
 lastNumber.needsAnswer = (answer: string) => markedNumber(answer) !== undefined;
 
-function markedNumber(answer: string): number | undefined {
+function markedNumber(answer: string): string | undefined {
   return numbersIn(answer.split("####").at(-1) ?? "").at(-1);
 }
 

@@ -1,91 +1,69 @@
-/** Whether two answers are equal: as text, as lists, as numbers, as expressions. */
-import { expressionsEqual } from "./expression.ts";
-import { normalizeAnswer } from "./normalize.ts";
+/** Whether two answers are equal. */
+
+import { RecentCache } from "../../recent_cache.ts";
+import { Comparison } from "./comparison.ts";
+import { wordsOf } from "./latex/atoms.ts";
+import type { Node } from "./latex/nodes.ts";
+import { parse } from "./latex/parse.ts";
+import { isAndOr, type Token, tokensOf } from "./latex/tokens.ts";
+import { NoValue } from "./value/budget.ts";
 
 /** Longer answers are compared as texts. */
-const MOST_CHARACTERS = 400;
+const MOST_CHARACTERS = 1000;
+/** Answers that were read: majorities compare each with many. */
+const READ = new RecentCache<string, Answer>(1000);
+
+/** An answer that has been read. */
+interface Answer {
+  /** Without spaces and what only changes its look. */
+  readonly text: string;
+  /** The letters where there is nothing else: `\text{yes}` is yes. */
+  readonly letters: string | undefined;
+  readonly node: Node | undefined;
+}
 
 /**
- * Compares normalised texts first; then sets in any order, tuples and intervals member by member with the same brackets, and
- * expressions by their value (see {@link expressionsEqual}). Units and percent signs are ignored, as MATH's own check does.
+ * Sets and lists in any order; tuples, intervals and matrices member by member; equations and inequalities by their sides; names by
+ * their letters; expressions by value. Integers and ratios are compared exactly, other numbers with 40 digits. A unit after a number
+ * is ignored, and `50\%` is 50 and 1/2. What cannot be read, or would take too much work, equals only the same text.
  */
-export async function answersEqual(one: string, other: string): Promise<boolean> {
-  const [a, b] = [normalizeAnswer(one), normalizeAnswer(other)];
-  if (a === b) return a !== "";
-  if (Math.max(a.length, b.length) > MOST_CHARACTERS) return false;
-  return listsEqual(readList(a), readList(b));
-}
-
-interface List {
-  /** `[`, `(`, `{` for a set; empty for members without brackets. */
-  readonly open: string;
-  readonly close: string;
-  readonly members: readonly string[];
-}
-
-/** `5`, `1, 2`, `(1, 2]`, `\{1, 2\}`. Brackets around one member are parentheses of an expression. */
-function readList(text: string): List {
-  const set = /^\\\{(.*)\\\}$/.exec(text);
-  if (set) return { open: "{", close: "}", members: split(set[1]!) };
-  const inner = /^[([](.*)[)\]]$/.exec(text)?.[1];
-  const members = inner === undefined ? [] : split(inner);
-  if (members.length > 1 && isBalanced(inner!)) return { open: text[0]!, close: text.at(-1)!, members };
-  const bare = split(text);
-  return bare.length > 1 ? { open: "", close: "", members: bare } : { open: "", close: "", members: [text] };
-}
-
-/** At commas outside of brackets. */
-function split(text: string): string[] {
-  const members = [""];
-  let depth = 0;
-  for (const letter of text) {
-    if ("([{".includes(letter)) depth++;
-    if (")]}".includes(letter)) depth--;
-    if (letter === "," && depth === 0) members.push("");
-    else members[members.length - 1] += letter;
+export function answersEqual(one: string, other: string): boolean {
+  const [a, b] = [one, other].map((each) => READ.get(each, () => readAnswer(each))) as [Answer, Answer];
+  if (a.text === b.text) return a.text !== "";
+  if (!a.node || !b.node) return false;
+  if (a.node.kind === "text" || b.node.kind === "text")
+    if (a.letters !== undefined && a.letters === b.letters) return true;
+  try {
+    return new Comparison().same(a.node, b.node);
+  } catch (error) {
+    if (error instanceof NoValue) return false;
+    throw error;
   }
-  return members;
 }
 
-function isBalanced(text: string): boolean {
-  let depth = 0;
-  for (const letter of text) {
-    if ("([".includes(letter)) depth++;
-    if (")]".includes(letter)) depth--;
-    if (depth < 0) return false;
-  }
-  return depth === 0;
+function readAnswer(answer: string): Answer {
+  const trimmed = answer.trim();
+  if (trimmed.length > MOST_CHARACTERS)
+    return { text: trimmed.replace(/\s+/g, ""), letters: undefined, node: undefined };
+  const tokens = tokensOf(trimmed);
+  const [first, ...others] = tokens;
+  // Inside of `\text` everything is as it is outside: `\text{June 5}`.
+  if (first?.kind === "text" && others.length === 0 && /[^\p{L}\s]/u.test(first.text)) return readAnswer(first.text);
+  const text = tokens.map(({ kind, text }) => (kind === "command" ? `\\${text} ` : text)).join("");
+  const letters = lettersOf(tokens);
+  return { text, letters, node: letters && isName(tokens) ? { kind: "text", text: letters } : parse(tokens) };
 }
 
-async function listsEqual(a: List, b: List): Promise<boolean> {
-  if (a.members.length !== b.members.length) return false;
-  const isOrdered = a.open === "(" || a.open === "[" || b.open === "(" || b.open === "[";
-  if (isOrdered && (a.open !== b.open || a.close !== b.close)) return false;
-  return isOrdered || a.members.length === 1 ? inOrder(a.members, b.members) : inAnyOrder(a.members, b.members);
+function lettersOf(tokens: readonly Token[]): string | undefined {
+  const isLetters = tokens.every(
+    ({ kind, text }) => kind === "word" || (kind === "text" && /\p{L}/u.test(text)) || /^[-'.]$/.test(text),
+  );
+  return isLetters ? tokens.map(({ text }) => wordsOf(text)).join("") : undefined;
 }
 
-async function inOrder(a: readonly string[], b: readonly string[]): Promise<boolean> {
-  for (const [i, member] of a.entries()) if (!(await memberEqual(member, b[i]!))) return false;
-  return true;
-}
-
-async function inAnyOrder(a: readonly string[], b: readonly string[]): Promise<boolean> {
-  const left = [...b];
-  for (const member of a) {
-    const equal = await Promise.all(left.map((each) => memberEqual(member, each)));
-    const at = equal.indexOf(true);
-    if (at < 0) return false;
-    left.splice(at, 1);
-  }
-  return true;
-}
-
-/** An equation equals another with the same sides, in either order. */
-async function memberEqual(a: string, b: string): Promise<boolean> {
-  if (a === b) return true;
-  const [left, right] = [a.split("="), b.split("=")];
-  if (left.length !== right.length || left.length > 2 || /[<>]/.test(a + b)) return false;
-  if (left.length === 1) return expressionsEqual(a, b);
-  const [[p, q], [r, s]] = [left, right] as [[string, string], [string, string]];
-  return expressionsEqual(`(${p})-(${q})`, `(${r})-(${s})`, { upToSign: true });
+/** Words, one of which is long: `\text{Evelyn}`, `no solution`, but not `xyz` or `x and y`. */
+function isName(tokens: readonly Token[]): boolean {
+  const words = tokens.map(({ text }) => wordsOf(text)).filter((word) => word !== "");
+  const isLong = words.some((word) => word.length > 3 && word !== "infinity" && word !== "infty");
+  return isLong && words.every((word) => word.length > 1 && !isAndOr(word));
 }

@@ -6,25 +6,24 @@ import type { Evaluation } from "../rollout.ts";
 import { answersEqual } from "./equal.ts";
 import { gsm8kNumber, mathAnswer } from "./extract.ts";
 import { jsonSchema } from "./json_schema.ts";
-import { normalizeAnswer } from "./normalize.ts";
 
-/** 1 when the number after the response's last `####`, else its last number, equals that of the row's `answer`. */
+/** 1 when the number right after the response's last `####`, else its last number, equals that of the row's `answer`. */
 export function gsm8k(response: string, task: Task): Evaluation {
   const wanted = gsm8kNumber(answerOf(task));
   const got = gsm8kNumber(response);
-  return { reward: wanted !== undefined && got === wanted ? 1 : 0, ...(got !== undefined && { answer: String(got) }) };
+  return { reward: wanted !== undefined && got === wanted ? 1 : 0, ...(got !== undefined && { answer: got }) };
 }
 gsm8k.needsAnswer = (answer: string) => gsm8kNumber(answer) !== undefined;
 
 /**
- * 1 when the response's last boxed answer (else the one it states) equals that of the row: as normalised
- * LaTeX, as sets, tuples and intervals, or by value.
+ * 1 when the response's last boxed answer (else the one it states) equals that of the row: as sets, tuples, intervals and
+ * relations, or by value.
  */
-export async function math(response: string, task: Task): Promise<Evaluation> {
+export function math(response: string, task: Task): Evaluation {
   const wanted = goldAnswer(answerOf(task));
   const got = mathAnswer(response);
   if (got === undefined) return { reward: 0 };
-  return { reward: (await answersEqual(got, wanted)) ? 1 : 0, answer: normalizeAnswer(got) };
+  return { reward: answersEqual(got, wanted) ? 1 : 0, answer: got };
 }
 math.needsAnswer = (answer: string) => goldAnswer(answer).length <= LONGEST_ANSWER;
 
@@ -36,5 +35,5 @@ function goldAnswer(text: string): string {
 }
 
 registerReward("gsm8k", gsm8k);
-registerReward("math", math);
+registerReward("math", math, { equal: answersEqual });
 registerReward("json_schema", jsonSchema);

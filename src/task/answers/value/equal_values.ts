@@ -1,0 +1,135 @@
+/** Whether two expressions have one value wherever both have one. */
+import type { Node, NumberNode } from "../latex/nodes.ts";
+import { add, Decimal, isReal, isZero, multiply, near, negate } from "./approximate.ts";
+import { type Budget, NoValue } from "./budget.ts";
+import { evaluate, isExact, type Value, wide } from "./evaluate.ts";
+import { addExact, type Exact, equalExact, multiplyExact } from "./exact.ts";
+
+/** Points at which expressions with variables are compared: positive, negative, and mixed. */
+const POINTS = 4;
+/** Further ones, of integers, where those tell nothing: factorials. */
+const INTEGER_POINTS = 2;
+
+/** Numbers with fewer digits after the point are not taken as rounded. */
+const LEAST_ROUNDED_DIGITS = 6;
+/** Beyond them the digits of a computed number are noise. */
+const MOST_ROUNDED_DIGITS = 12;
+
+/** Distinct ratios that no answer has as a root: of primes around 1,000 and 300. */
+const TOPS = [1009n, 1013n, 1019n, 1021n, 1031n, 1033n, 1039n, 1049n, 1051n, 1061n, 1063n, 1069n];
+const BOTTOMS = [307n, 311n, 313n, 317n, 331n, 337n, 347n];
+
+function placeAt(point: number, { budget, names }: { budget: Budget; names: Map<string, number> }) {
+  const at = (name: string): Exact => {
+    const index = names.get(name) ?? names.size;
+    names.set(name, index);
+    if (point >= POINTS) return { n: 20n + 9n * BigInt(point) + 7n * BigInt(index), d: 1n };
+    const isNegative = point === 1 || (point === 2 && index % 2 === 0);
+    const n = TOPS[(index + 5 * point) % TOPS.length]! + 2n * BigInt(index);
+    return { n: isNegative ? -n : n, d: BOTTOMS[(index + 3 * point) % BOTTOMS.length]! };
+  };
+  return { at, budget };
+}
+
+/** What two pairs of expressions are compared by, at one point. */
+type Compare = (values: readonly Value[]) => boolean;
+
+/**
+ * Evaluates at several points; a point where one of them has no value, or where one alone is not real, tells nothing. False where
+ * no point tells anything.
+ */
+function holds(nodes: readonly Node[], budget: Budget, compare: Compare): boolean {
+  const names = new Map<string, number>();
+  const complex: Value[][] = [];
+  let told = 0;
+  for (let point = 0; point < POINTS + INTEGER_POINTS; point++) {
+    if (point === POINTS && told + complex.length > 0) break;
+    const values = valuesAt(nodes, placeAt(point, { budget, names }));
+    if (!values) continue;
+    if (!values.every((value) => isExact(value) || isReal(value))) complex.push(values);
+    else if (!compare(values)) return false;
+    else told++;
+    if (names.size === 0) break;
+  }
+  return told > 0 || (complex.length > 0 && complex.every(compare));
+}
+
+function valuesAt(nodes: readonly Node[], place: ReturnType<typeof placeAt>): Value[] | undefined {
+  try {
+    return nodes.map((node) => evaluate(node, place));
+  } catch (error) {
+    if (error instanceof NoValue) return undefined;
+    throw error;
+  }
+}
+
+/** Integers and ratios exactly; other numbers as far as 40 digits tell; a rounded decimal by its digits. */
+export function expressionsEqual(a: Node, b: Node, budget: Budget): boolean {
+  const digits = roundedDigits(a, b) ?? roundedDigits(b, a);
+  return holds(
+    [a, b],
+    budget,
+    ([x, y]) => valuesEqual(x!, y!, budget) || (digits !== undefined && rounds(x!, y!, digits)),
+  );
+}
+
+function valuesEqual(x: Value, y: Value, budget: Budget): boolean {
+  return isExact(x) && isExact(y) ? equalExact(x, y, budget) : near(wide(x), wide(y));
+}
+
+/** `0.333333` is 1/3 and `1.414214` the root of 2: the digits to round to, where `b` is not a decimal itself. */
+function roundedDigits(a: Node, b: Node): number | undefined {
+  const [number, other] = [literal(a), literal(b)];
+  if (!number || (other && other.decimals > 0)) return undefined;
+  const significant = `${number.digits}`.length;
+  const isRounded = number.decimals >= LEAST_ROUNDED_DIGITS && significant >= LEAST_ROUNDED_DIGITS;
+  // The last digit may be cut off or rounded.
+  const digits = Math.max(LEAST_ROUNDED_DIGITS, Math.min(number.decimals - 1, MOST_ROUNDED_DIGITS));
+  return isRounded ? digits : undefined;
+}
+
+function literal(node: Node): NumberNode | undefined {
+  if (node.kind === "number") return node;
+  return node.kind === "call" && node.name === "negate" ? literal(node.of[0]!) : undefined;
+}
+
+function rounds(x: Value, y: Value, digits: number): boolean {
+  const [p, q] = [wide(x), wide(y)];
+  if (!isReal(p) || !isReal(q)) return false;
+  return p.re.toDecimalPlaces(digits).eq(q.re.toDecimalPlaces(digits));
+}
+
+/**
+ * Whether `p = q` and `r = s` say the same: the differences of their sides are in one ratio at every point.
+ * @param it.isPositive the ratio must be above 0: inequalities
+ */
+export function equationsEqual(
+  [p, q, r, s]: readonly [Node, Node, Node, Node],
+  { budget, isPositive }: { budget: Budget; isPositive: boolean },
+): boolean {
+  let first: readonly [Value, Value] | undefined;
+  return holds([p, q, r, s], budget, (values) => {
+    const [left, right] = [minus(values[0]!, values[1]!, budget), minus(values[2]!, values[3]!, budget)];
+    if (isNothing(left) || isNothing(right)) return isNothing(left) && isNothing(right);
+    first ??= [left, right];
+    const [a, b] = [times(left, first[1], budget), times(right, first[0], budget)];
+    return valuesEqual(a, b, budget) && (!isPositive || isAbove(times(left, right, budget)));
+  });
+}
+
+function minus(x: Value, y: Value, budget: Budget): Value {
+  if (!isExact(x) || !isExact(y)) return add(wide(x), negate(wide(y)));
+  return addExact(x, { n: -y.n, d: y.d }, budget);
+}
+
+function times(x: Value, y: Value, budget: Budget): Value {
+  return isExact(x) && isExact(y) ? multiplyExact(x, y, budget) : multiply(wide(x), wide(y));
+}
+
+function isNothing(value: Value): boolean {
+  return isExact(value) ? value.n === 0n : isZero(value);
+}
+
+function isAbove(value: Value): boolean {
+  return isExact(value) ? value.n > 0n : value.re.gt(new Decimal(0));
+}
