@@ -1,7 +1,9 @@
 /** maj@k: whether the most frequent of k answers is correct. */
+import type { EqualAnswers } from "../data/types.ts";
 
-/** The answer of an attempt, in the form in which equal answers are equal texts; undefined where it gave none. */
+/** What an attempt answered. */
 export interface Vote {
+  /** Equal answers are equal texts ({@link groupVotes}); undefined where the attempt gave none. */
   readonly answer: string | undefined;
   readonly is_correct: boolean;
 }
@@ -19,6 +21,19 @@ export function majorityAtK(k: number, votes: readonly Vote[]): number {
   let right = 0;
   for (let i = 0; i < blocks; i++) right += majority(votes.slice(i * size, (i + 1) * size));
   return right / blocks;
+}
+
+/** Votes of which equal answers have one text, that of the first. */
+export function groupVotes(votes: readonly Vote[], equal: EqualAnswers): Vote[] {
+  const known = new Map<string, string>();
+  const forms: string[] = [];
+  const formOf = (answer: string): string => {
+    const form = known.get(answer) ?? forms.find((each) => equal(answer, each)) ?? answer;
+    if (form === answer && !known.has(answer)) forms.push(answer);
+    known.set(answer, form);
+    return form;
+  };
+  return votes.map((vote) => (vote.answer === undefined ? vote : { ...vote, answer: formOf(vote.answer) }));
 }
 
 /** The share of correct ones among the most frequent answers. */

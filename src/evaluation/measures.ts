@@ -1,9 +1,9 @@
 /** What an evaluation measures of each task: the mean reward, pass@k, maj@k. */
-import type { Episode } from "../data/types.ts";
+import type { Episode, EqualAnswers } from "../data/types.ts";
 import { groupBy } from "../loop/group_by.ts";
 import { dataSource, passAtK } from "../loop/validate.ts";
 import { mean } from "../statistics.ts";
-import { majorityAtK } from "./majority.ts";
+import { groupVotes, majorityAtK } from "./majority.ts";
 
 /** One task with the values of its attempts. */
 export interface MeasuredTask {
@@ -20,21 +20,32 @@ export interface MeasuredTask {
 /** Fewer votes have no majority that differs from a single attempt. */
 const LEAST_VOTES = 3;
 
-/** The tasks of these episodes, in their order. */
-export function measureTasks(episodes: readonly Episode[], ks: readonly number[]): MeasuredTask[] {
-  const hasAnswers = episodes.some(({ metadata }) => typeof metadata.answer === "string");
-  const byTask = groupBy(episodes, ({ task_index }) => task_index);
-  return Array.from(byTask.values(), (tries) => measure(tries, { ks, hasAnswers })).sort((a, b) => a.index - b.index);
+export interface Measures {
+  /** The sizes of pass@k and maj@k. */
+  readonly ks: readonly number[];
+  /** Whether two answers are one vote. */
+  readonly equal: EqualAnswers;
 }
 
-function measure(episodes: readonly Episode[], it: { ks: readonly number[]; hasAnswers: boolean }): MeasuredTask {
+/** The tasks of these episodes, in their order. */
+export function measureTasks(episodes: readonly Episode[], measures: Measures): MeasuredTask[] {
+  const hasAnswers = episodes.some(({ metadata }) => typeof metadata.answer === "string");
+  const byTask = groupBy(episodes, ({ task_index }) => task_index);
+  return Array.from(byTask.values(), (tries) => measure(tries, { ...measures, hasAnswers })).sort(
+    (a, b) => a.index - b.index,
+  );
+}
+
+function measure(episodes: readonly Episode[], it: Measures & { readonly hasAnswers: boolean }): MeasuredTask {
   const tries = [...episodes].sort((a, b) => a.rollout_index - b.rollout_index);
   const { task, task_index: index } = tries[0]!;
   const counts = { attempts: tries.length, correct: tries.filter(({ is_correct }) => is_correct).length };
   const values: Record<string, number> = { reward: mean(tries.map(rewardOf)) };
   for (const k of it.ks) values[`pass@${k}`] = passAtK(k, counts);
-  if (it.hasAnswers)
-    for (const k of it.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, tries.map(voteOf));
+  if (it.hasAnswers) {
+    const votes = groupVotes(tries.map(voteOf), it.equal);
+    for (const k of it.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, votes);
+  }
   return { id: task.id, index, source: dataSource(task), ...counts, values };
 }
 

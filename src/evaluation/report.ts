@@ -3,7 +3,7 @@ import type { Episode } from "../data/types.ts";
 import { groupBy } from "../loop/group_by.ts";
 import type { Estimates, EvaluationReport, ShownAttempt, TaskRow } from "./contract.ts";
 import { estimate, estimateShare, pairedDifference } from "./estimate.ts";
-import { type MeasuredTask, measureTasks, rewardOf } from "./measures.ts";
+import { type MeasuredTask, type Measures, measureTasks, rewardOf } from "./measures.ts";
 
 /** A model with its attempts. */
 export interface EvaluatedModel {
@@ -11,9 +11,8 @@ export interface EvaluatedModel {
   readonly episodes: readonly Episode[];
 }
 
-/** @param ks the sizes of pass@k and maj@k */
-export function evaluationReport(models: readonly EvaluatedModel[], ks: readonly number[]): EvaluationReport {
-  const measured = models.map(({ name, episodes }) => ({ name, episodes, tasks: measureTasks(episodes, ks) }));
+export function evaluationReport(models: readonly EvaluatedModel[], measures: Measures): EvaluationReport {
+  const measured = models.map(({ name, episodes }) => ({ name, episodes, tasks: measureTasks(episodes, measures) }));
   const [baseline] = measured;
   return {
     models: measured.map(({ name, episodes, tasks }) => ({

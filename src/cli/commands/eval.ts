@@ -49,6 +49,7 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const { namedModels } = await import("../evaluation/named_models.ts");
   const { printScores } = await import("../evaluation/print_scores.ts");
   const { sizesOf } = await import("../evaluation/sizes.ts");
+  const { equalities } = await import("../../task/registered.ts");
   const { options } = input;
   const imports = importsOf(input);
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
@@ -63,6 +64,9 @@ async function evaluate(input: Input, io: Io): Promise<void> {
   const cache = options.cache === false ? undefined : String(options.cache);
   const page = options.page === undefined ? undefined : String(options.page);
   const done = await evaluateModels(models, { io, session, settings, imports, cache });
-  printScores(done, { io, sizes, settings, total: session.tasks.val.length, isJson: options.json === true, page });
+  // An environment's own reward has no name: its answers are equal where their texts are.
+  const equal = equalities.get(setting(session.config, "task.reward") ?? "") ?? ((a: string, b: string) => a === b);
+  const total = session.tasks.val.length;
+  printScores(done, { io, sizes, equal, settings, total, isJson: options.json === true, page });
   io.signal.throwIfAborted();
 }

@@ -1,5 +1,5 @@
 /** Prints what an evaluation measured: metrics of one model or a table of several, one JSON object, a page. */
-
+import type { EqualAnswers } from "../../data/types.ts";
 import { evaluationPage } from "../../evaluation/page.ts";
 import { evaluationReport, taskRows } from "../../evaluation/report.ts";
 import { validationScores } from "../../evaluation/scores.ts";
@@ -13,6 +13,8 @@ export interface PrintOptions {
   readonly io: Io;
   /** Of pass@k and maj@k. */
   readonly sizes: readonly number[];
+  /** Whether two answers are one vote of maj@k. */
+  readonly equal: EqualAnswers;
   readonly settings: LoopSettings;
   /** Tasks of the evaluation. */
   readonly total: number;
@@ -23,10 +25,10 @@ export interface PrintOptions {
 
 /** Scores of an evaluation that was stopped are marked as partial. */
 export function printScores(evaluated: readonly ModelAttempts[], it: PrintOptions): void {
-  const { io, isJson, sizes, settings, page } = it;
+  const { io, isJson, sizes, equal, settings, page } = it;
   const models = evaluated.filter(({ episodes }) => episodes.length > 0);
   if (models.length === 0) return;
-  const report = evaluationReport(models, sizes);
+  const report = evaluationReport(models, { ks: sizes, equal });
   const metrics = models.map(({ episodes }) => validationScores(episodes, settings));
   if (page !== undefined) {
     const shown = shownTasks(models);
