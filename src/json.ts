@@ -1,0 +1,248 @@
+/**
+ * JSON without a loss. Parsed values are ordinary ones; what JavaScript would write in another way than their source did (`1.0`,
+ * `1e3`, integers above 2^53, the place of a key such as `"10"`) is noted on the object or list that holds it, under a symbol.
+ * `{...copy}` keeps the note, and a value that was replaced is not written by it.
+ */
+
+/** What the source of an object or a list wrote. */
+interface Source {
+  /** In the order of the source, where JavaScript has another one. */
+  keys?: readonly string[];
+  /** Texts of numbers, by key or index. */
+  numbers?: Map<string, string>;
+}
+
+const SOURCE: unique symbol = Symbol("source");
+
+type Container = Record<string, unknown> & { [SOURCE]?: Source };
+
+const QUOTE = 0x22;
+const MINUS = 0x2d;
+const COLON = 0x3a;
+const COMMA = 0x2c;
+const CLOSE_LIST = 0x5d;
+const CLOSE_OBJECT = 0x7d;
+
+/** As `JSON.parse`, with what {@link stringifyJson} needs to write the same again. @throws {SyntaxError} for text that is not JSON */
+export function parseJson(text: string): unknown {
+  const value: unknown = JSON.parse(text);
+  if (typeof value === "object" && value !== null && mayChange(text)) note(text, value as Container);
+  return value;
+}
+
+/**
+ * An object with one value that is read from JSON: a number keeps its text there. `{name, ...jsonField("arguments", "1e3")}`
+ * @throws {SyntaxError} for text that is not JSON
+ */
+export function jsonField<const K extends string>(key: K, text: string): { readonly [k in K]: unknown } {
+  JSON.parse(text);
+  return parseJson(`{${JSON.stringify(key)}:${text}}`) as { readonly [k in K]: unknown };
+}
+
+/** As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size. */
+export function stringifyJson(value: unknown): string {
+  return isOrdinary(value) ? JSON.stringify(value) : written(value)!;
+}
+
+/** The entries of an object in the order of its source. */
+export function jsonEntries(object: object): [string, unknown][] {
+  return jsonKeys(object).map((key) => [key, (object as Container)[key]]);
+}
+
+/** The keys of an object in the order of its source. Keys that were added since come last. */
+export function jsonKeys(object: object): string[] {
+  const keys = (object as Container)[SOURCE]?.keys;
+  const own = Object.keys(object);
+  if (!keys) return own;
+  const left = new Set(own);
+  return [...keys.filter((key) => left.delete(key)), ...left];
+}
+
+/** The text of a number in an object or list, where JavaScript writes it in another way. */
+export function numberText(holder: object, key: string | number): string | undefined {
+  const value = (holder as Container)[key as string];
+  if (typeof value === "bigint") return String(value);
+  const text = typeof value === "number" ? (holder as Container)[SOURCE]?.numbers?.get(String(key)) : undefined;
+  return text !== undefined && Object.is(Number(text), value) ? text : undefined;
+}
+
+/** The value with a bigint for every integer that a number does not hold exactly, for code that reads values alone. */
+export function withBigInts<T>(value: T): T {
+  if (typeof value !== "object" || value === null) return value;
+  const holder = value as unknown as Container;
+  for (const [key, each] of Object.entries(holder)) {
+    if (typeof each === "object") withBigInts(each);
+    else if (typeof each === "number" && Number.isInteger(each) && !Number.isSafeInteger(each)) {
+      const text = numberText(holder, key);
+      if (text !== undefined && /^-?\d+$/.test(text)) define(holder, key, BigInt(text));
+    }
+  }
+  return value;
+}
+
+/** Whether JavaScript writes the number as its text, and Python as well. */
+function isPlain(text: string): boolean {
+  const value = Number(text);
+  if (/^-?\d+$/.test(text)) return Number.isSafeInteger(value) && !Object.is(value, -0);
+  return Math.abs(value) >= 1e-4 && String(value) === text && !text.includes("e");
+}
+
+function isDigit(code: number): boolean {
+  return code >= 0x30 && code <= 0x39;
+}
+
+/** Whether valid JSON holds a number or a key that JavaScript would write elsewhere or in another way. */
+function mayChange(text: string): boolean {
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE) {
+      const end = stringEnd(text, at);
+      if (isDigit(text.charCodeAt(at + 1)) && isIndex(text.slice(at + 1, end)) && isKey(text, end)) return true;
+      at = end;
+    } else if (code === MINUS || isDigit(code)) {
+      const end = numberEnd(text, at);
+      if (!isShort(text, at, end) && !isPlain(text.slice(at, end))) return true;
+      at = end - 1;
+    }
+  }
+  return false;
+}
+
+/** Of fewer than 16 digits alone: a quick answer for the tokens of a prompt. */
+function isShort(text: string, start: number, end: number): boolean {
+  if (end - start > 15 || text.charCodeAt(start) === MINUS) return false;
+  for (let at = start; at < end; at++) if (!isDigit(text.charCodeAt(at))) return false;
+  return true;
+}
+
+/** A key that JavaScript puts before others. */
+function isIndex(key: string): boolean {
+  return key.length <= 10 && /^\d+$/.test(key);
+}
+
+function isKey(text: string, end: number): boolean {
+  let at = end + 1;
+  while (text.charCodeAt(at) <= 0x20) at++;
+  return text.charCodeAt(at) === COLON;
+}
+
+/** The place of the quote that ends the string which begins at `start`. */
+function stringEnd(text: string, start: number): number {
+  for (let end = text.indexOf('"', start + 1); ; end = text.indexOf('"', end + 1)) {
+    let backslashes = 0;
+    while (text[end - 1 - backslashes] === "\\") backslashes++;
+    if (backslashes % 2 === 0) return end;
+  }
+}
+
+/** What follows a number in valid JSON: a comma, a bracket or white space. */
+function numberEnd(text: string, start: number): number {
+  let end = start + 1;
+  while (end < text.length && isNumeral(text.charCodeAt(end))) end++;
+  return end;
+}
+
+function isNumeral(code: number): boolean {
+  return code > 0x20 && code !== COMMA && code !== CLOSE_LIST && code !== CLOSE_OBJECT;
+}
+
+/** An object or list of the text. Its value is absent where a later entry of the same key replaced it. */
+interface Open {
+  readonly value: Container | undefined;
+  /** Of an object. */
+  readonly keys: string[] | undefined;
+  /** Of the next value in a list. */
+  index: number;
+  key: string;
+}
+
+/** Walks over valid JSON beside its value. */
+function note(text: string, root: Container): void {
+  const stack: Open[] = [];
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    const top = stack.at(-1);
+    if (code === QUOTE) {
+      const end = stringEnd(text, at);
+      if (top?.keys && isKey(text, end)) {
+        top.key = JSON.parse(text.slice(at, end + 1)) as string;
+        top.keys.push(top.key);
+      }
+      at = end;
+    } else if (code === MINUS || isDigit(code)) {
+      const end = numberEnd(text, at);
+      if (top) noteNumber(top, text.slice(at, end));
+      at = end - 1;
+    } else if (text[at] === "{" || text[at] === "[") {
+      const value = top ? childOf(top) : root;
+      stack.push({ value, keys: text[at] === "{" ? [] : undefined, index: 0, key: "" });
+    } else if (text[at] === "}" || text[at] === "]") {
+      noteKeys(stack.pop()!);
+    } else if (text[at] === "," && top) top.index++;
+  }
+}
+
+function keyOf({ keys, key, index }: Open): string {
+  return keys ? key : String(index);
+}
+
+function childOf(open: Open): Container | undefined {
+  const key = keyOf(open);
+  const child = open.value && Object.hasOwn(open.value, key) ? open.value[key] : undefined;
+  return typeof child === "object" && child !== null ? (child as Container) : undefined;
+}
+
+function noteNumber(open: Open, text: string): void {
+  if (!open.value) return;
+  const key = keyOf(open);
+  if (isPlain(text)) open.value[SOURCE]?.numbers?.delete(key);
+  else {
+    const source = sourceOf(open.value);
+    source.numbers ??= new Map();
+    source.numbers.set(key, text);
+  }
+}
+
+function noteKeys({ value, keys }: Open): void {
+  if (!value || !keys?.some(isIndex)) return;
+  const order = [...new Set(keys)];
+  const own = Object.keys(value);
+  if (order.length === own.length && order.every((key, i) => key === own[i])) return;
+  sourceOf(value).keys = order;
+}
+
+function sourceOf(value: Container): Source {
+  value[SOURCE] ??= {};
+  return value[SOURCE];
+}
+
+/** Whether `JSON.stringify` writes the value without a loss. */
+function isOrdinary(value: unknown): boolean {
+  if (typeof value === "bigint") return false;
+  if (typeof value !== "object" || value === null || hasOwnForm(value)) return true;
+  if (SOURCE in value) return false;
+  return Array.isArray(value) ? value.every(isOrdinary) : Object.values(value).every(isOrdinary);
+}
+
+/** Values that write themselves, and typed arrays. */
+function hasOwnForm(value: object): boolean {
+  return typeof (value as { toJSON?: unknown }).toJSON === "function" || ArrayBuffer.isView(value);
+}
+
+function written(value: unknown): string | undefined {
+  if (typeof value === "bigint") return String(value);
+  if (isOrdinary(value)) return JSON.stringify(value);
+  const holder = value as Container;
+  const member = (key: string | number) => numberText(holder, key) ?? written(holder[key as string]);
+  if (Array.isArray(value)) return `[${value.map((_, i) => member(i) ?? "null").join(",")}]`;
+  const members = jsonKeys(holder).flatMap((key) => {
+    const text = member(key);
+    return text === undefined ? [] : [`${JSON.stringify(key)}:${text}`];
+  });
+  return `{${members.join(",")}}`;
+}
+
+/** Also for `__proto__`, which an assignment would not set. */
+function define(holder: object, key: string, value: unknown): void {
+  Object.defineProperty(holder, key, { value, writable: true, enumerable: true, configurable: true });
+}
