@@ -47,7 +47,7 @@ describe("JSON without a loss", () => {
   });
 
   test("writes any JSON as it was read", () => {
-    fc.assert(
+    void fc.assert(
       fc.property(HELD, (text) => {
         expect(again(text)).toBe(text);
       }),
@@ -56,7 +56,7 @@ describe("JSON without a loss", () => {
   });
 
   test("reads the values of JSON.parse", () => {
-    fc.assert(
+    void fc.assert(
       fc.property(HELD, (text) => {
         expect(JSON.stringify(parseJson(text))).toBe(JSON.stringify(JSON.parse(text)));
       }),
@@ -64,7 +64,7 @@ describe("JSON without a loss", () => {
   });
 
   test("writes any value of JavaScript as JSON.stringify does", () => {
-    fc.assert(
+    void fc.assert(
       fc.property(fc.anything({ withDate: true, withTypedArray: true }), (value) => {
         expect(stringifyJson(value)).toBe(JSON.stringify(value));
       }),
