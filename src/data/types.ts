@@ -75,6 +75,8 @@ export interface Trajectory {
   readonly reward_baseline?: number;
   readonly signals?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
+  /** How it ended, where its episode ended otherwise: the reply of another role was cut off. */
+  readonly termination_reason?: TerminationReason;
 }
 
 /** Whether two answers, as a reward returns them, are one. */
@@ -112,7 +114,7 @@ export interface RewardedTrajectory extends Trajectory {
   readonly reward: number;
 }
 
-/** What a group keeps of the episode that a trajectory comes from. */
+/** What a group keeps of the episode that a trajectory comes from, with how the trajectory ended. */
 export interface GroupMember {
   readonly task_id: string;
   readonly rollout_index: number;

@@ -29,13 +29,14 @@ export interface ClusterRows {
  */
 export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
   const [named] = nameTrajectories([episode], options).value;
-  const isMasked = reasonsToMask(options.settings).includes(episode.termination_reason);
+  const masked = reasonsToMask(options.settings);
   const { is_correct } = episode;
   const metrics = metricsOf(episode.metrics);
   let cutTokens = 0;
   const trajectories: ClusterTrajectory[] = [];
   for (const each of named!.trajectories.filter(({ steps }) => steps.length > 0)) {
     const trajectory = withReward(each, { group_role: each.name });
+    const isMasked = masked.includes(each.termination_reason ?? episode.termination_reason);
     for (const row of checkedRows(trajectory, options)) {
       const split = splitRow(row, trajectory.uid);
       if (split.response_ids.length === 0) continue;

@@ -25,6 +25,8 @@ import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
 import { runFrom } from "../../src/loop/run.ts";
 import { loopSettings, STAGE_ORDER } from "../../src/loop/settings.ts";
 import { supervisedBatch } from "../../src/loop/sft/batch.ts";
+import { batch } from "../../src/loop/stages/batch.ts";
+import { checkRewards, groupByTaskAndName } from "../../src/loop/stages/transform.ts";
 import { STAGES } from "../../src/loop/stages.ts";
 import { batchSizeOf, START, taskBatch, totalSteps } from "../../src/loop/state.ts";
 import { performanceOf, progress } from "../../src/loop/step.ts";
@@ -80,6 +82,42 @@ describe("episodes", () => {
   test("an outcome's metrics and signals are kept", () => {
     const outcome = { reward: 1, metrics: { m: 2 }, signals: { s: 3 } };
     expect(resultOf(outcome, recorded)).toMatchObject({ metrics: { m: 2 }, trajectories: [{ signals: { s: 3 } }] });
+  });
+
+  test.each<[endings: string[], masked: number[], episode: string]>([
+    [["length", "stop"], [1, 0], "max_response_length_exceeded"],
+    [["stop", "length"], [0, 1], "max_response_length_exceeded"],
+    [["length", "length"], [1, 1], "max_response_length_exceeded"],
+    [["stop", "stop"], [0, 0], "env_done"],
+  ])("roles that end with %j are cut off one by one, and so masked", (endings, masked, reason) => {
+    const tokens = { prompt_ids: [1], response_ids: [2, 3], logprobs: [-1, -1] };
+    const step = (finish_reason: string) => ({ ...aStep({ reward: 1, ...tokens }), finish_reason }) as Step;
+    const trajectories = endings.map((each, i) => ({
+      name: `role${i}`,
+      reward: 1,
+      steps: [step("length"), step(each)],
+    }));
+    const episode = toEpisode(attempt, { trajectories }, plain);
+    expect(episode.termination_reason).toBe(reason);
+    const context = { settings: loopSettings({ mask_truncated_samples: true }) } as unknown as StageContext;
+    const groups = checkRewards(groupByTaskAndName([episode])).value;
+    const { value, metrics } = batch(groups, context);
+    const isTrained = groups.map((_, group) =>
+      [...value.trajectoryOfRow].some(
+        (trajectory, row) =>
+          value.groupOfTrajectory[trajectory] === group &&
+          value.mask.subarray(value.offsets[row], value.offsets[row + 1]).includes(1),
+      ),
+    );
+    expect(isTrained).toEqual(masked.map((each) => each === 0));
+    const cut = masked.reduce((sum, each) => sum + each, 0);
+    expect(metrics["batch/masked_overlong_trajectories"]).toBe(cut);
+    expect(metrics["response_length/clip_ratio"]).toBe(cut / 2);
+    // What a rollout says of its end holds for all its roles.
+    const said = toEpisode(attempt, { trajectories, termination_reason: "timeout" }, plain);
+    expect(
+      checkRewards(groupByTaskAndName([said])).value.map(({ metadata }) => metadata[0]!.termination_reason),
+    ).toEqual(["timeout", "timeout"]);
   });
 
   test("toEpisode() names trajectories, shapes their rewards and sums them for correctness", () => {

@@ -212,6 +212,23 @@ describe("rows are those of the local loop for the same draws", () => {
       ["default_traj_name_0", 2, false],
     ]);
   });
+
+  test("of several roles, of which one was cut off", async () => {
+    const rollout: Rollout = async (_, policy) => {
+      const [long, short] = [policy.agent("long"), policy.agent("short")];
+      await long.complete("a");
+      await short.complete("b");
+      return { trajectories: [long.trajectory(1), short.trajectory(2)] };
+    };
+    const settings = { rollout: { train: { max_tokens: 4 } }, mask_truncated_samples: true };
+    const generator: Generator = (prompt) => (prompt === "a" ? "and the and" : "and<|im_end|>");
+    const { trained, local } = await both({ rollout, generator, settings });
+    expect(trained).toEqual(local);
+    expect(trained.map(({ name, mask }) => [name, mask.includes(1)])).toEqual([
+      ["long", false],
+      ["short", true],
+    ]);
+  });
 });
 
 describe("the cluster's requests", () => {

@@ -27,13 +27,18 @@ export function resultOf(outcome: Outcome, recorded: () => RolloutTrajectory[]):
 
 export function toEpisode(attempt: Attempt, result: RolloutResult, shaping: Shaping): Episode {
   const id = episodeId(attempt);
-  const trajectories = result.trajectories.map((trajectory, i) => toTrajectory(trajectory, `${id}/${i}`));
+  const termination_reason = result.termination_reason ?? inferReason(result);
+  const endings = result.termination_reason ? [] : result.trajectories.map(endingOf);
+  const trajectories = result.trajectories.map((trajectory, i) => ({
+    ...toTrajectory(trajectory, `${id}/${i}`),
+    ...(endings[i] !== undefined && endings[i] !== termination_reason && { termination_reason: endings[i] }),
+  }));
   const total = trajectories.reduce((sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0), 0);
   return {
     ...placeOf(attempt),
     id,
     trajectories: trajectories.map((each) => ({ ...each, steps: shapeRewards(each.steps, shaping) })),
-    termination_reason: result.termination_reason ?? inferReason(result),
+    termination_reason,
     is_correct: result.is_correct ?? total > 0,
     metrics: result.metrics ?? {},
     metadata: result.metadata ?? {},
@@ -100,7 +105,14 @@ function toTrajectory(trajectory: RolloutTrajectory, uid: string): Trajectory {
   return { ...trajectory, uid, name: trajectory.name ?? "", reward: trajectory.reward ?? null };
 }
 
-function inferReason(result: RolloutResult): TerminationReason {
-  const last = result.trajectories.at(-1)?.steps.at(-1) as { finish_reason?: string } | undefined;
-  return last?.finish_reason === "length" ? "max_response_length_exceeded" : "env_done";
+const CUT_OFF = "max_response_length_exceeded";
+
+/** An attempt in which the last reply of any role was cut off is truncated. */
+function inferReason({ trajectories }: RolloutResult): TerminationReason {
+  return trajectories.some((each) => endingOf(each) === CUT_OFF) ? CUT_OFF : "env_done";
+}
+
+function endingOf({ steps }: RolloutTrajectory): TerminationReason {
+  const last = steps.at(-1) as { finish_reason?: string } | undefined;
+  return last?.finish_reason === "length" ? CUT_OFF : "env_done";
 }

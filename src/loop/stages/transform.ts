@@ -95,10 +95,10 @@ function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Group
     task_id: episode.task.id,
     group_role: trajectory.name,
     trajectories: members.map((member) => member.trajectory),
-    metadata: members.map(({ episode: { task, rollout_index, termination_reason, is_correct } }) => ({
+    metadata: members.map(({ episode: { task, rollout_index, termination_reason, is_correct }, trajectory }) => ({
       task_id: task.id,
       rollout_index,
-      termination_reason,
+      termination_reason: trajectory.termination_reason ?? termination_reason,
       is_correct,
     })),
   };
