@@ -108,11 +108,10 @@ function move(build: Build, from: string, to: string, written = (value: Value) =
 /** verl 0.9.1 averages gspo by the mode, token-mean unless set; here and in its other versions the loss brings its own. */
 function putAggregation(build: Build): void {
   const loss = String(build.peek("rllm.algorithm.loss_fn") ?? build.peek(LOSS_MODE));
-  const own = ownAggregation(loss);
-  if (own === undefined || build.values.has(AGGREGATION) || build.has(AGGREGATION)) return;
-  build.put(AGGREGATION, own, {
+  if (loss !== "gspo" || build.values.has(AGGREGATION) || build.has(AGGREGATION)) return;
+  build.put(AGGREGATION, ownAggregation(loss)!, {
     kind: "computed",
-    message: `${loss} brings it; verl 0.9.1 would average gspo by token-mean`,
+    message: "verl 0.9.1 would average gspo by token-mean; in other versions it acts on KL and entropy terms alone",
   });
 }
 

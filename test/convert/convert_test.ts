@@ -183,7 +183,8 @@ describe("verl to Trinity", () => {
     const rllm = yaml("rllm: {algorithm: {loss_fn: gspo}}\n", "rllm");
     expect(run(rllm, "verl").out[MODE]).toBe("seq-mean-token-mean");
     expect(run(rllm, "trinity").out["algorithm.loss_agg_mode"]).toBe("seq-mean-token-mean");
-    expect(run(yaml("rllm: {algorithm: {loss_fn: vanilla}}\n", "rllm"), "verl").out[MODE]).toBeUndefined();
+    for (const loss of ["vanilla", "sapo"])
+      expect(run(yaml(`rllm: {algorithm: {loss_fn: ${loss}}}\n`, "rllm"), "verl").out[MODE]).toBeUndefined();
     const verl = (...set: string[]) => args("algorithm.adv_estimator=grpo", ...set);
     expect(run(verl(`${LOSS}=sapo`), "trinity").out["algorithm.loss_agg_mode"]).toBe("seq-mean-token-mean");
     const told = (...set: string[]) => run(verl(...set), "rllm").checks.join();

@@ -50,10 +50,10 @@ export function ownSettings(composed: Composed, { version, files }: OwnOptions):
   if (!isTyped(composed, "data.seed")) own.set("data.seed", getAt(composed.config, "rllm.data.seed") ?? null);
   if (getAt(composed.config, "rllm.disable_thinking") === true)
     own.set("data.apply_chat_template_kwargs.enable_thinking", false);
-  // verl 0.9.1 averages gspo by the mode, whose default is token-mean; other versions as the loss does here.
-  const [loss, mode] = [getAt(composed.config, `${ACTOR}.policy_loss.loss_mode`), `${ACTOR}.loss_agg_mode`];
-  const aggregation = ownAggregation(String(loss));
-  if (aggregation !== undefined && !isTyped(composed, mode)) own.set(mode, aggregation);
+  // The mode's default is token-mean; other versions average such a loss as it is averaged here.
+  const loss = String(getAt(composed.config, `${ACTOR}.policy_loss.loss_mode`));
+  const mode = `${ACTOR}.loss_agg_mode`;
+  if (version.averagesByMode.includes(loss) && !isTyped(composed, mode)) own.set(mode, ownAggregation(loss)!);
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
   const refill = "trainer.v1.sampler.sync_refill_failed_groups";
   if (version.hasV1 && !isTyped(composed, refill)) own.set(refill, true);

@@ -1,7 +1,7 @@
 /** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
 
 import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
-import { aggregationConflict, aggregationOf } from "../../config/rules/aggregation.ts";
+import { aggregationConflict, ownAggregation } from "../../config/rules/aggregation.ts";
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
@@ -19,7 +19,7 @@ import {
 import { metricLines, printJson, rowsOf } from "./compute_output.ts";
 
 const { default: _, ...MODES } = AGGREGATION;
-const LOSS_AGGREGATION = { ...MODES, describe: `${MODES.describe}; default: the loss's own, else token-mean` };
+const LOSS_AGGREGATION = { ...MODES, describe: `${MODES.describe}; default: token-mean, or what the loss brings` };
 
 export const lossCommand: Command = {
   path: "compute loss",
@@ -65,7 +65,7 @@ async function runLoss(input: Input, io: Io): Promise<void> {
     };
     const { loss, dlogprobs, metrics } = await computePolicyLoss(batch, spec, { device });
     if (!input.options.json) {
-      io.err(`${spec.name} (${spec.loss_agg_mode}) on ${where}\n`);
+      io.err(`${spec.name} (${ownAggregation(spec.name) ?? spec.loss_agg_mode}) on ${where}\n`);
       io.err(metricLines({ loss, ...metrics }));
       return;
     }
@@ -104,7 +104,7 @@ function modeOf({ options }: Input): string {
   const [loss, given] = [String(options.loss), options.agg as string | undefined];
   const conflict = aggregationConflict(loss, given);
   if (conflict) throw new ConfigError(`Cannot set --agg ${given}: ${conflict}. Leave it out.`, { kind: "usage" });
-  return aggregationOf(loss, given);
+  return given ?? "token-mean";
 }
 
 /** Published words for numbers of ours. */

@@ -18,11 +18,6 @@ export function ownAggregation(loss: string): string | undefined {
   return OWN.get(loss);
 }
 
-/** The aggregation of a run: what it sets, else the loss's own, else `token-mean`. KL and entropy terms have the same. */
-export function aggregationOf(loss: string, given: string | null | undefined): string {
-  return given ?? ownAggregation(loss) ?? BY_TOKEN;
-}
-
 /** Why a mode cannot be set with a loss. */
 export function aggregationConflict(loss: string, given: string | null | undefined): string | undefined {
   const own = ownAggregation(loss);

@@ -3,7 +3,6 @@ import { planLoss } from "../../algorithm/loss/definition.ts";
 import { findLoss } from "../../algorithm/loss/losses.ts";
 import { STABLE_REINFORCE } from "../../algorithm/loss/service_losses.ts";
 import { mergeSettings } from "../../algorithm/settings.ts";
-import { aggregationOf } from "../../config/rules/aggregation.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import { isTeacherOnly, teacherKl } from "../distill/choices.ts";
 import type { LoopSettings } from "../settings.ts";
@@ -23,7 +22,8 @@ export function lossSpec(role: RoleLoss, settings: LoopSettings): LossSpec {
   const kl = kl_beta > 0 ? { type: "low_var_kl", coef: kl_beta } : teacherKl(settings);
   return {
     name,
-    loss_agg_mode: aggregationOf(name, loss_agg_mode),
+    // Where the loss brings its own, this is that of KL and entropy terms, as in verl.
+    loss_agg_mode: loss_agg_mode ?? "token-mean",
     // As in verl, where every row is as long as the longest response allowed.
     loss_scale_factor: rollout.train.max_tokens,
     settings: lossSettings(name, { algorithm, loss_args }),

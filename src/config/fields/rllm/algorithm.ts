@@ -112,7 +112,7 @@ export const ALGORITHM_FIELDS = {
   "rllm.algorithm.loss_agg_mode": oneOf(
     ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"],
     null,
-    "how token losses are reduced to one number; null = the loss's own way, else token-mean",
+    "how token losses are reduced to one number; null = token-mean, or what the loss brings",
     { loop: true, verl: `${ACTOR}.loss_agg_mode` },
   ),
   "rllm.algorithm.lr_schedule": oneOf(["constant", "linear", "cosine"], "constant", "learning-rate schedule", {
