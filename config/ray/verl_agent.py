@@ -62,7 +62,8 @@ class GrpuAgentLoop:
         ids, mask, logprobs = (None if trajectory[name] is None else trajectory[name][:most] for name in names)
         if not ids:  # verl breaks on an empty response: one token that is not trained on stands for it
             ids, mask, logprobs = [self.tokenizer.eos_token_id or 0], [0], [0.0] if self.limits.calculate_log_probs else None
-        extra = {"score": float(trajectory["reward"]), "acc": float(bool(trajectory["is_correct"]))}
+        components = {name: float(value) for name, value in trajectory.get("components", {}).items()}
+        extra = {**components, "score": float(trajectory["reward"]), "acc": float(bool(trajectory["is_correct"]))}
         fields = {"reward_extra_info": extra, "turn_scores": [], "tool_rewards": []}
         if self.steps:
             fields |= {"min_global_steps": min(self.steps), "max_global_steps": max(self.steps)}

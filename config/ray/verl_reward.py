@@ -41,4 +41,5 @@ async def compute_score(data_source, solution_str, ground_truth, extra_info, **_
     if "error" in result:
         raise RuntimeError(f"The reward of {info['split']} task {info['grpu_task']} failed: {result['error']}")
     # The same names for every response, because verl makes columns of them.
-    return {"score": float(result["score"]), "acc": float(bool(result["is_correct"]))}
+    components = {name: float(value) for name, value in result.get("components", {}).items()}
+    return {**components, "score": float(result["score"]), "acc": float(bool(result["is_correct"]))}

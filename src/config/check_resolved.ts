@@ -6,6 +6,7 @@ import { interpolator } from "./hydra/interpolate.ts";
 import type { Problem } from "./problem.ts";
 import { AGGREGATION_RULES } from "./rules/aggregation.ts";
 import { DISTILLATION_RULES } from "./rules/distillation.ts";
+import { GDPO_RULES } from "./rules/gdpo.ts";
 import { REMAX_RULES } from "./rules/remax.ts";
 import { REWARD_MODEL_RULES } from "./rules/reward_model.ts";
 import { checkRules } from "./rules/rules.ts";
@@ -50,7 +51,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     isReady: !options.allowMissing,
     more: [
       ...[...VERL_RULES, ...SERVICE_RULES, ...DISTILLATION_RULES, ...AGGREGATION_RULES],
-      ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...STABLE_RULES, ...SAMPLING_CLIENT_RULES],
+      ...[...REWARD_MODEL_RULES, ...REMAX_RULES, ...GDPO_RULES, ...STABLE_RULES, ...SAMPLING_CLIENT_RULES],
     ],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };

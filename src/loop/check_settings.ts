@@ -1,5 +1,6 @@
 /** Refuses, before anything runs, names and arguments that would fail in the first step. */
 import { aggregationFinding } from "../config/rules/aggregation.ts";
+import { gdpoFinding } from "../config/rules/gdpo.ts";
 import { greedyFinding } from "../config/rules/remax.ts";
 import type { Finding } from "../config/rules/rules.ts";
 import { getAt, type Tree, type Value } from "../config/yaml/tree.ts";
@@ -26,6 +27,7 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
   if (mode !== null && !REJECTION_MODES.includes(mode)) rejections.find(mode);
   for (const role of ["", ...Object.keys(traj_group_adv_estimator_map)]) {
     const { estimator, estimator_args, loss, loss_args } = algorithmOf(role, algorithm);
+    if (estimator === "gdpo") refuse(gdpoFinding(readerOf(settings), estimator_args));
     estimate.check?.(estimator, estimator_args);
     lossSettings(loss, { algorithm, loss_args });
   }
@@ -38,7 +40,14 @@ function follow(
   rule: (read: (path: string) => Value | undefined) => Finding | undefined,
   settings: LoopSettings,
 ): void {
-  const found = rule((path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, "")));
+  refuse(rule(readerOf(settings)));
+}
+
+function readerOf(settings: LoopSettings): (path: string) => Value | undefined {
+  return (path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, ""));
+}
+
+function refuse(found: Finding | undefined): void {
   if (found) throw new ConfigError(found.message, { path: found.path });
 }
 

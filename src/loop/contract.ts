@@ -103,6 +103,8 @@ export interface AdvantageOptions {
   readonly values?: Float32Array | undefined;
   /** Reward of the greedy attempt at each trajectory's task, [N]. Absent where none was played. */
   readonly baselines?: Float32Array | undefined;
+  /** Rewards by name, [N] each: what every trajectory has among its signals. */
+  readonly components?: Readonly<Record<string, Float32Array>> | undefined;
   /** Discount and lambda (`algorithm.gamma`, `algorithm.lam`); null: the estimator's own. */
   readonly gamma?: number | null;
   readonly lam?: number | null;

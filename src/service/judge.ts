@@ -3,6 +3,8 @@ import type { Episode } from "../data/types.ts";
 import { runAttempt, templateVariables } from "../loop/rollout/attempt.ts";
 import type { Draws } from "../loop/rollout/draw_queue.ts";
 import { JobPool } from "../loop/rollout/job_pool.ts";
+import { pickComponents } from "../loop/stages/components.ts";
+import { componentKeys } from "../loop/stages/roles.ts";
 import { withReward } from "../loop/stages/transform.ts";
 import { type AttemptParts, causeOf, contextOf, metricsOf, noTask, taskAt } from "./attempts.ts";
 import type { ServiceFigures } from "./figures.ts";
@@ -67,7 +69,7 @@ export class Judge {
       const attempt = { task: found, task_index: task.index, rollout_index: 0 };
       const context = this.contextFor(solution, task);
       const episode = await runAttempt(attempt, { draws: NO_DRAWS, rank: 0, context });
-      const result = resultOf(episode);
+      const result = resultOf(episode, componentKeys(parts.settings.algorithm));
       parts.onEpisode?.(episode, context);
       return result;
     } catch (error) {
@@ -91,13 +93,21 @@ export class Judge {
   }
 }
 
-/** @throws Error for a judgement that was not finished, or that is no finite number */
-function resultOf({ trajectories, is_correct, metrics, termination_reason, task }: Episode): RewardResult {
+/** @throws Error for a judgement that was not finished, that is no finite number, or that lacks a component */
+function resultOf(
+  { trajectories, is_correct, metrics, termination_reason, task }: Episode,
+  keys: readonly string[],
+): RewardResult {
   const [trajectory] = trajectories;
   if (!trajectory)
     throw new Error(
       `Cannot judge the task ${task.id}: the attempt ended with ${termination_reason} before its reward was known. Correct the reward function, or raise rllm.workflow.workflow_args.timeout.`,
     );
   const { reward } = withReward(trajectory, { group_role: trajectory.name });
-  return { score: reward, is_correct, metrics: metricsOf(metrics) };
+  return {
+    score: reward,
+    is_correct,
+    metrics: metricsOf(metrics),
+    ...(keys.length > 0 && { components: pickComponents(trajectory, keys) }),
+  };
 }

@@ -18,12 +18,16 @@ export interface RewardItem {
   readonly solution: string;
 }
 
+/** Rewards by name, those of `gdpo_reward_keys`. Absent for other estimators. */
+export type Components = Readonly<Record<string, number>>;
+
 /** The answer to `POST /rewards` holds one per item, in their order. */
 export type RewardResult =
   | {
       readonly score: number;
       readonly is_correct: boolean;
       readonly metrics: Readonly<Record<string, number>>;
+      readonly components?: Components | undefined;
     }
   | { readonly error: string };
 
@@ -80,6 +84,7 @@ export interface ClusterTrajectory {
   readonly num_turns: number;
   readonly is_correct: boolean;
   readonly metrics: Readonly<Record<string, number>>;
+  readonly components?: Components | undefined;
 }
 
 /** The answer to `POST /rollouts`. */

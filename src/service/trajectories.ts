@@ -4,6 +4,8 @@ import type { Episode, RewardedTrajectory, Step } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import type { LoopSettings } from "../loop/settings.ts";
 import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
+import { pickComponents } from "../loop/stages/components.ts";
+import { componentKeys } from "../loop/stages/roles.ts";
 import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
 import { metricsOf } from "./attempts.ts";
 import type { ClusterTrajectory, Takes } from "./protocol.ts";
@@ -32,18 +34,27 @@ export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
   const masked = reasonsToMask(options.settings);
   const { is_correct } = episode;
   const metrics = metricsOf(episode.metrics);
+  const keys = componentKeys(options.settings.algorithm);
   let cutTokens = 0;
   const trajectories: ClusterTrajectory[] = [];
   for (const each of named!.trajectories.filter(({ steps }) => steps.length > 0)) {
     const trajectory = withReward(each, { group_role: each.name });
     const isMasked = masked.includes(each.termination_reason ?? episode.termination_reason);
+    const components = keys.length > 0 && { components: pickComponents(trajectory, keys) };
     for (const row of checkedRows(trajectory, options)) {
       const split = splitRow(row, trajectory.uid);
       if (split.response_ids.length === 0) continue;
       const response = cutResponse(split, options);
       cutTokens += split.response_ids.length - response.response_ids.length;
       const response_mask = isMasked ? response.response_mask.map(() => 0 as const) : response.response_mask;
-      trajectories.push({ ...response, response_mask, ...outcomeOf(trajectory, row), is_correct, metrics });
+      trajectories.push({
+        ...response,
+        response_mask,
+        ...outcomeOf(trajectory, row),
+        is_correct,
+        metrics,
+        ...components,
+      });
     }
   }
   return { trajectories, cutTokens };

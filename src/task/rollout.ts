@@ -144,6 +144,8 @@ export interface Evaluation {
   readonly metrics?: Readonly<Record<string, number>>;
   /** Kept with every trajectory. */
   readonly signals?: Readonly<Record<string, number>>;
+  /** Rewards by name, of which `gdpo` normalises each on its own. Kept among the signals; of one name, the component counts. */
+  readonly components?: Readonly<Record<string, number>>;
   /** The answer that was judged: `grpu eval` takes majorities of equal ones ({@link registerReward}). */
   readonly answer?: string;
 }
@@ -249,7 +251,7 @@ export function singleTurn(name: string, reward: Reward): Rollout {
           name,
           steps: [{ ...completion, reward: judged.reward, done: true }],
           reward: judged.reward,
-          signals: judged.signals,
+          signals: signalsOf(judged),
         },
       ],
       is_correct: judged.is_correct ?? judged.reward > 0,
@@ -264,6 +266,14 @@ export function notesOf({ answer }: Evaluation): { readonly answer?: string } {
   return answer === undefined ? {} : { answer };
 }
 
+/** What trajectories keep of a judgement: its signals, and the components of its reward. */
+export function signalsOf({
+  signals,
+  components,
+}: Pick<Evaluation, "signals" | "components">): Readonly<Record<string, number>> | undefined {
+  return components ? { ...signals, ...components } : signals;
+}
+
 /** @throws {ConfigError} for a value that is neither a number nor an {@link Evaluation}, and for a field of another type */
 export function evaluationOf(judgement: Judgement): Evaluation {
   if (typeof judgement === "number") return { reward: judgement };
@@ -273,7 +283,18 @@ export function evaluationOf(judgement: Judgement): Evaluation {
       advice: "Correct the reward function.",
     });
   checkNotes("a judgement", judgement);
+  checkComponents(judgement.components);
   return judgement;
+}
+
+function checkComponents(components: unknown): void {
+  if (components === undefined || components === null) return;
+  const isTable = typeof components === "object" && !Array.isArray(components);
+  if (isTable && Object.values(components).every(Number.isFinite)) return;
+  throw unusable("a judgement", {
+    is: `its components must be finite numbers by name (${shownNumbers(components)})`,
+    advice: "Correct the reward function.",
+  });
 }
 
 /** @throws {ConfigError} for trajectories without a list of steps, and for a field of another type */
@@ -317,6 +338,13 @@ function checkFigures(what: string, name: string, figures: unknown): void {
 function unusable(what: string, it: { is: string; advice?: string }): ConfigError {
   const { is, advice = "Correct the function that returns it." } = it;
   return new ConfigError(`Cannot use ${what}: ${is}. ${advice}`, { kind: "code" });
+}
+
+/** NaN and Infinity as they are, which JSON has not. */
+function shownNumbers(value: unknown): string {
+  return shown(
+    JSON.parse(JSON.stringify(value, (_, each) => (typeof each === "number" ? String(each) : each)) ?? "null"),
+  );
 }
 
 function shown(value: unknown): string {

@@ -5,6 +5,7 @@ import { ConfigError } from "../errors.ts";
 import { registerWorkflow } from "./registered.ts";
 import {
   answer,
+  type Evaluation,
   evaluationOf,
   type Game,
   type Policy,
@@ -12,6 +13,7 @@ import {
   type Reward,
   type Rollout,
   type RolloutResult,
+  signalsOf,
   singleTurn,
   textOf,
 } from "./rollout.ts";
@@ -79,21 +81,31 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
   return async (task, policy) => {
     const solvers = Array.from({ length: solutions }, () => policy.agent("solver"));
     const texts = await Promise.all(solvers.map(async (solver) => textOf(await answer(task, solver))));
-    const rewards = await Promise.all(texts.map(async (text) => evaluationOf(await reward(text, task)).reward));
+    const judgements = await Promise.all(texts.map(async (text) => evaluationOf(await reward(text, task))));
 
     const judge = policy.agent("judge");
     const verdict = await answer(asking(task, filled(judgePrompt, { task, texts })), judge);
     const choice = Number(textOf(verdict).match(/\d+/g)?.at(-1));
-    const judged = rewards[choice - 1] ?? 0;
+    const judged = judgements[choice - 1] ?? nothing(judgements);
+    const own = (it: Evaluation) => [it.reward, { signals: signalsOf(it) }] as const;
     return {
-      trajectories: [...solvers.map((solver, i) => solver.trajectory(rewards[i])), judge.trajectory(judged)],
-      is_correct: judged > 0,
+      trajectories: [
+        ...solvers.map((solver, i) => solver.trajectory(...own(judgements[i]!))),
+        judge.trajectory(...own(judged)),
+      ],
+      is_correct: judged.reward > 0,
       metrics: {
-        solver_acc: rewards.filter((each) => each > 0).length / solutions,
-        judge_acc: Number(judged > 0),
+        solver_acc: judgements.filter(({ reward }) => reward > 0).length / solutions,
+        judge_acc: Number(judged.reward > 0),
       },
     };
   };
+}
+
+/** Of a judge that names no solution: 0, in each component too. */
+function nothing([first]: readonly Evaluation[]): Evaluation {
+  const names = Object.keys(first?.components ?? {});
+  return { reward: 0, ...(names.length > 0 && { components: Object.fromEntries(names.map((name) => [name, 0])) }) };
 }
 
 /** The task with another prompt, a text or a conversation as before. */

@@ -14,6 +14,7 @@ beforeAll(() => {
 const MODULE = `
 import { registerAgent, registerEnvironment, registerEvaluator, registerReward, registerWorkflow } from "grpu";
 registerReward("longer", (response, task, args) => Math.min(response.length / Number(args.unit), 1));
+registerReward("parts", (response) => ({ reward: 1, components: { digits: response.length, plus: Number(response.includes("+")) } }));
 registerEvaluator("told", (task, episode, args) => ({
   reward: Number(args.worth), signals: { turns: episode.trajectories[0].steps.length }, metrics: { judged: 1 },
 }));
@@ -150,4 +151,25 @@ test.each([
   const { code, err } = await train(...overrides);
   expect(err).toMatch(message);
   expect(code).not.toBe(0);
+});
+
+const GDPO = ["task.reward=parts", "rllm.algorithm.adv_estimator=gdpo"];
+
+test("gdpo trains on the components of a reward", async () => {
+  const { code, err, metrics } = await train(...GDPO, "algorithm.gdpo_reward_keys=[digits,plus]");
+  expect(code, err).toBe(0);
+  expect(metrics).toMatchObject({ "gdpo/digits/mean": expect.any(Number), "gdpo/plus/std": expect.any(Number) });
+});
+
+test("a component that a reward lacks is an error that names both, and so are missing names", async () => {
+  const lacking = await train(...GDPO, "algorithm.gdpo_reward_keys=[digits,form]");
+  expect(lacking.err).toContain(
+    'Cannot train on the reward parts: gdpo reads the component "form" of it (it has digits, plus)',
+  );
+  expect(lacking.code).not.toBe(0);
+  const unnamed = await train(...GDPO);
+  expect([unnamed.code, unnamed.err]).toEqual([
+    3,
+    expect.stringContaining("algorithm.gdpo_reward_keys names no rewards"),
+  ]);
 });

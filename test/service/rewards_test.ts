@@ -169,6 +169,29 @@ describe("a reply to a conversation is read as a sampled one", () => {
   });
 });
 
+describe("components of a reward", () => {
+  const GDPO = { algorithm: { adv_estimator: "gdpo", gdpo_reward_keys: ["form", "length"] } };
+  const reward: Reward = (response) => ({
+    reward: 1,
+    components: { length: response.length, ...(response !== "bare" && { form: 0.5 }), other: 3 },
+  });
+  const rollout = singleTurn("sums", reward);
+
+  test("travel where gdpo reads them, those that it names alone; a missing one is an error", async () => {
+    const service = await open({ tasks: { train: TASKS, val: [] }, rollout, settings: GDPO });
+    const [good, bare] = await judge(service, [item(0, "three"), item(0, "bare")]);
+    expect(good).toEqual({ score: 1, is_correct: true, metrics: {}, components: { form: 0.5, length: 5 } });
+    expect(bare).toEqual({
+      error: expect.stringMatching(/its reward has no finite component "form" \(it has length, other\)/),
+    });
+  });
+
+  test("do not travel for other estimators", async () => {
+    const service = await open({ tasks: { train: TASKS, val: [] }, rollout });
+    expect(await judge(service, [item(0, "bare")])).toEqual([{ score: 1, is_correct: true, metrics: {} }]);
+  });
+});
+
 describe("what cannot be judged is an error and counted, never a 0", () => {
   const cases: [name: string, rollout: Rollout, given: object, message: RegExp][] = [
     [

@@ -344,6 +344,19 @@ describe("the cluster's requests", () => {
     expect(done).toMatchObject({ action: "done", trajectories: [{ name: "a", reward: 131 }, { name: "b" }] });
   });
 
+  test("components go with each row where gdpo reads them; a missing one is an error", async () => {
+    const settings = {
+      algorithm: { adv_estimator: "gdpo", gdpo_reward_keys: ["a", "b"] },
+      workflow: { retry_limit: 1 },
+    };
+    const open_ = (components: Record<string, number>) =>
+      open({ rollout: async (_, policy) => ({ reward: (await policy.complete("x")).reward, components }), settings });
+    const { url } = await open_({ a: 1, b: 2, c: 3 });
+    expect((await rowsFrom({ url, draw })).map(({ components }) => components)).toEqual([{ a: 1, b: 2 }]);
+    const other = await open_({ a: 1 });
+    await expect(rowsFrom({ url: other.url, draw })).rejects.toThrow(/no finite component "b" \(it has a\)/);
+  });
+
   test.each<[takes: string | undefined, rewards: number[], says: string | undefined]>([
     [undefined, [1, 2], undefined],
     ["one", [1], undefined],

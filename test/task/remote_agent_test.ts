@@ -209,6 +209,14 @@ describe("rewards", () => {
     ]);
   });
 
+  test("components that the agent or the judge gives are kept with the signals; the agent's count before the judge's", async () => {
+    const judge = () => ({ reward: 0.5, signals: { form: 3 }, components: { right: 0, form: 1 } });
+    const { run } = start({ agent: reporting({ components: { right: 1 } }), reward: judge });
+    expect((await run()).trajectories).toMatchObject([{ reward: 0.5, signals: { right: 1, form: 1 } }]);
+    const own = start({ agent: reporting({ reward: 1, signals: { a: 1 }, components: { b: 2 } }) });
+    expect((await own.run()).trajectories).toMatchObject([{ reward: 1, signals: { a: 1, b: 2 } }]);
+  });
+
   test.each([
     [
       "rewards of all trajectories need no judge; their sum says what is correct",

@@ -110,6 +110,24 @@ describe("solverJudge()", () => {
   ])("the verdict %j is worth %d", async (verdict, reward) => {
     expect((await run(["3", "2"], verdict)).rewards.at(-1)).toEqual(["judge", reward]);
   });
+
+  test.each([
+    ["2", { right: 1, digits: 2 }],
+    ["none", { right: 0, digits: 0 }],
+  ])("each role has the components of its solution: %s", async (verdict, expected) => {
+    const { policy } = setup(script(["3", "22"], verdict));
+    const rollout = solverJudge({
+      reward: ({ length }) => ({ reward: length - 1, components: { right: length - 1, digits: length } }),
+      solutions: 2,
+      judgePrompt: "pick {1}|{2}",
+    });
+    const { trajectories } = (await rollout(TASK, policy)) as RolloutResult;
+    expect(trajectories.map(({ signals }) => signals)).toEqual([
+      { right: 0, digits: 1 },
+      { right: 1, digits: 2 },
+      expected,
+    ]);
+  });
 });
 
 const NOTHING = { agent_cls: null, agent_args: {}, env_cls: null, env_args: {}, args: {} };

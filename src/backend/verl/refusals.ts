@@ -2,6 +2,7 @@
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { aggregationConflict, ownAggregation } from "../../config/rules/aggregation.ts";
+import { GDPO_KEYS } from "../../config/rules/gdpo.ts";
 import { originOf } from "../../config/yaml/layer.ts";
 import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";
 import { isTyped, type RunFiles } from "./own_settings.ts";
@@ -53,6 +54,7 @@ export function findRefusals(request: RefusalRequest): Problem[] {
   const found: Finding[] = [
     ...loopFindings(read),
     ...nameFindings(read, request.version),
+    ...gdpoFindings(read, request.version),
     ...rewardFindings(request),
     ...folderFindings(read),
     ...passFindings(read),
@@ -87,6 +89,40 @@ function nameFindings(read: Read, { name, estimators, losses }: VerlVersion): Fi
     return [{ path, message }];
   };
   return [...check("algorithm.adv_estimator", estimators), ...check(`${ACTOR}.policy_loss.loss_mode`, losses)];
+}
+
+/** Columns that verl's rows have already: a component of the name would take their place, or lose its own. */
+const TAKEN = new Set(
+  [
+    "score",
+    "acc",
+    "uid",
+    "index",
+    "data_source",
+    "prompt",
+    "ability",
+    "reward_model",
+    "extra_info",
+    "agent_name",
+  ].concat(["raw_prompt", "raw_prompt_ids", "tools_kwargs", "interaction_kwargs", "multi_modal_inputs", "request_id"]),
+);
+
+/** What keys and weights must be, the rules of all backends say (config/rules/gdpo.ts). */
+function gdpoFindings(read: Read, { name, hasV1 }: VerlVersion): Finding[] {
+  if (read("algorithm.adv_estimator") !== "gdpo") return [];
+  const found: Finding[] = [];
+  const trainer = "trainer.use_v1";
+  if (hasV1 && read(trainer) !== false) {
+    const message = `Cannot set algorithm.adv_estimator=gdpo with ${trainer}=${read(trainer)}: this trainer of verl ${name} does not hand a reward's components to its estimator, and ends at its first step. Set ${trainer}=false, choose the tree of verl=0.8.0, or another estimator.`;
+    found.push({ path: trainer, message });
+  }
+  const keys = (read(GDPO_KEYS) ?? []) as readonly Value[];
+  const taken = keys.find((key) => TAKEN.has(String(key)));
+  if (taken !== undefined) {
+    const message = `Cannot use the component ${taken} of ${GDPO_KEYS}: verl's rows have a column of that name. Rename it in the reward.`;
+    found.push({ path: GDPO_KEYS, message });
+  }
+  return found;
 }
 
 function rewardFindings({ composed, version }: RefusalRequest): Finding[] {

@@ -1,9 +1,19 @@
 /** The settings of a task: how it is rolled out and what judges it. */
 import { setting } from "../../config/schema.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
+import { ConfigError } from "../../errors.ts";
+import { settingsFromConfig } from "../../loop/settings_config.ts";
+import { componentKeys } from "../../loop/stages/roles.ts";
 import type { RolloutSettings } from "../../task/choose.ts";
 import { evaluators, rewards } from "../../task/registered.ts";
-import type { Environment, Evaluate, Evaluator, RewardFunction } from "../../task/rollout.ts";
+import {
+  type Environment,
+  type Evaluate,
+  type Evaluator,
+  evaluationOf,
+  type RewardFunction,
+  signalsOf,
+} from "../../task/rollout.ts";
 import { checkArgs } from "../../task/workflow.ts";
 import type { Judge } from "./judge_calls.ts";
 import type { Judges } from "./judges.ts";
@@ -25,7 +35,7 @@ export function rolloutSettings(config: Tree, { environment, judges, remote }: J
     remote,
     // A reward that is named judges the reply; the evaluator then adds to it.
     isJudgedLater: isJudged && reward === null,
-    reward: rewardOf(reward, { environment, judges }),
+    reward: withComponents(rewardOf(reward, { environment, judges }), config),
     isRewardNamed: reward !== null,
     agent: {
       name: setting(config, "rllm.agent.name"),
@@ -70,6 +80,25 @@ function rewardOf(name: string | null, { environment, judges }: Judged): RewardF
   const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
   const wrapped = judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
   return Object.assign(wrapped, { needsAnswer: reward.needsAnswer });
+}
+
+/** The reward, which then must return every component that an estimator reads. An evaluator may add to a judgement. */
+function withComponents(reward: RewardFunction | undefined, config: Tree): RewardFunction | undefined {
+  const { algorithm, trainer } = settingsFromConfig(config);
+  const keys = componentKeys(algorithm);
+  if (!reward || keys.length === 0 || trainer.val_only || setting(config, "task.evaluator") !== null) return reward;
+  const name = setting(config, "task.reward") ?? `of the environment ${setting(config, "task.name")}`;
+  const checked: RewardFunction = async (response, task, args) => {
+    const judgement = evaluationOf(await reward(response, task, args));
+    const components = signalsOf(judgement) ?? {};
+    const missing = keys.find((key) => !Object.hasOwn(components, key));
+    if (missing === undefined) return judgement;
+    throw new ConfigError(
+      `Cannot train on the reward ${name}: gdpo reads the component "${missing}" of it (it has ${Object.keys(components).join(", ") || "none"}). Return {reward, components: {${missing}: NUMBER}}, or correct algorithm.gdpo_reward_keys.`,
+      { kind: "code", path: "algorithm.gdpo_reward_keys" },
+    );
+  };
+  return Object.assign(checked, { needsAnswer: reward.needsAnswer });
 }
 
 export function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {

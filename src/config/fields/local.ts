@@ -8,6 +8,7 @@ import { DISTILLATION_FIELDS } from "./distillation.ts";
 import { bool, float, int, list, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
+  GDPO_FIELDS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
   OFF_POLICY_FIELDS,
@@ -152,6 +153,7 @@ export const LOCAL_FIELDS = {
   "warmup.examples": int(null, "examples to draw from; null = all", { min: 1, loop: true }),
 
   ...CRITIC_FIELDS,
+  ...GDPO_FIELDS,
 
   "reward_model.enable": bool(false, "score rollouts that have no reward of their own with a reward model", {
     note: "A reward that a rollout or a game gives counts; the task's own reward does not.",

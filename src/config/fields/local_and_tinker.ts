@@ -2,7 +2,7 @@
  * Rows that the local and the tinker backend have alike, because the loop here drives both. Rows that differ, if only in
  * a default, are in local.ts and tinker.ts.
  */
-import { bool, dict, float, int, list, oneOf, str, texts } from "./field.ts";
+import { any, bool, dict, float, int, list, oneOf, str, texts } from "./field.ts";
 
 export const OPTIMISER_FIELDS = {
   "training.learning_rate": float(2e-5, "learning rate", { min: 0, loop: true }),
@@ -60,6 +60,16 @@ export const RESUME_MODE = oneOf(
   "auto",
   "whether to continue from the last checkpoint",
 );
+
+/** Under verl's names. */
+export const GDPO_FIELDS = {
+  "algorithm.gdpo_reward_keys": any(
+    null,
+    "gdpo: the components of the reward that it normalises, for instance [accuracy, format]",
+    { loop: true, note: "The reward returns {reward, components}; see docs/algorithms.md." },
+  ),
+  "algorithm.gdpo_reward_weights": any(null, "gdpo: a weight for each of them; null = 1", { loop: true }),
+} as const;
 
 export const ANSWER_KEY = str(null, "field of a row that holds the right answer, or a path: extra_info.answer", {
   note: "null = the usual names, see docs/data.md. A row without the answer that its reward needs is an error.",

@@ -8,6 +8,7 @@ import { DISTILLATION_FIELDS } from "./distillation.ts";
 import { bool, dict, float, int, oneOf, str } from "./field.ts";
 import {
   DATA_FIELDS,
+  GDPO_FIELDS,
   KEEP_FIELDS,
   MAX_UNTRAINED_STEPS,
   OFF_POLICY_FIELDS,
@@ -142,6 +143,8 @@ export const TINKER_FIELDS = {
   "agent.agent_args": dict("arguments of the agent", { same: "rllm.agent.agent_args", onlyExplicit: true }),
 
   ...DATA_FIELDS,
+
+  ...GDPO_FIELDS,
 
   ...PIPELINE_FIELDS,
 

@@ -35,6 +35,12 @@ const OTHERWISE: Readonly<Record<string, Note>> = {
   "training.num_minibatches": { describe: "optimiser steps per batch; null = as ppo_mini_batch_size says" },
   "training.seed": { why: "Trinity's engines have seeds of their own" },
   "training.resume_from_path": { on: "refused", why: { trinity: "Trinity only continues from its own folder" } },
+  ...Object.fromEntries(
+    ["algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"].map((path) => [
+      path,
+      { on: "refused", why: "Trinity has no gdpo" },
+    ]),
+  ),
   "ray.pip": { note: "Empty where Trinity-RFT is part of the cluster's image." },
   "ray.max_failed_share": {
     note: "Trinity goes on without failed rollouts. Counted over the latest 256, once 32 have ended.",

@@ -5,7 +5,7 @@
  */
 import { CLUSTER_FIELDS } from "./cluster.ts";
 import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
-import { ANSWER_KEY, TASK_FIELDS } from "./local_and_tinker.ts";
+import { ANSWER_KEY, GDPO_FIELDS, TASK_FIELDS } from "./local_and_tinker.ts";
 import { NAMES_OF_LOCAL } from "./verl_names.ts";
 
 /** How rows become prompts, here. */
@@ -70,6 +70,8 @@ export const VERL_FIELDS = {
     why: "verl's engines have seeds of their own",
   }),
   ...NAMES_OF_LOCAL,
+  // verl's code has them, its files do not.
+  ...each({ on: "forwarded", optional: true }, GDPO_FIELDS),
 } as const;
 
 /** Whether a setting of the verl backend is read in this process, or is another name: verl itself has no such setting. */

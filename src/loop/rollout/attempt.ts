@@ -2,9 +2,10 @@
 import type { Episode } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { STREAM_SEEDS } from "../../random.ts";
-import { evaluationOf, type RolloutResult, Termination } from "../../task/rollout.ts";
+import { evaluationOf, type RolloutResult, type RolloutTrajectory, Termination } from "../../task/rollout.ts";
 import type { StageContext } from "../contract.ts";
 import { type LoopSettings, samplingParams } from "../settings.ts";
+import { componentKeys } from "../stages/roles.ts";
 import { type AttemptPolicy, createPolicy, GREEDY, type PolicyOptions, type SampledModel } from "./agent.ts";
 import type { Attempt } from "./attempts_per_task.ts";
 import { type Deadline, startDeadline } from "./deadline.ts";
@@ -115,9 +116,16 @@ async function scored(own: AttemptPolicy, deadline: Deadline, { attempt, context
     const termination_reason = error instanceof Termination ? error.reason : refused();
     if (termination_reason === undefined) throw error;
     // The calls until then count, with the rewards of their steps.
-    const result = { trajectories: trajectories(), termination_reason };
+    const signals = unjudged(context);
+    const result = { trajectories: trajectories().map((each) => ({ ...each, ...signals })), termination_reason };
     return { episode: toEpisode(attempt, result, shaping), result };
   }
+}
+
+/** The components of an attempt that ended before it was judged are 0, as the reward of its trajectories is. */
+function unjudged({ settings }: AttemptContext): Pick<RolloutTrajectory, "signals"> {
+  const keys = componentKeys(settings.algorithm);
+  return keys.length === 0 ? {} : { signals: Object.fromEntries(keys.map((key) => [key, 0])) };
 }
 
 const NO_REWARD =

@@ -8,6 +8,7 @@ import {
   type Outcome,
   type RolloutResult,
   type RolloutTrajectory,
+  signalsOf,
 } from "../../task/rollout.ts";
 import type { Attempt } from "./attempts_per_task.ts";
 
@@ -16,7 +17,8 @@ export function resultOf(outcome: Outcome, recorded: () => RolloutTrajectory[]):
   if (isResult(outcome)) return outcome;
   if (outcome === undefined) return { trajectories: recorded().map((each) => ({ ...each, reward: null })) };
   const evaluation = evaluationOf(outcome);
-  const { reward, is_correct, metrics, signals } = evaluation;
+  const { reward, is_correct, metrics } = evaluation;
+  const signals = signalsOf(evaluation);
   return {
     trajectories: recorded().map((each) => ({ ...each, reward, signals })),
     is_correct: is_correct ?? reward > 0,
@@ -64,7 +66,8 @@ export function failedEpisode(attempt: Attempt, error: unknown): Episode {
 
 /** Adds an evaluator's judgement: its reward to trajectories that have none, its signals and metrics to all. */
 export function judged<T extends Episode | RolloutResult>(attempted: T, evaluation: Evaluation): T {
-  const { reward, is_correct, metrics, signals } = evaluation;
+  const { reward, is_correct, metrics } = evaluation;
+  const signals = signalsOf(evaluation);
   return {
     ...attempted,
     trajectories: attempted.trajectories.map((trajectory) => ({

@@ -17,6 +17,7 @@ import { groupBy } from "../group_by.ts";
 import type { LoopSettings } from "../settings.ts";
 import { advantageMetrics, difficulty, greedyMetrics, rewardMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
+import { checkComponents, componentMetrics, componentsOf } from "./components.ts";
 import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
 import { algorithmOf } from "./roles.ts";
 
@@ -36,6 +37,7 @@ export async function advantages(rows: ProcessedRows, context: StageContext): Pr
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows))
     Object.assign(metrics, await estimateRole(role, members, { rows, spread, targets, context }));
+  Object.assign(metrics, componentMetrics(rows, context.settings));
   const estimated = withTeacher(rows, { value: spread.advantages(), metrics }, context);
   if (!targets) return estimated;
   const { value: given } = estimated;
@@ -105,7 +107,9 @@ async function estimateUnits(
   const values = rows.values && spread.gather(units, rows.values);
   const greedy = baselinesOf(units, rows);
   const baselines = greedy && Float32Array.from(greedy);
-  const options = { ...advantageOptions(role, context.settings), lengths, values, baselines };
+  const components = componentsOf(units, rows);
+  const options = { ...advantageOptions(role, context.settings), lengths, values, baselines, components };
+  if (options.name === "gdpo") checkComponents(units, rows, options.settings);
   const estimate = await context.estimate(rewards, groups, options);
   checkAdvantages(estimate, {
     rows: units.length,

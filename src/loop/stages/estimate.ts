@@ -20,8 +20,8 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
 function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): EstimatedAdvantages {
   const { name, settings } = choose(options);
   const rows = rowsOf(rewards.length, { ...options, name });
-  const { values, baselines: rewardBaselines } = options;
-  const batch = { ...rows, groups: packed(groups), scores: rewards, values, rewardBaselines };
+  const { values, baselines: rewardBaselines, components: rewardComponents } = options;
+  const batch = { ...rows, groups: packed(groups), scores: rewards, values, rewardBaselines, rewardComponents };
   const { level, values: estimated, returns } = advantages(batch, name, settings);
   return { level, values: Float32Array.from(estimated), ...(returns && { returns: Float32Array.from(returns) }) };
 }
@@ -30,7 +30,9 @@ function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: Adv
 export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
   const estimate: EstimateAdvantages = async (rewards, groups, options) => {
     const { name, settings } = choose(options);
-    if (rewards.length === 0 || !hasAdvantageKernel(name)) return estimateAdvantages(rewards, groups, options);
+    const { components: rewardComponents } = options;
+    if (rewards.length === 0 || !hasAdvantageKernel(name, { rewardComponents }))
+      return estimateAdvantages(rewards, groups, options);
     const { offsets, mask } = rowsOf(rewards.length, { ...options, name });
     const buffers = {
       scores: device.upload(rewards, "rewards"),

@@ -23,13 +23,30 @@ const OTHER_LOSS = "importance_sampling";
 export function algorithmOf(role: string, algorithm: LoopSettings["algorithm"]): RoleAlgorithm {
   const own = readEntry(role, algorithm.traj_group_adv_estimator_map[role]);
   const estimator = own.estimator ?? algorithm.adv_estimator;
+  const args = own.estimator_args ?? (own.estimator === undefined ? algorithm.estimator_args : {});
   const loss = own.loss_fn ?? algorithm.loss_fn ?? LOSS_OF_ESTIMATOR[estimator] ?? OTHER_LOSS;
   return {
     estimator,
-    estimator_args: own.estimator_args ?? (own.estimator === undefined ? algorithm.estimator_args : {}),
+    estimator_args: estimator === "gdpo" ? { ...gdpoArgs(algorithm), ...args } : args,
     loss,
     loss_args: own.loss_args ?? (own.loss_fn === undefined ? algorithm.loss_args : {}),
   };
+}
+
+/** They name it, so that they hold for every role with this estimator. */
+function gdpoArgs({ gdpo_reward_keys, gdpo_reward_weights }: LoopSettings["algorithm"]): Args {
+  return { gdpo_reward_keys, gdpo_reward_weights };
+}
+
+/** The components of rewards that estimators read. */
+export function componentKeys(algorithm: LoopSettings["algorithm"]): readonly string[] {
+  const roles = ["", ...Object.keys(algorithm.traj_group_adv_estimator_map)].map((role) =>
+    algorithmOf(role, algorithm),
+  );
+  const keys = roles.flatMap(({ estimator, estimator_args }) =>
+    estimator === "gdpo" ? ((estimator_args.gdpo_reward_keys ?? []) as readonly string[]) : [],
+  );
+  return [...new Set(keys)];
 }
 
 interface Entry {

@@ -18,6 +18,7 @@ const REPORT = z.strictObject({
   termination_reason: z.enum(TERMINATION_REASONS).nullish(),
   metrics: figures.nullish(),
   signals: figures.nullish(),
+  components: figures.nullish(),
   trajectory_rewards: figures.nullish(),
   metadata: z.record(z.string(), z.unknown()).nullish(),
 });

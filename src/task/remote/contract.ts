@@ -39,6 +39,8 @@ export interface AgentReport {
   readonly metrics?: Readonly<Record<string, number>>;
   /** Kept with every trajectory. */
   readonly signals?: Readonly<Record<string, number>>;
+  /** Rewards by name, which `gdpo` normalises each on its own; kept with the signals. */
+  readonly components?: Readonly<Record<string, number>>;
   /** Rewards of single trajectories, by name or by `name/group`; they take precedence over `reward`. */
   readonly trajectory_rewards?: Readonly<Record<string, number>>;
   /** Kept with the episode. */

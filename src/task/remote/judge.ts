@@ -1,7 +1,7 @@
 /** Rewards of a session's trajectories: the agent's own, or those of the run's judge where it reports none. */
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Completion, evaluationOf, type Reward, type RolloutResult, textOf } from "../rollout.ts";
+import { type Completion, evaluationOf, type Reward, type RolloutResult, signalsOf, textOf } from "../rollout.ts";
 import type { Asked } from "./answer.ts";
 import type { AgentReport } from "./contract.ts";
 import type { NamedTrajectory } from "./roles.ts";
@@ -34,7 +34,9 @@ export async function judge(
   const judged = isWhole ? undefined : await judgeLastReply(named, it);
   const reward = report.reward ?? judged?.reward;
   const is_correct = report.is_correct ?? judged?.is_correct ?? (reward === undefined ? undefined : reward > 0);
-  const signals = (report.signals ?? judged?.signals) && { ...judged?.signals, ...report.signals };
+  const given = signalsOf(report);
+  const ours = judged && signalsOf(judged);
+  const signals = (given ?? ours) && { ...ours, ...given };
   const trajectories = named.map((each) => {
     const { label: _, ...trajectory } = each;
     return { ...trajectory, reward: own(each) ?? reward ?? null, ...(signals && { signals }) };

@@ -150,6 +150,48 @@ describe("overrides", () => {
   });
 });
 
+describe("gdpo", () => {
+  const GDPO = ["algorithm.adv_estimator=gdpo", "algorithm.gdpo_reward_keys=[accuracy,format]"];
+  const WEIGHTS = "algorithm.gdpo_reward_weights=[1,0.5]";
+
+  test.each([
+    ["0.8.0", []],
+    ["0.9.0", ["trainer.use_v1=false"]],
+    ["0.9.1", ["trainer.use_v1=false"]],
+  ])("sends the names of the components and their weights to verl %s", (version, more) => {
+    const { overrides, problems } = overridesOf(version, [...GDPO, WEIGHTS, ...more]);
+    expect(problems).toEqual([]);
+    expect(overrides).toEqual(
+      expect.arrayContaining([
+        "algorithm.adv_estimator=gdpo",
+        "+algorithm.gdpo_reward_keys=['accuracy','format']",
+        "+algorithm.gdpo_reward_weights=[1,0.5]",
+      ]),
+    );
+  });
+
+  test("is refused where verl's trainer gives its estimator no components", () => {
+    for (const version of ["0.9.0", "0.9.1"]) expect(problemsOf(version, GDPO)).toEqual(["error trainer.use_v1"]);
+    expect(linesOf("0.9.1").filter((line) => line.includes("gdpo"))).toEqual([]);
+  });
+
+  test("refuses components that have the name of a column of verl's", () => {
+    const taken = ["algorithm.adv_estimator=gdpo", "algorithm.gdpo_reward_keys=[accuracy,score]"];
+    expect(problemsOf("0.8.0", taken)).toEqual(["error algorithm.gdpo_reward_keys"]);
+  });
+
+  test.each([
+    [[GDPO[0]!], "names no rewards", "error"],
+    [[...GDPO, "algorithm.gdpo_reward_weights=[1]"], "a finite number for each of the 2 rewards", "error"],
+    [[GDPO[1]!], "has no effect: rllm.algorithm.adv_estimator is grpo", "warning"],
+  ])("%j is a problem of the configuration", (overrides, message, severity) => {
+    const { problems, warnings } = compose("0.8.0", [...READY, ...overrides]).composed;
+    expect([...problems, ...warnings]).toContainEqual(
+      expect.objectContaining({ severity, message: expect.stringContaining(message) }),
+    );
+  });
+});
+
 describe("problems", () => {
   test("are none of a usual run", () => {
     for (const version of VERL_RUN_VERSIONS) expect(overridesOf(version).problems).toEqual([]);
