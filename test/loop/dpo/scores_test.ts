@@ -17,13 +17,15 @@ type Call = Parameters<Backend["logprobs"]>;
 /** log p = -id / 10 under the policy and -id / 5 under the reference; the entropy of a token is its id. */
 function formulaBackend({ measures = true }: { measures?: boolean } = {}) {
   const calls: { rows: number; policy: string; asked: number }[] = [];
+  const longest: number[] = [];
   const logprobs = async ({ tokens, offsets }: Call[0], { policy, mask }: Call[1]) => {
     calls.push({ rows: offsets.length - 1, policy, asked: mask!.reduce((sum, each) => sum + each, 0) });
+    longest.push(Math.max(...Array.from(offsets.subarray(1), (end, i) => end - offsets[i]!)));
     const scale = policy === "current" ? 10 : 5;
     const of = (value: (id: number) => number) => Float32Array.from(tokens, (id, t) => (mask![t] ? value(id) : 0));
     return { logprobs: of((id) => -id / scale), ...(measures && { entropy: of((id) => id) }) };
   };
-  return { backend: { logprobs } as unknown as Backend, calls };
+  return { backend: { logprobs } as unknown as Backend, calls, longest };
 }
 
 const score = (preferences: readonly EncodedPreference[], { backend }: { backend: Backend }, loss_type = "sigmoid") =>
@@ -113,12 +115,15 @@ test.each<[maxLength: number, kl: number]>([
 ])("kto's baseline over rows of at most %i tokens is %d", async (maxLength, kl) => {
   const labelled = (label: boolean, of: EncodedPreference["rows"][number]) => ({ rows: [of], label, ...AT });
   const rows = [labelled(true, row([1, 2], [3, 4])), labelled(false, row([1], [5]))];
+  const { longest, ...given } = formulaBackend();
   const { metrics } = await scorePreferences(
     rows,
-    { ...formulaBackend(), spec: { loss_type: "kto" }, maxLength, reference: new ReferenceScores() },
+    { ...given, spec: { loss_type: "kto" }, maxLength, reference: new ReferenceScores() },
     new AbortController().signal,
   );
   expect(metrics.kl).toBeCloseTo(kl, 6);
+  // The last two calls are those of the baseline.
+  expect(Math.max(...longest.slice(-2))).toBe(Math.min(maxLength, 4 - 1));
 });
 
 test("the reference is asked once for each row", async () => {

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { ChatMessage, Tokenizer } from "../../../src/contract/text.ts";
 import type { SupervisedExample } from "../../../src/data/supervised.ts";
+import { supervisedBatch, totalWeight } from "../../../src/loop/sft/batch.ts";
 import { type EncodedRow, encodeRows, type FitOptions } from "../../../src/loop/sft/encode.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../../fixtures/chat.ts";
 
@@ -142,6 +143,17 @@ describe("other rows", () => {
     const options = { tools: TOOLS, variables: { mood: "and" }, addGenerationPrompt: true };
     expect(rendered).toBe(`${tokenizer.formatChat!(prompt, options)}on<|im_end|>`);
     expect(rendered).not.toBe(textOf({}));
+  });
+
+  test("a batch counts no first token, in the mask and in the weights, and knows how much its tokens weigh", () => {
+    const { rows } = encode([{ text: "the 12" }, { prompt: "the", response: "on" }, { text: "12" }], CHATML);
+    const { offsets, tokens, mask, weights } = supervisedBatch([{ ids: [], mask: [] }, ...rows]);
+    expect([...tokens]).toEqual(rows.flatMap(({ ids }) => ids));
+    const expected = rows.flatMap((row) => row.mask.map((bit, t) => (t === 0 ? 0 : bit)));
+    expect([...mask]).toEqual(expected);
+    expect([...weights]).toEqual(expected);
+    expect([...offsets].at(-1)).toBe(expected.length);
+    expect(totalWeight({ weights } as never)).toBe(expected.reduce((sum, bit) => sum + bit, 0));
   });
 
   const long = [{ prompt: "aaaa", response: "12bb" }, { text: "bb" }];
