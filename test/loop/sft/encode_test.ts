@@ -145,6 +145,12 @@ describe("other rows", () => {
     expect(rendered).not.toBe(textOf({}));
   });
 
+  test("a text that ends with the end token has it once", () => {
+    const { rows, tokenizer } = encode([{ text: "the 12<|im_end|>" }, { text: "the 12" }], CHATML);
+    expect(rows[0]!.ids).toEqual(rows[1]!.ids);
+    expect(rows[0]!.ids.filter((id) => id === tokenizer.eosTokenIds[0])).toHaveLength(1);
+  });
+
   test("a batch counts no first token, in the mask and in the weights, and knows how much its tokens weigh", () => {
     const { rows } = encode([{ text: "the 12" }, { prompt: "the", response: "on" }, { text: "12" }], CHATML);
     const { offsets, tokens, mask, weights } = supervisedBatch([{ ids: [], mask: [] }, ...rows]);
