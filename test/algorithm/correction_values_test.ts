@@ -71,6 +71,16 @@ describe("a correction", () => {
     }
   });
 
+  test("has no deviation of one row, and no difference of no tokens", () => {
+    const one = rolloutCorrection(
+      { offsets: Uint32Array.of(0, 2), mask: Uint32Array.of(1, 1), logprobs: [-1, -2], rolloutLogprobs: [-1, -1] },
+      { rollout_is: "token", rollout_is_threshold: 2 },
+    );
+    expect(one.metrics["rollout_corr/rollout_is_seq_std"]).toBe(0);
+    const none = { offsets: Uint32Array.of(0, 1), mask: Uint32Array.of(0), logprobs: [-1], rolloutLogprobs: [-2] };
+    expect(probabilityMetrics(none)["training/rollout_probs_diff_max"]).toBe(0);
+  });
+
   test("has no deviation of one token", () => {
     const one = of([3, 9, 1, 2], { rollout_is: "token", rollout_is_threshold: 9 }, [1, 0, 0, 0]);
     expect(one.metrics["rollout_corr/rollout_is_std"]).toBe(0);

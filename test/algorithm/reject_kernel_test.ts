@@ -56,4 +56,25 @@ overDevices("rejection", (device) => {
     }
     expect(seen).toEqual(new Set([0, 1]));
   });
+
+  test.each([1e-3, -1e-3, 0.05])("k3 of a log-ratio of %d is as exact as its bound", async (x) => {
+    const wanted = Math.expm1(Math.fround(x)) - Math.fround(x);
+    for (const [factor, bit] of [
+      [0.99, 0],
+      [1.01, 1],
+    ] as const) {
+      const buffers = {
+        logprobs: device.upload(Float32Array.of(x), "logprobs"),
+        rollout: device.upload(Float32Array.of(0), "rollout"),
+        mask: device.upload(Uint32Array.of(1), "mask"),
+        offsets: device.upload(Uint32Array.of(0, 1), "offsets"),
+        kept: device.upload(Uint32Array.of(1), "kept"),
+      };
+      const params = { rows: 1, low: -1, high: factor * wanted };
+      device.dispatch(correctionReject, { buffers, params, constants: { KIND: 3, REDUCTION: 0 } });
+      const [kept] = await device.read([{ buffer: buffers.kept, type: "u32", length: 1 }]);
+      expect([...kept!]).toEqual([bit]);
+      device.release(...Object.values(buffers));
+    }
+  });
 });

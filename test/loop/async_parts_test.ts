@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { Episode } from "../../src/data/types.ts";
+import { windowMetrics } from "../../src/loop/rollout/async_metrics.ts";
 import { GroupBuffer } from "../../src/loop/rollout/group_buffer.ts";
 import { JobPool } from "../../src/loop/rollout/job_pool.ts";
 import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
@@ -100,6 +101,30 @@ describe("TaskNumbers", () => {
 });
 
 describe("SyncWindow", () => {
+  test.each([
+    [0, 3],
+    [0.5, 4],
+    [0.9, 5],
+    [1, 6],
+  ])("with a threshold of %d holds %i tasks of batches of 3: no more than whole ones", (staleness_threshold, quota) => {
+    expect(new SyncWindow({ batchSize: 3, staleness_threshold, trigger_parameter_sync_step: 1 }).quota).toBe(quota);
+  });
+
+  test("reports what it holds, and rLLM's difference of the two", () => {
+    const window = new SyncWindow({ batchSize: 2, staleness_threshold: 1, trigger_parameter_sync_step: 2 });
+    window.sync();
+    for (let task = 0; task < 5; task++) window.dispatch();
+    window.consume(2);
+    expect(windowMetrics(window)).toEqual({
+      "async/dispatched_since_sync": 2,
+      "async/quota_used": 5,
+      "async/in_flight_groups": 3,
+      "async/steps_since_sync": 1,
+      "async/max_rollout_quota": 8,
+      "async/total_syncs": 0,
+    });
+  });
+
   test("is closed and due before its first synchronisation, which is number 0", () => {
     const window = new SyncWindow({ batchSize: 2, staleness_threshold: 0, trigger_parameter_sync_step: 2 });
     expect(window).toMatchObject({ isOpen: false, isSyncDue: true, quota: 4 });
@@ -119,6 +144,14 @@ describe("SyncWindow", () => {
 const episode = (id: string) => ({ id, task_index: 99 }) as unknown as Episode;
 
 describe("GroupBuffer", () => {
+  test("counts the groups that it hands out, not those that were asked for", async () => {
+    const buffer = new GroupBuffer(null);
+    const group = buffer.start(0, { version: 0, attempts: 1 });
+    await buffer.add(group, 0, { task_index: 0 } as Episode);
+    expect((await buffer.take(4)).groups).toHaveLength(1);
+    expect(buffer.consumed).toBe(1);
+  });
+
   const dir = () => {
     const made = mkdtempSync(join(tmpdir(), "grpu-buffer-"));
     onTestFinished(() => rmSync(made, { recursive: true }));

@@ -59,6 +59,31 @@ describe("admission", () => {
     expect(prefills).toBe(1);
   });
 
+  test("does not share the pages of a prompt between policies", () => {
+    const policies = [{}, {}] as never[];
+    const requests = [0, 1, 0].map((of, seed) => ({ ...request(20, 4, seed), policy: policies[of]! }));
+    const keys = waitingRequests(requests, 96).map(({ key }) => key);
+    expect(keys[0]).toBe(keys[2]);
+    expect(keys[0]).not.toBe(keys[1]);
+    expect(run(requests, { pages: 32, sequences: 8 }).prefills).toBe(2);
+  });
+
+  test("puts a request that comes later behind those that wait", () => {
+    const admission = new Admission(waitingRequests([request(3, 2, 0), request(4, 2, 1)], 96), {
+      pages: 8,
+      sequences: 1,
+    });
+    const [late] = waitingRequests([request(5, 2, 2)], 96);
+    admission.add(late!);
+    const order: number[] = [];
+    while (admission.waits) {
+      const [sequence] = admission.admit().sequences;
+      order.push(sequence!.index);
+      admission.end(sequence!);
+    }
+    expect(order).toEqual([0, 1, 2]);
+  });
+
   test("starts requests in their order", () => {
     const { started } = run([request(60, 30, 0), request(1, 2, 1), request(80, 16, 2), request(1, 2, 3)], {
       pages: 7,
