@@ -8,14 +8,10 @@ import { startTrain } from "../fixtures/train_child.ts";
 const dir = temporaryFolder("judges");
 
 /** One step of 8 rollouts, all at once. */
-const ONE_STEP = [
-  "rllm.trainer.total_batches=1",
-  "rllm.workflow.raise_on_error=false",
-  "rllm.workflow.retry_limit=1",
-  "task.judge_timeout=1.5",
-];
+const ONE_STEP = ["rllm.trainer.total_batches=1", "rllm.workflow.raise_on_error=false", "rllm.workflow.retry_limit=1"];
+const LIMIT = "task.judge_timeout=1.5";
 
-async function trained(name: string, code: string, args: readonly string[] = ["task.reward=mine"]) {
+async function trained(name: string, code: string, args: readonly string[] = ["task.reward=mine", LIMIT]) {
   const run = join(dir, name);
   const module = `import * as grpu from "grpu";\nlet n = 0;\n${code}\n`;
   const started = startTrain(run, module, [...ONE_STEP, ...args]);
@@ -60,9 +56,9 @@ test.concurrent("evaluators and an environment's own reward run there too", asyn
   const code = `grpu.registerEvaluator("judge", (task, episode) => ({ reward: episode.trajectories[0].steps[0].response_ids.length }));
     grpu.registerEnvironment({ name: "own", describe: "own", alphabet: "0123456789+=", train_files: "examples/arithmetic/arithmetic_train.jsonl",
       reward: () => Number(process.getBuiltinModule("node:worker_threads").threadId > 0) });`;
-  const judged = await trained("evaluated", code, ["task.evaluator=judge", "task.name=own"]);
+  const judged = await trained("evaluated", code, ["task.evaluator=judge", "task.name=own", LIMIT]);
   expect([judged.status, judged.failed]).toEqual([0, 0]);
-  const own = await trained("owned", code, ["task.name=own"]);
+  const own = await trained("owned", code, ["task.name=own", LIMIT]);
   expect(own.err).toMatch(/reward 1\.000/);
   expect([own.status, own.failed]).toEqual([0, 0]);
 }, 120_000);
@@ -73,4 +69,14 @@ test.concurrent("a module that cannot be used in a thread says so", async () => 
   const { status, err } = await trained("main_only", code);
   expect(err).toMatch(/modules of --import cannot be used there: .*main thread only.*task\.judge_timeout=null/s);
   expect(status).toBe(1);
+}, 120_000);
+
+test.concurrent("a reward of a module runs in a thread by default, and in the process where there is no limit", async () => {
+  const code = `const { threadId } = process.getBuiltinModule("node:worker_threads");
+    grpu.registerReward("mine", () => Number(threadId > 0));`;
+  const limited = await trained("by_default", code, ["task.reward=mine"]);
+  expect([limited.status, limited.failed]).toEqual([0, 0]);
+  expect(limited.err).toMatch(/reward 1\.000/);
+  const unlimited = await trained("unlimited", code, ["task.reward=mine", "task.judge_timeout=null"]);
+  expect(unlimited.err).toMatch(/reward 0\.000/);
 }, 120_000);

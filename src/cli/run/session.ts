@@ -131,7 +131,8 @@ export function openTask(
   { imports, config, isGiven, added }: Omit<Composition, "composed">,
   { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
 ): Promise<Session> {
-  return describeTask(config, { isGiven, added, isRecorded, judges: openJudges(config, imports) });
+  const judges = openJudges(config, { imports, isGiven });
+  return describeTask(config, { isGiven, added, isRecorded, judges });
 }
 
 /** @throws {ConfigError} with the nearest name where there is no such file */
@@ -149,10 +150,18 @@ export function warn(warnings: readonly Problem[], io: Io): void {
 }
 
 /** Where rewards and evaluators run; undefined: in this process. */
-function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
+function openJudges(
+  config: Tree,
+  { imports, isGiven }: { imports: readonly string[] } & Pick<Session, "isGiven">,
+): Judges | undefined {
   const timeoutSeconds = setting(config, "task.judge_timeout");
-  return timeoutSeconds === null ? undefined : new Judges({ imports, timeoutSeconds });
+  const mayHang = imports.length > 0 || UNBOUNDED.has(setting(config, "task.reward") ?? "");
+  const isWanted = timeoutSeconds !== null && (mayHang || isGiven("task.judge_timeout"));
+  return isWanted ? new Judges({ imports, timeoutSeconds }) : undefined;
 }
+
+/** Built-in rewards whose work a row sets: the patterns of a JSON schema may backtrack. */
+const UNBOUNDED: ReadonlySet<string> = new Set(["json_schema"]);
 
 async function describeTask(
   config: Tree,

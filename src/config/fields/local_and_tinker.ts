@@ -118,11 +118,12 @@ export const TASK_FIELDS = {
   ),
   "task.args": dict("arguments of the environment, the reward and the evaluator"),
   "task.judge_timeout": float(
-    null,
+    60,
     "seconds that a reward or evaluator call may take, which then runs in a thread; null = no limit and no thread",
     {
       min: 0.001,
-      note: "Agents and games stay in the process: rllm.workflow.workflow_args.timeout bounds them.",
+      nullable: true,
+      note: "By default the built-in rewards whose work is bounded stay in the process. So do agents and games: rllm.workflow.workflow_args.timeout bounds them.",
     },
   ),
   "task.trace_retention.max_age_s": float(
