@@ -1,13 +1,13 @@
 /** Finds the answer in a response. Each pass is linear in its length: a response may be long, and is whatever a model wrote. */
-import { numeralsIn } from "./numerals.ts";
+import { firstNumeral, lastNumeral } from "./numerals.ts";
 
 /** The number right after the last `####`, as GSM8K's answers have it; else the last number. `#### Step 2` is a heading. */
 export function gsm8kNumber(text: string): string | undefined {
   const at = text.lastIndexOf("####");
   const after = at < 0 ? "" : text.slice(at).replace(/^#+/, "");
-  const [first] = numeralsIn(after);
+  const first = firstNumeral(after);
   if (first && !/[\p{L}\p{N}]/u.test(after.slice(0, first.at))) return first.text;
-  return numeralsIn(text).at(-1)?.text;
+  return lastNumeral(text);
 }
 
 interface Box {

@@ -6,30 +6,40 @@ const THOUSANDS = /^[1-9]\d{0,2}(?:,\d{3})+$/;
 /** A minus of any kind, before a currency too: `-$3`. */
 const SIGN = /[-−–](?:\\?[$€£¥])?$/;
 
-/** A number and where it begins, its sign included. */
+/** A number, and where it begins, its sign included. */
 export interface Found {
   readonly text: string;
   readonly at: number;
+}
+
+export function firstNumeral(text: string): Found | undefined {
+  for (const run of text.matchAll(RUN)) {
+    const [first] = foundIn(text, run);
+    if (first) return first;
+  }
+  return undefined;
+}
+
+export function lastNumeral(text: string): string | undefined {
+  let last: RegExpExecArray | undefined;
+  for (const run of text.matchAll(RUN)) if (run[0].includes(",") || !isName(text, run.index)) last = run;
+  return last && foundIn(text, last).at(-1)?.text;
 }
 
 /**
  * A sign counts where it does not subtract: `12-5` holds 12 and 5. Commas group thousands or separate: `3,4` holds 3 and 4. A digit
  * of a name is no number: `H2O`.
  */
-export function numeralsIn(text: string): Found[] {
-  const found: Found[] = [];
-  for (const { 0: run, index } of text.matchAll(RUN)) {
-    const isName = /[A-Za-z_]/.test(text[index - 1] ?? "");
-    const pieces = piecesOf(run.startsWith(".") && /\w/.test(text[index - 1] ?? "") ? run.slice(1) : run);
-    const sign = isName ? undefined : signBefore(text, index);
-    if (!isName) found.push({ text: numeral(pieces[0]!, sign !== undefined), at: sign ?? index });
-    for (const piece of pieces.slice(1)) found.push({ text: numeral(piece, false), at: index });
-  }
-  return found;
+function foundIn(text: string, { 0: run, index }: RegExpExecArray): Found[] {
+  const hasPoint = run.startsWith(".") && /\w/.test(text[index - 1] ?? "");
+  const [first, ...others] = piecesOf(hasPoint ? run.slice(1) : run);
+  const sign = signBefore(text, index);
+  const found = isName(text, index) ? [] : [{ text: numeral(first!, sign !== undefined), at: sign ?? index }];
+  return [...found, ...others.map((piece) => ({ text: numeral(piece, false), at: index }))];
 }
 
-export function numbersIn(text: string): string[] {
-  return numeralsIn(text).map((each) => each.text);
+function isName(text: string, index: number): boolean {
+  return /[A-Za-z_]/.test(text[index - 1] ?? "");
 }
 
 /** `1,234.5` is one number, `3,4` two. */

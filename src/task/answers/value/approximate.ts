@@ -10,8 +10,8 @@ type Real = InstanceType<typeof Decimal>;
 /** Relative, of one operation: the last digits are left to rounding. */
 const EPSILON = new Decimal("1e-34");
 
-/** Beyond it a sine has no digits, and an exponential no size. */
-const LARGEST_ARGUMENT = 1e12;
+/** Beyond it functions take long. */
+const LARGEST_ARGUMENT = 1e6;
 
 export const ZERO = new Decimal(0);
 const SMALL = 1n << 50n;
@@ -191,5 +191,5 @@ function settled(a: Approximate): Real {
 
 /** Units of work: decimals with 40 digits take about 0.01 ms to multiply and 1 ms for a function. */
 export function chargeFunction(budget: Budget): void {
-  budget.spend(500);
+  budget.spend(1000);
 }

@@ -78,8 +78,13 @@ function rootOf(n: bigint, budget: Budget): bigint | undefined {
 /** The product of `count` integers from `from` up. */
 function product(from: bigint, count: bigint, budget: Budget): bigint {
   if (count > MOST_FACTORS) throw new NoValue();
-  let result = 1n;
-  for (let i = 0n; i < count; i++) result = times(result, from + i, budget);
+  let [result, bits] = [1n, 0];
+  const bitsOfFactor = bitsOf(from + count);
+  for (let i = 0n; i < count; i++) {
+    bits += bitsOfFactor;
+    budget.multiply(bits, bitsOfFactor);
+    result *= from + i;
+  }
   return result;
 }
 
