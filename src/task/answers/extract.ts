@@ -1,6 +1,9 @@
 /** Finds the answer in a response. Each pass is linear in its length: a response may be long, and is whatever a model wrote. */
 import { firstNumeral, lastNumeral } from "./numerals.ts";
 
+/** A stated answer is shorter. */
+const MOST_CHARACTERS = 1000;
+
 /** The number right after the last `####`, as GSM8K's answers have it; else the last number. `#### Step 2` is a heading. */
 export function gsm8kNumber(text: string): string | undefined {
   const at = text.lastIndexOf("####");
@@ -57,8 +60,8 @@ export function mathAnswer(text: string): string | undefined {
   const boxed = lastBoxed(text);
   if (boxed !== undefined || /\\(?:boxed|fbox)/.test(text)) return boxed;
   const found = tagged(text) ?? stated(text) ?? shortLine(text);
-  const answer = found === undefined ? "" : withoutEmphasis(found);
-  return answer === "" ? undefined : answer;
+  const answer = found === undefined || found.length > MOST_CHARACTERS ? found : withoutEmphasis(found);
+  return answer || undefined;
 }
 
 function tagged(text: string): string | undefined {
@@ -69,9 +72,6 @@ function tagged(text: string): string | undefined {
 
 /** `answer` with `is` or a colon before what it is. */
 const STATED = /answer(?:[ \t]{1,4}is|\*{0,2}[ \t]{0,4}[:=])(?:\*\*)?\s{0,16}[:=]?/gi;
-
-/** An answer is shorter. */
-const MOST_CHARACTERS = 1000;
 
 function stated(text: string): string | undefined {
   let end: number | undefined;

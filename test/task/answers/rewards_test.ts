@@ -17,6 +17,15 @@ describe("gsm8k", () => {
     ["so 20-18", 1, "18"],
     ["#### -18", 0, "-18"],
     ["none", 0, undefined],
+    ["it is 18\n#### Step 2: check the sum, 18", 1, "18"],
+    ["#### **18**", 1, "18"],
+    ["#### $18.00", 1, "18"],
+    ["#### -$18", 0, "-18"],
+    ["#### \u221218", 0, "-18"],
+    ["9,18", 1, "18"],
+    ["18 eggs and H2O", 1, "18"],
+    ["#### 18000000000000000001", 0, "18000000000000000001"],
+    ["#### 1.8e1", 1, "18"],
   ])("judges %j", async (response, reward, answer) => {
     const judged = await judge("gsm8k", response, { answer: "16 - 3 - 4 = 9\n9 * 2 = 18\n#### 18" });
     expect([judged.reward, judged.answer]).toEqual([reward, answer]);
@@ -29,6 +38,13 @@ describe("math", () => {
     ["\\boxed{1} no, \\boxed{0.5}", 1, "0.5"],
     ["The final answer is 1/2. I hope it is correct.", 1, "1/2"],
     ["\\boxed{\\frac{1}{2}", 0, undefined],
+    ["\\boxed{\\frac{1}{2}} and so \\boxed{3", 1, "\\frac{1}{2}"],
+    ["The answer is **1/2**.", 1, "1/2"],
+    ["**Answer:** 1/2", 1, "1/2"],
+    ["The answer is:\n\n$\\frac12$", 1, "\\frac12"],
+    ["so 3\n<answer>0.5</answer>", 1, "0.5"],
+    ["<answer>3</answer> no, <answer> \\(\\frac12\\) </answer>", 1, "\\frac12"],
+    ["The answer is 3. Wait: the answer is 1/2.", 1, "1/2"],
     ["I do not know that one", 0, undefined],
   ])("judges %j", async (response, reward, answer) => {
     const judged = await judge("math", response, { answer: "\\dfrac12" });
@@ -45,6 +61,13 @@ test.each([
   ["\\boxed 5$", "5"],
   ["\\boxed{\\{1\\}}", "\\{1\\}"],
   ["none", undefined],
+  ["\\boxed{5} then \\boxed{7", "5"],
+  ["\\boxed{\\boxed{5}}", "5"],
+  ["\\boxed {5}", "5"],
+  ["{ \\boxed{5}", "5"],
+  ["} \\boxed{5} }", "5"],
+  ["\\boxed{a\\}b}", "a\\}b"],
+  ["\\boxedness{5}", undefined],
 ])("lastBoxed(%j)", (text, expected) => expect(lastBoxed(text)).toBe(expected));
 
 test.each([

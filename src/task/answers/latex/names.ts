@@ -1,26 +1,31 @@
 /** The names that an answer may use. */
 
+/** Without what every object has: an answer may name `constructor`. */
+function table(entries: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
+  return Object.assign(Object.create(null) as Record<string, string>, entries);
+}
+
 /** Operators and relations, in the one form that the grammar knows. */
-export const SIGNS: Readonly<Record<string, string>> = {
+export const SIGNS = table({
   ...{ times: "*", cdot: "*", ast: "*", div: "/", colon: ":", pm: "pm", mp: "mp", "%": "%", percent: "%" },
   ...{ le: "<=", leq: "<=", leqslant: "<=", ge: ">=", geq: ">=", geqslant: ">=", lt: "<", gt: ">" },
   ...{ ne: "!=", neq: "!=", approx: "=", equiv: "=", in: "in", cup: "cup", cap: "cap", setminus: "setminus" },
   ...{ "{": "\\{", lbrace: "\\{", "}": "\\}", rbrace: "\\}", "|": "|", lvert: "|", rvert: "|", vert: "|", mid: "|" },
   ...{ lVert: "|", rVert: "|", Vert: "|", degree: "degree", "\\": "\\\\", "&": "&", "#": "#", _: "_", prime: "'" },
   ...{ lparen: "(", rparen: ")", lbrack: "[", rbrack: "]", langle: "<(", rangle: ")>", backslash: "setminus" },
-};
+});
 
 export const RELATIONS: ReadonlySet<string> = new Set(["=", "<", ">", "<=", ">=", "!=", "in"]);
 
 /** By the names of LaTeX and of plain text. */
-export const FUNCTIONS: Readonly<Record<string, string>> = {
+export const FUNCTIONS = table({
   ...{ sin: "sin", cos: "cos", tan: "tan", cot: "cot", sec: "sec", csc: "csc", sinh: "sinh", cosh: "cosh" },
   ...{ tanh: "tanh", arcsin: "asin", arccos: "acos", arctan: "atan", asin: "asin", acos: "acos", atan: "atan" },
   ...{ ln: "ln", log: "log", lg: "log", exp: "exp", abs: "abs", floor: "floor", ceil: "ceil" },
-};
+});
 
 /** `\sin^{-1}`. */
-export const INVERSES: Readonly<Record<string, string>> = { sin: "asin", cos: "acos", tan: "atan" };
+export const INVERSES = table({ sin: "asin", cos: "acos", tan: "atan" });
 
 export const TRIGONOMETRIC: ReadonlySet<string> = new Set(["sin", "cos", "tan", "cot", "sec", "csc"]);
 
@@ -39,7 +44,7 @@ export const SYMBOLS: ReadonlySet<string> = new Set([
 ]);
 
 /** Plain text for what LaTeX has a command for. */
-export const WORDS: Readonly<Record<string, string>> = {
+export const WORDS = table({
   pi: "pi",
   inf: "infty",
   infty: "infty",
@@ -47,7 +52,7 @@ export const WORDS: Readonly<Record<string, string>> = {
   theta: "theta",
   alpha: "alpha",
   beta: "beta",
-};
+});
 
 /** Longer runs of letters are a word; shorter ones a product. */
 export const LONGEST_PRODUCT = 4;

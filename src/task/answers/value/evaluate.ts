@@ -15,11 +15,11 @@ export interface Place {
   readonly inAngle?: boolean;
 }
 
-const CONSTANTS: Readonly<Record<string, approximate.Approximate>> = {
-  pi: approximate.PI,
-  e: approximate.E,
-  i: approximate.I,
-};
+const CONSTANTS: ReadonlyMap<string, approximate.Approximate> = new Map([
+  ["pi", approximate.PI],
+  ["e", approximate.E],
+  ["i", approximate.I],
+]);
 
 export function isExact(value: Value): value is exact.Exact {
   return "n" in value;
@@ -33,7 +33,7 @@ export function wide(value: Value): approximate.Approximate {
 export function evaluate(node: Node, place: Place): Value {
   place.budget.spend(10);
   if (node.kind === "number") return exact.ratio(node.digits, 10n ** BigInt(node.decimals));
-  if (node.kind === "symbol") return CONSTANTS[node.name] ?? place.at(node.name);
+  if (node.kind === "symbol") return CONSTANTS.get(node.name) ?? place.at(node.name);
   if (node.kind === "text") return place.at(node.text);
   if (node.kind !== "call") throw new NoValue();
   const inner = TRIGONOMETRIC.has(node.name) ? { ...place, inAngle: true } : place;
