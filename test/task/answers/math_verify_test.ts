@@ -12,7 +12,7 @@ const read = (name: string) =>
 const PAIRS = read("pairs.tsv");
 /** What was read and decided: our verdict, the pair, why. */
 const DECIDED = read("decided.tsv");
-const keyOf = ([, response, gold]: readonly string[]) => `${response}\t${gold}`;
+const keyOf = ([, response, gold]: (typeof PAIRS)[number]) => `${response}\t${gold}`;
 
 test("at least 99% of 3,000 verdicts are math-verify's, and every other one is decided", () => {
   const others = PAIRS.filter(([verdict, response, gold]) => Number(answersEqual(response, gold)) !== Number(verdict));
