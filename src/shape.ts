@@ -31,8 +31,11 @@ function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
 
 const LONGEST_VALUE = 60;
 
+/** Cut before it is written: the value may be as large as the request. */
 function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? "undefined";
+  const cut = (_: string, each: unknown) =>
+    typeof each === "string" || Array.isArray(each) ? each.slice(0, LONGEST_VALUE + 1) : each;
+  const text = JSON.stringify(value, cut) ?? "undefined";
   return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}...` : text;
 }
 

@@ -96,6 +96,16 @@ const cache = new WeakMap<Tokenizer, RecentCache<string, Constraints>>();
 /** Demands, such as sets of tools, that are kept at least; see {@link RecentCache}. */
 const CACHED_DEMANDS = 32;
 
+/** Of the tools and the form of a reply, as JSON: each letter of a name or a constant is a place in the grammar. */
+const MOST_LETTERS = 2 ** 20;
+
+function tooLarge(letters: number, param: string): ApiError {
+  return new ApiError(
+    `Cannot constrain the reply: its tools and its form have ${letters} characters as JSON, more than ${MOST_LETTERS}. Shorten them.`,
+    { param },
+  );
+}
+
 interface ConstraintOptions {
   readonly tokenizer: Tokenizer;
   readonly isFree: boolean;
@@ -104,6 +114,7 @@ interface ConstraintOptions {
 function constraintsOf(demand: Demand, options: ConstraintOptions): Constraints {
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
   const key = JSON.stringify([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
+  if (key.length > MOST_LETTERS) throw tooLarge(key.length, tools ? "tools" : "response_format");
   const known = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
   cache.set(options.tokenizer, known);
   return known.get(key, () => makeConstraints(demand, options));

@@ -3,7 +3,7 @@
  * tokens of every call, so that later turns continue what was sampled. Rollouts and served sessions both use it.
  */
 import type { SampledSequence, SampleRequest, SamplingParams, TokenListener } from "../contract/backend.ts";
-import type { ChatMessage, ChatOptions } from "../contract/text.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
 import type { ReplyDemands } from "./constraint.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
@@ -12,7 +12,8 @@ import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } fr
 import { CALL_CLOSE, endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
 import { cutAtStop, endsAtLlamaCall, endsAtStop } from "./stop.ts";
-import { Transcript, type TranscriptOptions } from "./transcript.ts";
+import type { TextWork } from "./text_work.ts";
+import { type RenderedPrompt, Transcript, type TranscriptOptions } from "./transcript.ts";
 
 /** A {@link ChatCall} for one choice. */
 export interface ChoiceCall {
@@ -63,6 +64,8 @@ export interface ConversationOptions<Settings extends CallSettings> extends Tran
   readonly toolCallPrefix?: string;
   /** Default true. False where no tokenizer can decode: replies have an empty text. */
   readonly decodes?: boolean;
+  /** Renders and encodes prompts beside the work for other callers. Default: at once. */
+  readonly texts?: TextWork | undefined;
 }
 
 /** One sampled reply. */
@@ -87,16 +90,23 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
   private readonly transcript: Transcript;
   private readonly sampled = new PrefixTree<string>();
   private calls = 0;
+  private restored: Promise<void> | undefined;
 
   constructor(options: ConversationOptions<Settings>) {
     this.options = options;
-    this.transcript = new Transcript(options, this.sampled);
+    const { tokenizer = options.tokenizer } = options.texts ?? {};
+    this.transcript = new Transcript({ ...options, tokenizer }, this.sampled);
   }
 
   /** Continues a text or tokens. */
   async complete(prompt: string | readonly number[], settings: Settings): Promise<Reply> {
+    if (this.restored) await this.restored;
     const isText = typeof prompt === "string";
-    const prompt_ids = isText ? this.options.tokenizer.encode(prompt) : [...prompt];
+    const { texts } = this.options;
+    const ids = (tokenizer: Tokenizer) => (typeof prompt === "string" ? tokenizer.encode(prompt) : [...prompt]);
+    const prompt_ids = texts
+      ? await texts.run(() => ids(texts.tokenizer), settings.sampling?.signal)
+      : ids(this.options.tokenizer);
     const reply = await this.draw(prompt_ids, { settings, origin: isText ? "rendered" : "tokens" });
     settings.sampling?.onReply?.(reply);
     return reply;
@@ -110,10 +120,13 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     messages: readonly ChatMessage[],
     it: Pick<ChatOptions, "tools" | "variables"> & { readonly settings: Settings },
   ): Promise<ChatTurn> {
+    if (this.restored) await this.restored;
     const { tools, settings } = it;
     const variables = { ...this.options.variables, ...it.variables };
-    const prompt = this.transcript.prompt(messages, { tools, variables });
-    const { tokenizer, toolCallPrefix = "call" } = this.options;
+    const { texts, tokenizer, toolCallPrefix = "call" } = this.options;
+    texts?.check(messages);
+    const render = () => this.transcript.prompt(messages, { tools, variables });
+    const prompt = texts ? await texts.run(render, settings.sampling?.signal) : render();
     const parse = {
       format: tools && toolFormatOf(tokenizer.chatTemplate ?? ""),
       id: `${toolCallPrefix}_${this.calls}`,
@@ -128,10 +141,19 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
   }
 
   /**
-   * Takes a recorded call as one of its own. Its reply is continued where the prompt is rendered to the same tokens again;
-   * where it is not, a prompt with that reply counts as diverged.
+   * Takes recorded calls, oldest first, as its own; later calls wait for it, and fail where it fails. Where a prompt is rendered
+   * to the same tokens again, its reply is continued; where it is not, a prompt with that reply counts as diverged.
    */
-  restore(trace: TraceRecord): void {
+  restore(history: readonly TraceRecord[]): void {
+    if (history.length === 0) return;
+    const all = async () => {
+      for (const trace of history) await this.restoreOne(trace);
+    };
+    this.restored = all();
+    this.restored.catch(() => {});
+  }
+
+  private async restoreOne(trace: TraceRecord): Promise<void> {
     const {
       prompt_token_ids,
       completion_token_ids: responseIds,
@@ -144,7 +166,9 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     this.sampled.add([...prompt_token_ids, ...responseIds], trace.trace_id);
     if (messages.length === 0) return;
     const asked = raw_request?.chat_template_kwargs as ChatOptions["variables"];
-    const prompt = this.transcript.prompt(messages, { tools, variables: { ...this.options.variables, ...asked } });
+    const options = { tools, variables: { ...this.options.variables, ...asked } };
+    const render = (): RenderedPrompt => this.transcript.prompt(messages, options);
+    const prompt = await (this.options.texts?.run(render) ?? render());
     const isSame = `${prompt.ids}` === `${prompt_token_ids}`;
     const message = response_message as ChatMessage;
     this.transcript.record(prompt, { message, ...(isSame ? { responseIds } : {}) });

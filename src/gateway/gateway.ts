@@ -1,6 +1,7 @@
 /** The gateway behind its routes: sessions, models, workers and the recorder, independent of HTTP. */
 import { type ChatEngine, createFetch, type FetchFunction, ResponseMemory, ResponseStore } from "../chat/endpoint.ts";
 import { ApiError } from "../chat/request.ts";
+import { TextWork } from "../chat/text_work.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { Budget } from "../http/budget.ts";
 import type { JsonBody } from "../http/json_body.ts";
@@ -69,6 +70,8 @@ export class GatewayService {
   private readonly options: GatewayOptions;
   /** Of calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
+  /** Of all sessions in cumulative token mode. */
+  private texts: TextWork | undefined;
   private readonly memory: ResponseMemory;
   /** Of calls without a session, by caller: a response is found whatever model gave it. */
   private readonly responses = new Map<string, ResponseStore>();
@@ -186,9 +189,12 @@ export class GatewayService {
     const all = await this.restored(session);
     const history = all.filter((trace) => trace.model === (model ?? ""));
     for (const trace of history) this.sessions.remember(session, trace);
+    const { tokenizer, thread } = this.options.workers!;
+    this.texts ??= new TextWork({ tokenizer: tokenizer!, thread });
     const engine = cumulativeEngine({
       model,
-      tokenizer: this.options.workers!.tokenizer!,
+      tokenizer: tokenizer!,
+      texts: this.texts,
       history,
       weightVersion: () => this.weightVersion,
       ask: (body, signal = session.ending.signal) => this.askCompletions(session, { body, model, signal }),

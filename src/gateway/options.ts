@@ -1,4 +1,5 @@
 /** What a gateway is opened with. */
+import type { TextThread } from "../chat/text_work.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import type { TraceStore } from "../contract/trace.ts";
 import type { GatewayLimits } from "./limits.ts";
@@ -29,4 +30,6 @@ export interface CumulativeMode {
    * of earlier ones. Absent: workers render prompts. @see rLLM's `cumulative_token_mode`
    */
   readonly tokenizer?: Tokenizer | undefined;
+  /** Renders and encodes long prompts with it. Default: the event loop does. */
+  readonly thread?: TextThread | undefined;
 }

@@ -1,7 +1,8 @@
 /** Reads the JSON body of a request within a server's limits. */
 import { type BodyLimits, readBody } from "./body.ts";
+import { breathe, SLICE_BYTES } from "./breathe.ts";
 import type { Budget, Lease } from "./budget.ts";
-import { checkJson } from "./json.ts";
+import { checkJsonInTurns, type JsonLimits } from "./json.ts";
 import { Refusal } from "./refusal.ts";
 
 /** A JSON object, or nothing. */
@@ -16,19 +17,28 @@ export interface ReadJson {
   readonly lease: Lease;
 }
 
-/** Agents' conversations nest little; a body of 32 MiB holds fewer values than this. */
-const JSON_LIMITS = { depth: 64, values: 4_000_000 };
+/** Conversations nest little, and to check a value takes microseconds; the ids of a prompt take less. */
+const JSON_LIMITS: JsonLimits = {
+  depth: 64,
+  values: 65_536,
+  numbers: { most: 2 ** 21, keys: ["prompt"], level: 1 },
+};
 const BYTES_PER_VALUE = 32;
 const IDLE_MS = 30_000;
 
 /** @throws {Refusal} 400 for anything but a JSON object, and as `readBody` */
-export async function readJson(request: Request, limits: { budget: Budget; bytes: number }): Promise<ReadJson> {
-  const settings: BodyLimits = { type: "application/json", idleMs: IDLE_MS, ...limits };
+export async function readJson(
+  request: Request,
+  limits: { budget: Budget; bytes: number; json?: JsonLimits },
+): Promise<ReadJson> {
+  const { budget, bytes } = limits;
+  const settings: BodyLimits = { type: "application/json", idleMs: IDLE_MS, budget, bytes };
   const read = await readBody(request, settings);
   try {
     // A short value, such as an empty list, takes more memory than text.
-    read.lease.take(BYTES_PER_VALUE * checkJson(read.bytes, JSON_LIMITS));
+    read.lease.take(BYTES_PER_VALUE * (await checkJsonInTurns(read.bytes, limits.json ?? JSON_LIMITS)));
     const text = read.text();
+    if (read.bytes.length > SLICE_BYTES) await breathe();
     return { body: objectOf(text), text, print: read.print, lease: read.lease };
   } catch (error) {
     read.lease.release();
@@ -45,7 +55,7 @@ export function objectIn(body: JsonBody, name: string): JsonBody | undefined {
 }
 
 function objectOf(text: string): JsonBody {
-  if (text.trim() === "") return {};
+  if (!/\S/.test(text)) return {};
   let value: unknown;
   try {
     value = JSON.parse(text);

@@ -2,6 +2,7 @@
 import { type Context, Hono } from "hono";
 import { Budget } from "../http/budget.ts";
 import { type GuardOptions, guarded } from "../http/guard.ts";
+import type { JsonLimits } from "../http/json.ts";
 import { readJson } from "../http/json_body.ts";
 import type { App } from "../http/listen.ts";
 import { Refusal, refused } from "../http/refusal.ts";
@@ -30,6 +31,13 @@ export interface ServiceParts {
   readonly warn: (message: string) => void;
 }
 
+/** The replies of a whole step may come in one request. */
+const JSON_LIMITS: JsonLimits = {
+  depth: 64,
+  values: 524_288,
+  numbers: { most: 2 ** 21, keys: ["token_ids", "log_probs"], level: 3 },
+};
+
 /** A request with its share of the memory for bodies. */
 interface HeldRequest extends NumberedRequest {
   /** Gives it back before the answer. */
@@ -41,7 +49,11 @@ export function createServiceApp(parts: ServiceParts): App {
   const budget = new Budget(parts.limits.allBodyBytes);
   const answering = (answer: (request: HeldRequest) => Promise<string>) => async (c: Context) => {
     if (parts.isClosing()) throw new Refusal(503, "Cannot take the request: the service is closing.");
-    const { body, print, lease } = await readJson(c.req.raw, { budget, bytes: parts.limits.bodyBytes });
+    const { body, print, lease } = await readJson(c.req.raw, {
+      budget,
+      bytes: parts.limits.bodyBytes,
+      json: JSON_LIMITS,
+    });
     try {
       return json(await answer({ body, print, release: () => lease.release() }));
     } finally {

@@ -3,9 +3,12 @@
  * meanwhile the server answers others, does not stand still, and holds a bounded amount of memory.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { TOKEN } from "../fixtures/cluster.ts";
 import { type Attacked, attack, type Kind, sendRaw } from "./attacked.ts";
 import { BODIES, type Known, toRequest } from "./bodies.ts";
 import { Client } from "./client.ts";
+import { AGENT_KEY } from "./fuzz_gateway.ts";
+import { MODEL_BODIES, REWARD_BODIES, toModelRequest } from "./model_bodies.ts";
 import { ANYWHERE, type Hostile } from "./requests.ts";
 
 const KEY = "tml-attacked";
@@ -13,8 +16,14 @@ const KEY = "tml-attacked";
 const MOST_STALL_MS = 250;
 const MOST_RSS_BYTES = 900 * 2 ** 20;
 
-const SERVERS: readonly Kind[] = ["tinker", "keyed", "view", "gateway"];
-const HEALTH: Partial<Record<Kind, string>> = { view: "/data.json", gateway: "/health" };
+const SERVERS: readonly Kind[] = ["tinker", "keyed", "view", "gateway", "openai", "rewards", "demo"];
+const HEALTH: Partial<Record<Kind, string>> = {
+  view: "/data.json",
+  gateway: "/health",
+  openai: "/health",
+  rewards: "/health",
+  demo: "/",
+};
 
 describe.each(SERVERS)("%s", (kind) => {
   let target: Attacked;
@@ -27,7 +36,8 @@ describe.each(SERVERS)("%s", (kind) => {
 
   const isAlive = async () => {
     expect([target.ended(), target.errors()]).toEqual([undefined, ""]);
-    const health = await fetch(`${target.url}${HEALTH[kind] ?? "/api/v1/healthz"}`);
+    const headers = { authorization: `Bearer ${TOKEN}` };
+    const health = await fetch(`${target.url}${HEALTH[kind] ?? "/api/v1/healthz"}`, { headers });
     expect(health.status).toBe(200);
   };
 
@@ -46,6 +56,16 @@ describe.each(SERVERS)("%s", (kind) => {
   test.each(ANYWHERE.map((request) => [request.name, request] as const))("%s", async (_, request) => {
     await endure(request);
   });
+
+  if (kind === "gateway" || kind === "openai")
+    test.each(MODEL_BODIES.map((row) => [row[0], row] as const))("%s", async (_, row) => {
+      await endure(toModelRequest(row, AGENT_KEY));
+    });
+
+  if (kind === "rewards")
+    test.each(REWARD_BODIES.map((row) => [row[0], row] as const))("%s", async (_, row) => {
+      await endure(toModelRequest(row, TOKEN));
+    });
 
   if (kind === "tinker") {
     const named = (name: RegExp) => BODIES.filter(([it]) => name.test(it)).map((row) => toRequest(row, known).pieces());

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-export type Kind = "tinker" | "keyed" | "view" | "gateway";
+export type Kind = "tinker" | "keyed" | "view" | "gateway" | "openai" | "rewards" | "demo";
 
 export interface Measured {
   /** The longest time that the event loop stood for the process's own work. */

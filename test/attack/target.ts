@@ -1,14 +1,17 @@
 /**
- * A server in a process of its own, to be attacked: `target tinker|keyed|view|gateway ROOT [WEIGHT_BYTES [SESSION_MS]]`. Sends `{url}` when
+ * A server in a process of its own, to be attacked: `target KIND ROOT [WEIGHT_BYTES [SESSION_MS]]`. Sends `{url}` when
  * it listens, and for every message `{stallMs, delayMs, rssBytes}` since the last one.
  */
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
+import { serveDemo } from "../../src/cli/run/demo_server.ts";
+import { openTextThread } from "../../src/cli/run/text_thread.ts";
 import { startGateway } from "../../src/gateway/mod.ts";
 import { addPages } from "../../src/gateway/page/gateway_pages.ts";
 import { listen } from "../../src/http/listen.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
+import type { TextTokenizer } from "../../src/model/files/tokenizer.ts";
 import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { servedHost } from "../../src/serve/openai/engine.ts";
@@ -16,13 +19,18 @@ import { servingMetrics } from "../../src/serve/openai/metrics.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
 import { servingStatus } from "../../src/serve/openai/status.ts";
 import { TinkerService } from "../../src/serve/service.ts";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import { singleTurn } from "../../src/task/rollout.ts";
+import { openTraceStore, UnrecordedStore } from "../../src/trace/mod.ts";
+import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
+import { testService } from "../fixtures/cluster.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 import { TextEngine } from "../fixtures/text_engine.ts";
 import { ADMIN_TOKEN, AGENT_KEY } from "./fuzz_gateway.ts";
 import { StallMeter } from "./stall_meter.ts";
 import { ToyModel } from "./toy_model.ts";
 
+/** Of the build: Node 20 runs no TypeScript in a thread. */
+const TEXT_WORKER = new URL("../../dist/cli/run/text_worker.js", import.meta.url);
 const KEY = "tml-attacked";
 const LIMITS = { headersMs: 600, requestMs: 10_000, stillMs: 20_000 };
 
@@ -46,21 +54,22 @@ async function openTinker(): Promise<string> {
 }
 
 async function openGateway(): Promise<string> {
-  const engine = new TextEngine({ room: 256 });
+  const engine = new TextEngine({ room: 256, contextLength: 4096 });
   const serving = new Serving({
     engine,
     tokenizer: engine.tokenizer,
+    thread: openTextThread(engine.tokenizer as TextTokenizer, { script: TEXT_WORKER }),
     models: { letters: { weightVersion: 1 } },
     defaults: { max_tokens: 16, temperature: 1, top_p: 1, top_k: 0 },
   });
   const gateway = await startGateway({
     engines: servedHost(serving),
-    store: await openTraceStore(join(root!, "traces.db")),
+    store: kind === "openai" ? new UnrecordedStore() : await openTraceStore(join(root!, "traces.db")),
     auth: { apiKeys: [AGENT_KEY], adminToken: ADMIN_TOKEN },
     socket: LIMITS,
     extend: (app, routes) =>
       addPages(app, routes, {
-        isRecording: true,
+        isRecording: kind !== "openai",
         status: () => servingStatus(serving, { sessions: routes.service.sessions.count }),
         metrics: () => servingMetrics(serving),
       }),
@@ -68,7 +77,24 @@ async function openGateway(): Promise<string> {
   return gateway.url;
 }
 
-const OPEN: Readonly<Record<string, () => Promise<string>>> = { view: openView, gateway: openGateway };
+/** Rewards of a run whose judge costs nothing. */
+async function openRewards(): Promise<string> {
+  const tokenizer = chatTokenizer(CHATML);
+  const rollout = singleTurn("one", () => 1);
+  return (await testService({ rollout, isSingleTurn: true, tokenizer, socket: LIMITS })).url;
+}
+
+async function openDemo(): Promise<string> {
+  return (await serveDemo(place)).url;
+}
+
+const OPEN: Readonly<Record<string, () => Promise<string>>> = {
+  view: openView,
+  gateway: openGateway,
+  openai: openGateway,
+  rewards: openRewards,
+  demo: openDemo,
+};
 const url = await (OPEN[kind!] ?? openTinker)();
 const meter = new StallMeter();
 // As the clock on the wall has it: what other processes take counts as well.

@@ -153,7 +153,7 @@ describe("readTextRequest()", () => {
     [{}, "Cannot use prompt: it must be one text, or its token ids, or a list of either (undefined)."],
     [{ prompt: [] }, "Cannot use prompt: it must be one text, or its token ids, or a list of either ([])."],
     [{ prompt: [1.5] }, "Cannot use prompt: it must be one text, or its token ids, or a list of either ([1.5])."],
-    [{ prompt: [-1] }, "Cannot use prompt.0: "],
+    [{ prompt: [-1] }, "Cannot use prompt: it must be one text, or its token ids, or a list of either ([-1])."],
     [{ prompt: 7 }, "Cannot use prompt: it must be one text, or its token ids, or a list of either (7)."],
     [{ prompt: "a", logprobs: 21 }, "Cannot use logprobs: "],
     [{ prompt: ["a", "b"] }, "Cannot use prompt: it must be one text, or its token ids."],

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type BodyLimits, BodyRefusal, readBody } from "../../src/http/body.ts";
 import { Budget } from "../../src/http/budget.ts";
-import { checkJson } from "../../src/http/json.ts";
+import { checkJson, checkJsonInTurns } from "../../src/http/json.ts";
 import { Fingerprint } from "../../src/http/print.ts";
 import { uniform } from "../fixtures/numbers.ts";
 
@@ -182,6 +182,35 @@ describe("JSON is refused before it is parsed", () => {
     "",
     "]]]][",
   ])("and %s is not", (text) => check(text));
+
+  describe("numbers of named lists are counted apart", () => {
+    const numbers = { most: 5, keys: ["prompt"], level: 1 };
+    const read = (text: string) => checkJson(new TextEncoder().encode(text), { depth: 4, values: 4, numbers });
+    test.each(['{"prompt":[1,2,3,4,-5,6e1]}', '{"prompt": [ 1 , 2 , 3 , 4 ]}', '{"a":1,"prompt":[1,2,3]}'])(
+      "%s",
+      (text) => {
+        expect(() => read(text)).not.toThrow();
+      },
+    );
+    test.each([
+      ['{"prompt":[1,2,3,4,5,6,7]}', /5 numbers/],
+      ['{"prompt":[[1,2],[3,4]]}', /4 values/],
+      ['{"other":[1,2,3,4]}', /4 values/],
+      ['{"a":{"prompt":[1,2,3,4]}}', /4 values/],
+      ['{"prompt":["1","2","3","4"]}', /4 values/],
+      ['{"prompt":[{"a":1,"b":2,"c":3}]}', /4 values/],
+      ['{"prompt":[1],"b":[1,2,3]}', /4 values/],
+      ['["prompt",[1,2,3,4]]', /4 values/],
+    ])("%s", (text, why) => expect(() => read(text)).toThrow(why));
+
+    test("in slices as at once", async () => {
+      const ids = `{"prompt":[${"12345,".repeat(400_000)}1],"a":[${"1,".repeat(9)}1]}`;
+      const bytes = new TextEncoder().encode(ids);
+      const limits = { depth: 4, values: 20, numbers: { ...numbers, most: 400_000 } };
+      expect(await checkJsonInTurns(bytes, limits)).toBe(checkJson(bytes, limits));
+      await expect(checkJsonInTurns(bytes, { ...limits, values: 10 })).rejects.toThrow(/10 values/);
+    });
+  });
 });
 
 test("the highest bit of a word changes the low bits of both hashes", () => {

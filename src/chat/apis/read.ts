@@ -24,12 +24,58 @@ export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T>
 
 /** @throws {ApiError} for messages that cannot be read */
 export function checkMessages(value: unknown, param = "messages"): ChatMessage[] {
+  checkArguments(value, param);
   try {
     return readMessages(value);
   } catch (error) {
     if (error instanceof ConfigError) throw new ApiError(error.message, { param });
     throw error;
   }
+}
+
+/** As for a request's own JSON: it is read within a request, and templates walk over it. */
+const MOST_ARGUMENTS = { letters: 2 ** 22, values: 65_536, levels: 64 };
+
+/** Arguments of calls are JSON within JSON, which the limits of the request do not see. */
+function checkArguments(messages: unknown, param: string): void {
+  if (!Array.isArray(messages)) return;
+  let [letters, values] = [0, 0];
+  for (const [i, message] of messages.entries())
+    for (const call of Array.isArray(message?.tool_calls) ? message.tool_calls : []) {
+      const text: unknown = call?.function?.arguments;
+      if (typeof text !== "string") continue;
+      letters += text.length;
+      if (letters > MOST_ARGUMENTS.letters) throw tooMany(i, `${MOST_ARGUMENTS.letters} characters`, param);
+      const size = jsonSize(text);
+      values += size.values;
+      if (values > MOST_ARGUMENTS.values) throw tooMany(i, `${MOST_ARGUMENTS.values} values`, param);
+      if (size.levels > MOST_ARGUMENTS.levels) throw tooMany(i, `${MOST_ARGUMENTS.levels} levels`, param);
+    }
+}
+
+function tooMany(message: number, what: string, param: string): ApiError {
+  return new ApiError(
+    `Cannot read message ${message}: the arguments of its tool calls, with those of earlier messages, have more than ${what}. Send fewer.`,
+    { param },
+  );
+}
+
+/** Of JSON; of any other text, some number. Stops where there are too many values. */
+function jsonSize(text: string): { values: number; levels: number } {
+  let [values, depth, levels, isText] = [1, 0, 0, false];
+  for (let i = 0; i < text.length && values <= MOST_ARGUMENTS.values; i++) {
+    const mark = text.charCodeAt(i);
+    if (isText) {
+      if (mark === 0x5c) i++;
+      else if (mark === 0x22) isText = false;
+    } else if (mark === 0x22) isText = true;
+    else if (mark === 0x2c) values++;
+    else if (mark === 0x5b || mark === 0x7b) {
+      values++;
+      levels = Math.max(levels, ++depth);
+    } else if (mark === 0x5d || mark === 0x7d) depth--;
+  }
+  return { values, levels };
 }
 
 /** Parameters of OpenAI's chat and completion requests. */
@@ -118,6 +164,9 @@ export function formatOf(read: z.infer<typeof RESPONSE_FORMAT> | null | undefine
   return { responseFormat: { type, name, schema } };
 }
 
+/** Each has a grammar, and is shown by the template. OpenAI takes 128. */
+const MOST_TOOLS = 512;
+
 export interface ToolSettings {
   readonly tools: readonly Readonly<Record<string, unknown>>[] | null | undefined;
   readonly choice: ToolChoice | null | undefined;
@@ -127,6 +176,10 @@ export interface ToolSettings {
 /** @throws {ApiError} for a choice of a tool that the request does not have */
 export function toolsOf({ tools, choice, parallel }: ToolSettings) {
   const hasTools = tools != null && tools.length > 0;
+  if (hasTools && tools.length > MOST_TOOLS)
+    throw new ApiError(`Cannot use tools: there are ${tools.length}, more than ${MOST_TOOLS}. Name fewer.`, {
+      param: "tools",
+    });
   if (choice === "required" && !hasTools) throw noSuchTool("there are no tools");
   if (typeof choice === "object" && choice && !(hasTools && tools.some((tool) => toolName(tool) === choice.name)))
     throw noSuchTool(`there is no tool ${choice.name}`);

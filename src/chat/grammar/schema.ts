@@ -34,6 +34,8 @@ export type { Schema } from "./keywords.ts";
 const MOST_DEPTH = 100;
 /** Schemas that are read, each as often as parts of allOf repeat it. */
 const MOST_SCHEMAS = 5000;
+/** Of one enum. */
+const MOST_VALUES = 32_768;
 
 /**
  * The grammar of a schema.
@@ -138,6 +140,8 @@ class SchemaReader implements Schemas {
   private constants(fields: Fields, path: string): string[] {
     const { const: _, enum: given, ...others } = fields;
     const values = [...valuesOf(fields)!];
+    if (values.length > MOST_VALUES)
+      throw refused(`${path}.enum`, `it may have up to ${MOST_VALUES} values`, values.length);
     if (values.length === 0 && "const" in fields)
       throw refused(`${path}.enum`, "it allows no value together with const", given);
     const { type, ...limits } = others;

@@ -3,6 +3,7 @@
  * its `AbortSignal` aborts. The second ends the process, after work that would be lost; the third at once. watchdog.ts
  * sees to both where JavaScript does not yield.
  */
+import { setMaxListeners } from "node:events";
 import { stackOf } from "../../errors.ts";
 import { EXIT_FAILED, Fault, Interruption, signalStatus } from "./exit.ts";
 import { answerSignal, endingSignal } from "./watchdog.ts";
@@ -22,6 +23,8 @@ export interface Signals {
 /** Listens to this process's signals and uncaught errors. @param say prints a message for people. */
 export function listenToSignals(say: (text: string) => void): Signals {
   const interrupt = new AbortController();
+  // Many parts of a command listen to it for as long as the command runs: no leak.
+  setMaxListeners(0, interrupt.signal);
   let finishing: Promise<unknown> | undefined;
   const onSignal = (signal: NodeJS.Signals) => {
     answerSignal();

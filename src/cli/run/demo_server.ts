@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { ConfigError } from "../../errors.ts";
 import { guarded, type Handler } from "../../http/guard.ts";
-import { type Listening, listen } from "../../http/listen.ts";
+import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
 
 export interface DemoOptions {
@@ -11,6 +11,7 @@ export interface DemoOptions {
   readonly port: number;
   /** Further names (without a port) that the server is reached by. */
   readonly allowedHosts?: readonly string[];
+  readonly limits?: Partial<SocketLimits>;
 }
 
 /** Type and name of the file at each path. */
@@ -27,11 +28,11 @@ const POLICY =
   "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /** @throws {ConfigError} where the page was not built, the port is taken or the host is not this machine's */
-export function serveDemo({ host, port, allowedHosts = [] }: DemoOptions): Promise<Listening> {
+export function serveDemo({ host, port, limits, allowedHosts = [] }: DemoOptions): Promise<Listening> {
   const texts = new Map(Object.values(FILES).map(([, name]) => [name, pageFile(name)]));
   const site = { host, names: allowedHosts, origins: [] };
   const fetch = guarded(routes(texts), { site, methods: [], headers: [] });
-  return listen({ fetch }, { host, port });
+  return listen({ fetch }, { host, port, limits });
 }
 
 function routes(texts: ReadonlyMap<string, string>): Handler {

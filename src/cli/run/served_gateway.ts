@@ -5,6 +5,7 @@ import type { GatewayAuth, GatewayLimits } from "../../gateway/mod.ts";
 import { startGateway } from "../../gateway/mod.ts";
 import { addPages } from "../../gateway/page/gateway_pages.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
+import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import { servedHost } from "../../serve/openai/engine.ts";
 import { servingMetrics } from "../../serve/openai/metrics.ts";
 import type { Serving } from "../../serve/openai/serving.ts";
@@ -13,6 +14,7 @@ import { type OpenTraceStore, openTraceStore, type Retention, UnrecordedStore } 
 import { streamFetch } from "../process/http.ts";
 import { withTemplate } from "./chat_template.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
+import { openTextThread } from "./text_thread.ts";
 
 /** What {@link openServedGateway} serves, and to whom. */
 export interface ServedGatewayOptions {
@@ -83,6 +85,7 @@ interface Held {
 async function openWith(options: ServedGatewayOptions, held: Held): Promise<ServedGateway> {
   const { log, workers = [], retention } = options;
   const tokenizer = options.workerTokenizer === undefined ? undefined : await workerTokenizer(options.workerTokenizer);
+  const thread = tokenizer && openTextThread(tokenizer);
   const store =
     options.store === undefined ? new UnrecordedStore() : await openTraceStore(options.store, { retention });
   held.store = store;
@@ -93,7 +96,7 @@ async function openWith(options: ServedGatewayOptions, held: Held): Promise<Serv
     engines: serving && servedHost(serving),
     reload: opened?.reload,
     // Replies may be silent for longer than the runtime's fetch waits.
-    workers: { fetch: streamFetch, tokenizer },
+    workers: { fetch: streamFetch, tokenizer, thread },
     store,
     syncTraces: options.syncTraces,
     host: options.host,
@@ -121,6 +124,7 @@ async function openWith(options: ServedGatewayOptions, held: Held): Promise<Serv
     async close(how = {}) {
       // Running replies are sent before the models go.
       await gateway.close(how);
+      thread?.close();
       await opened?.close();
       await store.close();
     },
@@ -131,7 +135,7 @@ async function openWith(options: ServedGatewayOptions, held: Held): Promise<Serv
 async function workerTokenizer({
   folder,
   template,
-}: NonNullable<ServedGatewayOptions["workerTokenizer"]>): Promise<Tokenizer> {
+}: NonNullable<ServedGatewayOptions["workerTokenizer"]>): Promise<TextTokenizer> {
   const found = await openTokenizer(folder);
   const tokenizer = found && withTemplate(found, template);
   if (tokenizer?.chatTemplate !== undefined) return tokenizer;

@@ -14,6 +14,7 @@ import { type SamplingDefaults, Serving, type WeightsSource } from "../../serve/
 import { withTemplate } from "./chat_template.ts";
 import { followRun, type RunFollower } from "./follow_run.ts";
 import { generationConfigOf } from "./recommended_sampling.ts";
+import { openTextThread } from "./text_thread.ts";
 
 /** What {@link openServing} opens. */
 export interface OpenServingOptions {
@@ -76,9 +77,11 @@ export async function openServing(options: OpenServingOptions): Promise<OpenedSe
     const warn = (line: string) => log(`warning: ${line}`);
     const { speculative } = options;
     const engine = await LocalEngine.open({ device, folder: place.base, speculative, warn });
+    const tokenizer = withTemplate(place.tokenizer, options.template);
     const serving = new Serving({
       engine,
-      tokenizer: withTemplate(place.tokenizer, options.template),
+      tokenizer,
+      thread: openTextThread(tokenizer),
       models: await sources(models, options),
       aliases: Object.fromEntries(aliases.map((alias) => [alias, main.name])),
       defaults: { ...DEFAULTS, ...(await generationConfigOf(main.dir, options.base)).sampling, ...options.sampling },

@@ -11,8 +11,10 @@ import {
   choiceCall,
   type Reply,
 } from "../../chat/conversation.ts";
+import { Ending } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine, ChoiceStart } from "../../chat/engine.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
+import type { TextWork } from "../../chat/text_work.ts";
 import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
@@ -27,6 +29,8 @@ export interface CumulativeOptions {
   readonly model: string | undefined;
   /** Of the workers' model, with its chat template. */
   readonly tokenizer: Tokenizer;
+  /** Shared by all sessions. */
+  readonly texts?: TextWork | undefined;
   /** The session's earlier calls, oldest first. */
   readonly history: readonly TraceRecord[];
   /** Sends a body to `/v1/completions`. */
@@ -45,15 +49,16 @@ const UNKNOWN_VERSION = -1;
 
 /** An engine for one session. Constrained replies are refused: the worker would have to keep the grammar. */
 export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
-  const { model, tokenizer, history } = options;
+  const { model, tokenizer, texts, history } = options;
   const conversation = new Conversation<Settings>({
     tokenizer,
+    texts,
     // Clients put calls of several conversations into one, so their ids must differ.
     toolCallPrefix: `call_${crypto.randomUUID().slice(0, 8)}`,
     plan: ({ settings: { params, seed = 0 } }) => ({ params: { ...OPEN, ...params }, seed }),
     draw: (request, settings) => draw(request, { ...options, settings }),
   });
-  for (const trace of history) conversation.restore(trace);
+  conversation.restore(history);
   const each = <T extends Reply>(
     request: SamplingRequest,
     call: ChatCall | undefined,
@@ -87,14 +92,15 @@ async function together<T extends Reply>(
   settings: readonly Settings[],
   { run, signal }: { run: (settings: Settings) => Promise<T>; signal: AbortSignal | undefined },
 ): Promise<T[]> {
-  const siblings = new AbortController();
-  const both = AbortSignal.any([siblings.signal, ...(signal ? [signal] : [])]);
+  const ending = new Ending(signal);
   try {
-    const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: both } }));
+    const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: ending.signal() } }));
     return (await Promise.all(drawn)).map(withoutUnknown);
   } catch (error) {
-    siblings.abort(error);
+    ending.abort(error);
     throw error;
+  } finally {
+    ending.leave();
   }
 }
 

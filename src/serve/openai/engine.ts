@@ -1,8 +1,10 @@
 /** A served model behind the chat APIs: requests become conversations on its tokens. */
 import { demandsOf } from "../../chat/constraint.ts";
 import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
+import { Ending } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
+import { Transcript } from "../../chat/transcript.ts";
 import type { TraceRecord } from "../../contract/trace.ts";
 import { STREAM_SEEDS } from "../../random.ts";
 import type { ServedModel } from "./served_model.ts";
@@ -33,35 +35,34 @@ export function servedEngine(
   serving: Serving,
   { model, name = model.name, owner, isSession = true, history = [] }: ServedEngineOptions,
 ): ChatEngine {
-  const { tokenizer } = serving;
+  const { tokenizer, texts } = serving;
   const open = () =>
     new Conversation<Settings>({
       tokenizer,
+      texts,
       // Clients put calls of several conversations into one, so their ids must differ.
       toolCallPrefix: `call_${crypto.randomUUID().slice(0, 8)}`,
       plan: ({ prompt_ids, settings: { params, seed } }) => ({ params: serving.paramsFor(prompt_ids, params), seed }),
       draw: (request, { sampling }) => serving.draw(model, { request, call: { owner, signal: sampling?.signal } }),
     });
   const session = isSession ? open() : undefined;
-  for (const trace of history) session?.restore(trace);
+  session?.restore(history);
   const each = async <T>(
     request: ChatRequest | TextRequest,
     call: ChatCall | undefined,
     run: (conversation: Conversation<Settings>, settings: Settings) => Promise<T>,
   ): Promise<T[]> => {
     const conversation = session ?? open();
-    const ending = new AbortController();
-    const { signal } = ending;
     const seed = request.seed ?? randomSeed();
     const demands = demandsOf(request, { tokenizer, isConstrainable: true, constrainsFreeCalls: true });
+    const ending = new Ending(call?.signal);
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,
       seed: STREAM_SEEDS.servedSample(seed, i),
       demands,
-      sampling: choiceCall({ ...call, signal }, i),
+      sampling: choiceCall({ ...call, signal: ending.signal() }, i),
     }));
-    const unfollow = follow(ending, call?.signal);
     try {
       return await Promise.all(choices.map((settings) => run(conversation, settings)));
     } catch (error) {
@@ -69,7 +70,7 @@ export function servedEngine(
       ending.abort(error);
       throw error;
     } finally {
-      unfollow();
+      ending.leave();
     }
   };
   return {
@@ -80,18 +81,12 @@ export function servedEngine(
       return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
     },
     complete: async (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+    promptIds: async ({ messages, tools, variables }) => {
+      texts.check(messages);
+      const transcript = new Transcript({ tokenizer: texts.tokenizer });
+      return texts.run(() => transcript.prompt(messages, { tools, variables }).ids);
+    },
   };
-}
-
-/**
- * Aborts with the caller until the returned function is called: a caller's signal may outlive many calls, and
- * `AbortSignal.any` leaves an entry of each in it.
- */
-function follow(ending: AbortController, caller: AbortSignal | undefined): () => void {
-  const end = () => ending.abort(caller?.reason);
-  if (caller?.aborted) end();
-  caller?.addEventListener("abort", end, { once: true });
-  return () => caller?.removeEventListener("abort", end);
 }
 
 /** All models of a serving, for a gateway: each session has an engine of its own. */

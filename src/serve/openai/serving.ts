@@ -3,6 +3,7 @@
  * all callers run in one batch for each model, which new ones join; callers take turns.
  */
 import { ApiError } from "../../chat/request.ts";
+import { type TextThread, TextWork } from "../../chat/text_work.ts";
 import type { SampledSequence, SampleRequest, SamplingParams } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import type { Tokenizer } from "../../contract/text.ts";
@@ -20,6 +21,8 @@ export type SamplingDefaults = Pick<SamplingParams, "max_tokens" | "temperature"
 export interface ServingOptions {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
+  /** Renders and encodes long prompts; closed with the serving. Default: the event loop does, and all others wait. */
+  readonly thread?: TextThread | undefined;
   /** By name; the first is the default. */
   readonly models: Readonly<Record<string, WeightsSource>>;
   /** Further names, each with the name of the model that it stands for. */
@@ -37,6 +40,8 @@ const MOST_WAITING = 4096;
 export class Serving {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
+  /** Prompts become tokens here. */
+  readonly texts: TextWork;
   readonly defaults: SamplingDefaults;
   readonly figures = new ServingFigures();
   readonly scheduler = new Scheduler();
@@ -44,6 +49,7 @@ export class Serving {
   private readonly aliases: ReadonlyMap<string, string>;
   private readonly mostWaiting: number;
   private readonly log: (line: string) => void;
+  private readonly thread: TextThread | undefined;
   private readonly stopping = new AbortController();
   /** Requests that are not done, by owner. */
   private readonly owners = new Map<string, number>();
@@ -53,6 +59,13 @@ export class Serving {
   constructor(options: ServingOptions) {
     this.engine = options.engine;
     this.tokenizer = options.tokenizer;
+    this.thread = options.thread;
+    this.texts = new TextWork({
+      tokenizer: options.tokenizer,
+      thread: options.thread,
+      contextLength: options.engine.contextLength,
+      tooLong: (letters, most) => this.refused(tooLong(letters, { most, contextLength: this.engine.contextLength })),
+    });
     this.defaults = options.defaults;
     this.mostWaiting = options.mostWaiting ?? MOST_WAITING;
     this.log = options.log ?? (() => {});
@@ -233,8 +246,16 @@ export class Serving {
   /** Frees the device. Requests must have ended. */
   close(): void {
     for (const model of this.models) model.release();
+    this.thread?.close();
     this.engine.close();
   }
+}
+
+function tooLong(letters: number, { most, contextLength }: { most: number; contextLength: number }): ApiError {
+  return new ApiError(
+    `Cannot answer: the prompt has ${letters} characters, and the ${contextLength} tokens of the model's context hold ${most} at most. Shorten the prompt.`,
+    { code: "context_length_exceeded", param: "messages" },
+  );
 }
 
 function stopping(message: string): ApiError {

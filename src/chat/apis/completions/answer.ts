@@ -1,4 +1,6 @@
 /** OpenAI's `/v1/completions`. */
+
+import { Ending } from "../../ending.ts";
 import { completeLive } from "../../live/live_reply.ts";
 import { INCOMPLETE, TokenText } from "../../live/token_text.ts";
 import type { TextRequest } from "../../request.ts";
@@ -144,18 +146,30 @@ class TextAnswer {
   }
 }
 
+/** Prompts that begin together. */
+const AT_ONCE = 32;
+
 /** Answers all prompts of a request. One that fails aborts the others, because the request has no answer without it. */
 async function together<T>(
   requests: readonly TextRequest[],
   it: { signal: AbortSignal; run: (request: TextRequest, signal: AbortSignal, prompt: number) => Promise<T> },
 ): Promise<T[]> {
-  const failed = new AbortController();
-  const signal = AbortSignal.any([it.signal, failed.signal]);
+  const ending = new Ending(it.signal);
+  const running: Promise<T>[] = [];
   try {
-    return await Promise.all(requests.map((request, p) => it.run(request, signal, p)));
-  } catch (error) {
-    failed.abort(new DOMException("Another prompt of the request failed.", "AbortError"));
-    throw error;
+    for (const [p, request] of requests.entries()) {
+      // A request may have thousands: others have their turn while they begin.
+      if (p % AT_ONCE === AT_ONCE - 1) await new Promise((resolve) => setTimeout(resolve, 0));
+      if (ending.isEnded) break;
+      const answered = it.run(request, ending.signal(), p);
+      answered.catch(() => ending.abort(new DOMException("Another prompt of the request failed.", "AbortError")));
+      running.push(answered);
+    }
+    const all = await Promise.all(running);
+    it.signal.throwIfAborted();
+    return all;
+  } finally {
+    ending.leave();
   }
 }
 

@@ -5,8 +5,14 @@ import { check, only, SAMPLING, samplingOf } from "../read.ts";
 
 /** Each sampled token is compared with all of them. */
 const MOST_STOP_TOKENS = 64;
-const TOKENS = z.array(z.number().int().min(0)).min(1);
 const MOST_PROMPTS = 2048;
+
+/** Checked by hand: a prompt may have a million ids. */
+const TOKENS = z.custom<number[]>((value) => Array.isArray(value) && value.length > 0 && value.every(isTokenId));
+
+function isTokenId(value: unknown): boolean {
+  return Number.isInteger(value) && (value as number) >= 0;
+}
 
 const TEXT = z.strictObject({
   ...SAMPLING,
@@ -33,7 +39,13 @@ export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]]
     logprobs: typeof logprobs === "number",
     ...(logprobs && { topLogprobs: logprobs }),
   };
-  return prompts(prompt).map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
+  const all = prompts(prompt);
+  if (all.length > 1 && all.length * common.n > MOST_PROMPTS)
+    throw new ApiError(
+      `Cannot use n: ${all.length} prompts of ${common.n} choices each are more than ${MOST_PROMPTS} in all. Send fewer at once.`,
+      { param: "n" },
+    );
+  return all.map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
 }
 
 /** The request of a body with one prompt. @throws {ApiError} also for several prompts */
