@@ -3,6 +3,7 @@
  * could hold. The callers' code stays synchronous: it runs again with what the thread has answered so far.
  */
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
+import { Turns } from "./turns.ts";
 
 /** Renders and encodes away from the event loop. */
 export interface TextThread {
@@ -37,9 +38,6 @@ export interface TextWorkOptions {
 const LONG_LETTERS = 8192;
 /** A template loops over them. */
 const MANY_MESSAGES = 128;
-/** Work between two looks at what else waits. */
-const SLICE_MS = 10;
-
 /** What a run needs from the thread: thrown through the caller's code, which then runs again. */
 class Wanted {
   readonly ask: (thread: TextThread, signal?: AbortSignal) => Promise<unknown>;
@@ -59,8 +57,7 @@ export class TextWork {
   /** Answers of the thread to the run that is under way, in the order of its questions. */
   private answers: Answer[] | undefined;
   private asked = 0;
-  private last = Promise.resolve();
-  private sliceStart: number | undefined;
+  private readonly turns = new Turns();
 
   constructor(options: TextWorkOptions) {
     this.options = options;
@@ -78,7 +75,7 @@ export class TextWork {
   async run<T>(make: () => T, signal?: AbortSignal): Promise<T> {
     const answers: Answer[] = [];
     for (;;) {
-      await this.turn();
+      await this.turns.take();
       signal?.throwIfAborted();
       try {
         this.answers = answers;
@@ -103,25 +100,6 @@ export class TextWork {
   private checkLength(letters: number): void {
     const { tooLong } = this.options;
     if (letters > this.most && tooLong) throw tooLong(letters, this.most);
-  }
-
-  /** One after the other, with room for timers and sockets in between. */
-  private turn(): Promise<void> {
-    this.last = this.last.then(() => this.breathe());
-    return this.last;
-  }
-
-  private async breathe(): Promise<void> {
-    const now = performance.now();
-    if (this.sliceStart !== undefined && now - this.sliceStart > SLICE_MS) {
-      await new Promise((resolve) => setTimeout(resolve, 0));
-      this.sliceStart = undefined;
-    }
-    if (this.sliceStart !== undefined) return;
-    this.sliceStart = performance.now();
-    setTimeout(() => {
-      this.sliceStart = undefined;
-    }, 0);
   }
 
   private encode(text: string, options: ThreadText["options"]): number[] {

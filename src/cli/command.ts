@@ -72,6 +72,8 @@ export interface Command {
   readonly examples: readonly string[];
   /** Extra text under the options in `--help`. */
   readonly notes?: string;
+  /** What it writes may hold nobody's conversations: its files have the usual permissions. Default: they are this user's alone. */
+  readonly writesForOthers?: boolean;
   /** Loads what it needs on demand, so that starting the CLI stays quick. Returns the exit code (0 if nothing). */
   run(input: Input, io: Io): Promise<number | undefined> | Promise<void>;
 }

@@ -14,12 +14,20 @@ export interface Program {
   readonly examples: readonly string[];
 }
 
+/** Folders 700, files 600: runs, traces, samples and reports hold what people said to a model. */
+const PRIVATE = 0o077;
+
 /** Runs one command line. Never throws: what goes wrong is a message on `io.err` and an exit code. */
 export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
   let code: number = EXIT_OK;
   const parser = buildParser(program, io, async (command, input) => {
     io.begin?.();
-    code = (await command.run(input, io)) ?? EXIT_OK;
+    const before = command.writesForOthers ? undefined : process.umask(PRIVATE);
+    try {
+      code = (await command.run(input, io)) ?? EXIT_OK;
+    } finally {
+      if (before !== undefined) process.umask(before);
+    }
   });
   try {
     await parser.parseAsync(argv, { from: "user" });

@@ -297,7 +297,7 @@ export class GatewayService {
         `warning: ${this.running.unfinished} calls did not end within ${ENDING_MS / 1000} s; what they sampled is lost`,
       );
     this.workers.close();
-    await this.recorder.flush();
+    await this.recorder.close();
   }
 }
 

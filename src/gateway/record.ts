@@ -2,6 +2,7 @@
 import type { ChatCall, ChatEngine } from "../chat/engine.ts";
 import type { ChatRequest, TextRequest } from "../chat/request.ts";
 import type { Drawn, DrawnChat } from "../chat/response.ts";
+import { SYSTEM_CLOCK } from "../clock.ts";
 import type { SessionRecord, TraceRecord, TraceStore } from "../contract/trace.ts";
 import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
@@ -40,6 +41,8 @@ export interface RecorderFigures {
 const TRIES = 12;
 const FIRST_PAUSE_MS = 50;
 const MOST_PAUSE_MS = 10_000;
+/** How long the last traces are tried again when the gateway stops. */
+const CLOSING_MS = 5000;
 
 export class Recorder {
   readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0, bytes: 0 };
@@ -49,6 +52,7 @@ export class Recorder {
   private dropped = 0;
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
+  private readonly closing = new AbortController();
   /** With the session of the trace. */
   private readonly writing = new Map<Promise<void>, string>();
 
@@ -118,6 +122,13 @@ export class Recorder {
     await this.store.flush();
   }
 
+  /** Writes what is left. Where the store takes nothing, as on a full disk, it is given up after `mostMs`, each with a line. */
+  async close(mostMs = CLOSING_MS): Promise<void> {
+    const timer = setTimeout(() => this.closing.abort(), mostMs);
+    await this.flush();
+    clearTimeout(timer);
+  }
+
   /**
    * Stores how a session ended, tried as often as a trace: an attempt that is done is not lost for a busy store.
    * @throws what the store throws in the end
@@ -142,11 +153,11 @@ export class Recorder {
       } catch (error) {
         const what = `${name}: ${(error as Error).message}`;
         if (tries === 1) this.log(`could not store ${what}; it is tried again`);
-        if (tries === TRIES) {
+        if (tries === TRIES || this.closing.signal.aborted) {
           this.log(`gave up storing ${what}`);
           throw error;
         }
-        await pause(Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MOST_PAUSE_MS));
+        await pause(Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MOST_PAUSE_MS), this.closing.signal);
       }
     }
   }
@@ -267,6 +278,7 @@ function mib(bytes: number): string {
   return (bytes / 2 ** 20).toFixed(1);
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
+/** Shorter where the signal aborts. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return SYSTEM_CLOCK.sleep(ms, signal).catch(() => {});
 }

@@ -26,7 +26,7 @@ export class EpisodeStore<T> {
   async put(number: number, episodes: readonly T[]): Promise<void> {
     this.lock ??= this.open();
     await this.lock;
-    await writeFile(this.file(number), JSON.stringify(episodes, hideSpecial));
+    await writeFile(this.file(number), JSON.stringify(episodes, hideSpecial), { mode: 0o600 });
     this.held.add(number);
   }
 

@@ -1,4 +1,6 @@
 /** Judges replies that the cluster sampled by itself: the reward and the evaluator of the run, on its own tasks. */
+import { longestToken } from "../chat/text_work.ts";
+import { Turns } from "../chat/turns.ts";
 import type { Episode } from "../data/types.ts";
 import { runAttempt, templateVariables } from "../loop/rollout/attempt.ts";
 import type { Draws } from "../loop/rollout/draw_queue.ts";
@@ -30,9 +32,22 @@ export class Judge {
   private readonly options: JudgeOptions;
   private readonly pool: JobPool;
 
+  private readonly turns = new Turns();
+
   constructor(options: JudgeOptions) {
     this.options = options;
     this.pool = new JobPool(options.parts.settings.workflow.n_parallel_tasks);
+  }
+
+  /** @throws Error for a reply that no context holds, which an evaluator would read as tokens */
+  private checkLength(text: string): void {
+    const { tokenizer, evaluate, model } = this.options.parts;
+    if (!tokenizer || !evaluate) return;
+    const most = model.contextLength * longestToken(tokenizer);
+    if (text.length > most)
+      throw new Error(
+        `Cannot judge the reply: it has ${text.length} characters, and the ${model.contextLength} tokens of the model's context hold ${most} at most.`,
+      );
   }
 
   /** One result per item, in their order. Never rejects: an item that cannot be judged has an error. */
@@ -50,6 +65,7 @@ export class Judge {
     figures.judgements.waiting++;
     return new Promise((resolve) => {
       this.pool.add(async () => {
+        await this.turns.take();
         const started = performance.now();
         const result = await this.resultOf(item);
         figures.judgementSeconds.observe((performance.now() - started) / 1000);
@@ -66,6 +82,7 @@ export class Judge {
     const found = taskAt(parts, task);
     if (!found) return this.failed(`${task.split} ${task.index}`, noTask(parts, task));
     try {
+      this.checkLength(solution);
       const attempt = { task: found, task_index: task.index, rollout_index: 0 };
       const context = this.contextFor(solution, task);
       const episode = await runAttempt(attempt, { draws: NO_DRAWS, rank: 0, context });

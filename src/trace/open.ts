@@ -14,6 +14,9 @@ export interface OpenOptions extends StoreOptions {
   readonly retention?: Retention | undefined;
 }
 
+/** Traces hold what people said to a model: they are this user's alone. */
+const PRIVATE = { folder: 0o700, file: 0o600 };
+
 /**
  * Opens the store at `place`: `memory`, or the path of a SQLite database; `~` is the user's folder.
  * @throws {ConfigError} for a file that is no trace database, or that cannot be written; {UnsupportedError} in a runtime
@@ -29,7 +32,7 @@ export async function openTraceStore(place: string, options: OpenOptions = {}): 
 async function openPlace(place: string, options: OpenOptions): Promise<OpenTraceStore> {
   if (place === "memory") return new MemoryTraceStore(options);
   const path = placeOnDisk(place);
-  const { existsSync, mkdirSync } = nodeModule("node:fs");
+  const { closeSync, existsSync, mkdirSync, openSync } = nodeModule("node:fs");
   if (options.mustExist && !existsSync(path)) {
     throw new ConfigError("Cannot open the trace store: there is no such file. Check the path.", {
       file: path,
@@ -37,9 +40,15 @@ async function openPlace(place: string, options: OpenOptions): Promise<OpenTrace
     });
   }
   try {
-    mkdirSync(nodeModule("node:path").dirname(path), { recursive: true });
+    mkdirSync(nodeModule("node:path").dirname(path), { recursive: true, mode: PRIVATE.folder });
   } catch (cause) {
     throw fileError(cause, { act: "create the folder of the trace store" }) ?? cause;
+  }
+  try {
+    // SQLite gives the files beside it the permissions of the database. One that is there keeps its own.
+    if (!existsSync(path)) closeSync(openSync(path, "a", PRIVATE.file));
+  } catch (cause) {
+    throw fileError(cause, { act: "create the trace store", file: path }) ?? cause;
   }
   return SqliteTraceStore.open(path, options);
 }

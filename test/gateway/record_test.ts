@@ -46,6 +46,17 @@ describe("a store that fails", () => {
     expect(lines).toHaveLength(count === 1 ? 1 : 2);
   });
 
+  test("a recorder that closes gives up what the store does not take, and says so", async () => {
+    const lines: string[] = [];
+    const recorder = new Recorder({ store: new FailingStore(1000), log: (line) => lines.push(line) });
+    await recorder.put((await traceOf())!);
+    const started = performance.now();
+    await recorder.close(200);
+    expect(performance.now() - started).toBeLessThan(5000);
+    expect(recorder.figures).toMatchObject({ stored: 0, pending: 0, lost: 1 });
+    expect(lines.at(-1)).toMatch(/^gave up storing the trace .*database is locked/);
+  });
+
   test("what waits for it is bounded: further traces are dropped and counted, and one line says so", async () => {
     vi.useFakeTimers();
     const lines: string[] = [];

@@ -1,9 +1,9 @@
 /** The database on its own: its schema, other processes beside it, the end of the process in the middle of a write. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, describe, expect, test } from "vitest";
 import { openTraceStore } from "../../src/trace/mod.ts";
@@ -224,4 +224,48 @@ test("deleting a session takes no longer in a larger store", async () => {
   // A look at the whole store for each session takes seconds.
   expect(performance.now() - started).toBeLessThan(1000);
   await store.close();
+});
+
+/** Runs it where no file may grow beyond so many KiB, which is what a full disk does to a write. */
+function onFullDisk(path: string, code: string): ChildProcess {
+  const head = `import { openTraceStore } from ${JSON.stringify(DOOR)}; const PATH = ${JSON.stringify(path)};`;
+  const script = 'ulimit -f 256; exec "$0" "$@"';
+  const args = ["-c", script, process.execPath, "--input-type=module", "-e", head + code];
+  return spawn("bash", args, { stdio: ["ignore", "pipe", "inherit"] });
+}
+
+test("a full disk is named, loses nothing that was stored, and lets the store close", async () => {
+  const path = fresh();
+  const trace = makeTrace({ trace_id: "t", messages: [{ role: "user", content: "x".repeat(20_000) }] });
+  const code = `const store = await openTraceStore(PATH);
+    const trace = ${JSON.stringify(trace)};
+    let stored = 0;
+    const errors = new Set();
+    for (let i = 0; i < 40; i++)
+      await store.putTrace({ ...trace, trace_id: "t" + i }).then(() => stored++, ({ message }) => errors.add(message.replace(/t\\d+/, "tN")));
+    await store.close();
+    console.log(JSON.stringify({ stored, errors: [...errors] }));`;
+  const { stored, errors } = JSON.parse(await outputOf(onFullDisk(path, code)));
+  expect(errors.length).toBeGreaterThan(0);
+  for (const error of errors) expect(error).toMatch(/^Cannot store the trace tN: .*(full|disk I\/O).*Free some space/);
+  const store = await openTraceStore(path);
+  expect([stored, await store.traces({})]).toEqual([stored, expect.objectContaining({ length: stored })]);
+  await store.close();
+});
+
+test("the database, the files beside it and the folders made for it are this user's alone; a file that was there keeps its mode", async () => {
+  const mode = (file: string) => (statSync(file).mode & 0o777).toString(8);
+  const before = process.umask(0o022);
+  try {
+    const path = join(folder, "private", "traces.db");
+    const store = await openTraceStore(path);
+    await store.putTrace(makeTrace({ trace_id: "t" }));
+    expect([dirname(path), path, `${path}-wal`, `${path}-shm`].map(mode)).toEqual(["700", "600", "600", "600"]);
+    await store.close();
+    chmodSync(path, 0o640);
+    await (await openTraceStore(path)).close();
+    expect(mode(path)).toBe("640");
+  } finally {
+    process.umask(before);
+  }
 });

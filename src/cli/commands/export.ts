@@ -6,6 +6,7 @@ import { BASE, integer } from "./model_options.ts";
 
 export const exportCommand: Command = {
   path: "export",
+  writesForOthers: true,
   summary: "write a model or an adapter as transformers, PEFT, vLLM and llama.cpp read it",
   args: "<DIR>",
   options: [

@@ -32,6 +32,7 @@ const pushCommand: Command = {
 
 const pullCommand: Command = {
   path: "pull",
+  writesForOthers: true,
   summary: "download a repository of the Hugging Face Hub",
   args: "<OWNER/NAME>",
   options: [

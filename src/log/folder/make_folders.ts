@@ -8,7 +8,7 @@ const { dirname } = /* @__PURE__ */ nodeModule("node:path");
 export interface MakeFolders {
   /** What they are for: `keep checkpoints`. Default: the folder is made. */
   readonly act?: string;
-  /** Permissions of what is made. */
+  /** Permissions of what is made. Default 700: runs hold what people said to a model. */
   readonly mode?: number | undefined;
 }
 
@@ -18,7 +18,7 @@ export interface MakeFolders {
  * @returns the folders that it made, the innermost first.
  * @throws {ConfigError} of kind `data` naming the folder that cannot be made.
  */
-export function makeFolders(dir: string, { act = "make the folder", mode }: MakeFolders = {}): string[] {
+export function makeFolders(dir: string, { act = "make the folder", mode = 0o700 }: MakeFolders = {}): string[] {
   if (existsSync(dir) && statSync(dir).isDirectory()) return [];
   const above = dirname(dir);
   const made = above === dir ? [] : makeFolders(above, { act, mode });

@@ -27,7 +27,7 @@ export abstract class AppendedFile implements Logger {
     if (!this.hasFolder) makeFolders(dirname(this.file));
     this.hasFolder = true;
     try {
-      appendFileSync(this.file, content);
+      appendFileSync(this.file, content, { mode: 0o600 });
     } catch (cause) {
       throw fileError(cause, { act: "write the run's log", file: this.file }) ?? cause;
     }

@@ -34,7 +34,7 @@ export class EpisodeFiles implements Logger {
 }
 
 function write(file: string, content: object): void {
-  writeFileSync(file, `${JSON.stringify(content, bigintAsText, 2)}\n`);
+  writeFileSync(file, `${JSON.stringify(content, bigintAsText, 2)}\n`, { mode: 0o600 });
 }
 
 function bigintAsText(_: string, value: unknown): unknown {

@@ -48,7 +48,7 @@ export class ReportFile implements Logger {
     writeFacts(this.dir, { title, subtitle, total_steps: totalSteps, started: this.started, ...ended });
     const run = new RunFolder(this.dir);
     run.poll();
-    writeFileSync(join(this.dir, REPORT_FILE), renderPage([run.data()]));
+    writeFileSync(join(this.dir, REPORT_FILE), renderPage([run.data()]), { mode: 0o600 });
   }
 }
 

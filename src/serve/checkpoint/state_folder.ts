@@ -38,7 +38,7 @@ export interface State {
 
 /** Makes the state folder, readable for this user alone. @throws ConfigError that names the folder. */
 export async function openStateFolder(root: string): Promise<void> {
-  makeFolders(root, { act: "keep checkpoints", mode: 0o700 });
+  makeFolders(root, { act: "keep checkpoints" });
   const entries = await onDisk("read the checkpoints", root, readdir(root));
   // A folder with other content (a home, for instance) keeps its mode; only the server's folders in it change theirs.
   if (entries.every((name) => OURS.test(name))) await chmod(root, 0o700).catch(() => {});

@@ -170,6 +170,8 @@ export class SqliteTraceStore implements OpenTraceStore {
     this.#isClosed = true;
     try {
       this.#database.prepare("PRAGMA wal_checkpoint(TRUNCATE)").all();
+    } catch {
+      // On a full disk, for instance: everything that was stored lies in the log beside the file, where SQLite reads it.
     } finally {
       this.#database.close();
     }
@@ -213,10 +215,17 @@ export class SqliteTraceStore implements OpenTraceStore {
         work();
         this.#database.exec("COMMIT");
       } catch (error) {
-        this.#database.exec("ROLLBACK");
+        this.#rollBack();
         throw error;
       }
     });
+  }
+
+  /** After a full disk and other errors of input and output SQLite has rolled back already, and refuses to do it again. */
+  #rollBack(): void {
+    try {
+      this.#database.exec("ROLLBACK");
+    } catch {}
   }
 
   #try<T>(act: string, work: () => T): T {
@@ -237,7 +246,7 @@ export class SqliteTraceStore implements OpenTraceStore {
 const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/locked|busy/i, "Another program is writing to it for longer than 20 seconds: end that program, and try again."],
   [/not a database/i, "Name a trace database, or a path where one can be created."],
-  [/full/i, "Free some space."],
+  [/full|disk I\/O/i, "Free some space, or check the disk."],
   [/readonly|read-only/i, "Change its permissions, or name another place."],
   [/malformed|corrupt/i, "Recover what is left with sqlite3 FILE .recover."],
 ];
