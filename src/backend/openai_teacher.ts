@@ -4,6 +4,7 @@ import type { PackedTokens } from "../contract/backend.ts";
 import type { Teacher, TeacherOptions } from "../contract/teacher.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, RemoteError } from "../errors.ts";
+import { readErrorText, readReplyJson } from "../read_reply.ts";
 import { inParallel } from "./tinker/parallel.ts";
 import { refuseTemperature } from "./tinker/teacher.ts";
 
@@ -114,7 +115,7 @@ export class OpenAiTeacher implements Teacher {
         signal?.throwIfAborted();
         return error as Error;
       });
-      if (reply instanceof Response && reply.ok) return reply.json();
+      if (reply instanceof Response && reply.ok) return readReplyJson(reply);
       const isPassing = !(reply instanceof Response) || reply.status === 429 || reply.status >= 500;
       if (!isPassing || tried === MOST_ATTEMPTS) throw await this.failure(reply, tried);
       await new Promise((resolve) => setTimeout(resolve, pauseMs * 2 ** (tried - 1)));
@@ -124,7 +125,7 @@ export class OpenAiTeacher implements Teacher {
 
   private async failure(reply: Response | Error, tried: number): Promise<RemoteError> {
     const isReply = reply instanceof Response;
-    const why = isReply ? `HTTP ${reply.status}: ${(await reply.text()).slice(0, 300)}` : reply.message;
+    const why = isReply ? `HTTP ${reply.status}: ${(await readErrorText(reply)).slice(0, 300)}` : reply.message;
     return new RemoteError(
       `Cannot distil from ${this.name}: the server failed ${tried === 1 ? "" : `${tried} times `}(${why}). Check the server, then resume the run.`,
       { status: isReply ? reply.status : undefined, retryable: false },

@@ -1,5 +1,6 @@
 /** Checkpoints of other servers, copied here when a client samples from one: so several servers sample one client's weights. */
 import { z } from "zod";
+import { readReplyJson } from "../read_reply.ts";
 import { readAs } from "../shape.ts";
 import type { BaseModels } from "./base_models.ts";
 import { isPublicFile, receive } from "./checkpoint/archive.ts";
@@ -135,7 +136,7 @@ export class Peers {
     if (response.status === 404) return undefined;
     if (response.status === 401 || response.status === 403) throw await refusalBy(response, { url, path });
     if (!response.ok) throw new Error(`it answers ${response.status}`);
-    const read = readAs(COPY, await response.json());
+    const read = readAs(COPY, await readReplyJson(response));
     if (!("data" in read)) throw new Error(`its answer has ${read.misfit.path}: ${read.misfit.rule}`);
     const { data } = read;
     const odd = Object.keys(data.files).find((file) => !isName(file) || !isPublicFile(file));
@@ -170,7 +171,7 @@ export class Peers {
 
 /** Of a server that takes no request from here: final, because its operator or this one's has to act. */
 async function refusalBy(response: Response, { url, path }: { url: string; path: CheckpointPath }): Promise<Refusal> {
-  const answer: unknown = await response.json().catch(() => undefined);
+  const answer: unknown = await readReplyJson(response).catch(() => undefined);
   const detail = String((answer as { detail?: unknown } | undefined)?.detail ?? "no reason given").slice(0, 500);
   const advice =
     response.status === 401

@@ -1,5 +1,6 @@
 /** A client of Ray's Jobs API: submits, shows, follows, stops and deletes jobs of a cluster. */
 import { ConfigError } from "../../errors.ts";
+import { readErrorText, readReplyText } from "../../read_reply.ts";
 import type { JobDetails, JobSpec, LineListener, RayOptions } from "./contract.ts";
 import { isTerminal, readDetails } from "./details.ts";
 import { Follower } from "./follow.ts";
@@ -80,7 +81,7 @@ export class RayJobs {
     const call = { act, method: "POST", body, signal, expects: [500], timeoutMs: SUBMIT_MS } as const;
     for (let waited = 0; ; waited += BETWEEN_TRIES_MS) {
       const response = await this.http.call("/api/jobs/", call);
-      const text = response.ok ? "" : await response.text();
+      const text = response.ok ? "" : await readErrorText(response);
       if (!text.includes(NO_AGENT) || waited >= AGENT_WAIT_MS) return { status: response.status, text };
       await this.http.clock.sleep(BETWEEN_TRIES_MS, signal);
     }
@@ -172,7 +173,7 @@ export class RayJobs {
   }
 
   private async json(path: string, call: Call): Promise<unknown> {
-    const text = await (await this.http.call(path, call)).text();
+    const text = await readReplyText(await this.http.call(path, call));
     try {
       return JSON.parse(text);
     } catch {

@@ -1,6 +1,7 @@
 /** Calls to the Jobs API: headers, repeated tries, and what a refusal means in our words. */
 import { type Clock, SYSTEM_CLOCK } from "../../clock.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
+import { readErrorText } from "../../read_reply.ts";
 import { rayAddress } from "./address.ts";
 import type { RayOptions } from "./contract.ts";
 
@@ -63,7 +64,7 @@ export class RayHttp {
       });
       if (response && (pauseMs === undefined || !PASSING.includes(response.status))) {
         if (response.ok || call.expects?.includes(response.status)) return response;
-        throw this.refusal(call, response.status, await response.text());
+        throw this.refusal(call, response.status, await readErrorText(response));
       }
       await this.clock.sleep(pauseMs ?? 0, call.signal);
     }

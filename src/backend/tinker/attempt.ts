@@ -1,4 +1,6 @@
 /** One HTTP request to the service, and the meaning of its failure. */
+
+import { readReply } from "../../read_reply.ts";
 import { detailOf, parseJson, type Reply } from "./reply.ts";
 
 export interface Call {
@@ -38,6 +40,8 @@ const RETRYABLE: ReadonlySet<number> = new Set([408, 409, PAYMENT_REQUIRED, TOO_
 const TIMEOUT_MS = 60_000;
 const BILLING_PAUSE_MS = 5_000;
 const LONGEST_ASKED_PAUSE_MS = 60_000;
+/** Log-probs of a whole batch, and more. */
+const MOST_BYTES = 2 ** 30;
 
 /** @throws the reason of the call's signal when it aborts. */
 export async function attempt(call: Call, to: Destination): Promise<Reply | Failure> {
@@ -54,7 +58,7 @@ export async function attempt(call: Call, to: Destination): Promise<Reply | Fail
       ...requestOf(call, to),
       signal: deadline.signal,
     });
-    const bytes = new Uint8Array(await response.arrayBuffer());
+    const bytes = await readReply(response, MOST_BYTES);
     if (response.ok || answers.includes(response.status)) return replyOf(response, bytes);
     return failureOf(response, bytes);
   } catch (error) {

@@ -49,6 +49,8 @@ export interface HubPackage {
 
 export interface Hub extends Common {
   readonly package: HubPackage;
+  /** For files, whose bodies are as long as they are. */
+  readonly fetchFile: typeof fetch;
   readonly signal: AbortSignal;
 }
 
@@ -103,6 +105,7 @@ export async function openHub({ env, signal, err }: Io, options: { needsToken: b
     hubUrl,
     ...(token !== undefined && { accessToken: token }),
     fetch: hubFetch({ hubUrl, token, signal, tell: err }),
+    fetchFile: hubFetch({ hubUrl, token, signal, tell: err, isFile: true }),
     signal,
   };
 }

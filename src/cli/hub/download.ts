@@ -4,7 +4,7 @@ import { createReadStream, existsSync, statSync } from "node:fs";
 import { mkdir, open, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileError, RemoteError } from "../../errors.ts";
-import { common, type Hub } from "./access.ts";
+import type { Hub } from "./access.ts";
 import type { ListedFile } from "./listing.ts";
 
 /** Requests in a row that bring nothing before a download stops. */
@@ -72,13 +72,13 @@ interface Request {
 
 /** Adds what one request brings. A connection that breaks is no error: the next request continues. */
 async function append(hub: Hub, url: string, { part, from, size, progress }: Request): Promise<void> {
-  const { fetch, accessToken } = common(hub);
+  const { fetchFile, accessToken } = hub;
   const headers = {
     "accept-encoding": "identity",
     ...(from > 0 && { range: `bytes=${from}-` }),
     ...(accessToken !== undefined && { authorization: `Bearer ${accessToken}` }),
   };
-  const reply = await fetch(url, { headers });
+  const reply = await fetchFile(url, { headers });
   // 416: the server's file is no longer than the part, which is then of another file.
   if (!reply.ok) {
     await reply.body?.cancel();

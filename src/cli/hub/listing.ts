@@ -41,13 +41,17 @@ const listOf = ({ repo, sha }: Choice) => ({ repo, revision: encodeURIComponent(
 
 async function listed(files: AsyncIterable<HubFile>): Promise<ListedFile[]> {
   const all: ListedFile[] = [];
+  let entries = 0;
   for await (const file of files) {
-    if (file.type !== "file") continue;
-    all.push(checked(file));
-    if (all.length > MOST_FILES)
-      throw new ConfigError(`Cannot pull: the repository lists more than ${MOST_FILES} files. Name another.`, {
-        kind: "data",
-      });
+    if (file.type === "file") all.push(checked(file));
+    // Folders too: a list of them alone may be endless.
+    if (++entries > MOST_FILES)
+      throw new ConfigError(
+        `Cannot pull: the repository lists more than ${MOST_FILES} files and folders. Name another.`,
+        {
+          kind: "data",
+        },
+      );
   }
   return all;
 }

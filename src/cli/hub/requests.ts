@@ -1,6 +1,7 @@
 /** Requests to a hub: retries after refusals that pass, and errors that say what to do. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { RemoteError } from "../../errors.ts";
+import { readErrorText, readReply } from "../../read_reply.ts";
 
 export interface RequestOptions {
   readonly hubUrl: string;
@@ -18,8 +19,43 @@ const PASSING = [408, 429, 500, 502, 503, 504];
 /** 409: it exists already. 416: the whole file is here already. Callers decide what these mean. */
 const FOR_CALLERS = [409, 416];
 
-/** As `fetch`, with retries; replies other than successes and {@link FOR_CALLERS} are errors. */
-export function hubFetch(options: RequestOptions): typeof fetch {
+/** Of an answer about files and commits, unpacked. */
+const MOST_BYTES = 64 * 2 ** 20;
+/** Answers that a command asks for: lists of files come in pages of a thousand, and each names the next. */
+const MOST_PAGES = 1000;
+
+/**
+ * As `fetch`, with retries; replies other than successes and {@link FOR_CALLERS} are errors.
+ * @param options.isFile replies are files, which their readers bound
+ */
+export function hubFetch(options: RequestOptions & { readonly isFile?: boolean }): typeof fetch {
+  return options.isFile ? fileFetch(options) : boundedFetch(options);
+}
+
+/** Reads each reply whole, because the package asks for its JSON or its text. */
+function boundedFetch(options: RequestOptions): typeof fetch {
+  const ask = fileFetch(options);
+  let pages = 0;
+  return async (input, init) => {
+    const url = String(input instanceof Request ? input.url : input);
+    if ((init?.method ?? "GET") === "GET" && ++pages > MOST_PAGES)
+      throw new RemoteError(
+        `Cannot use the repository: its lists have more than ${MOST_PAGES} pages (${new URL(url).origin}). Check HF_ENDPOINT.`,
+        { retryable: false },
+      );
+    const reply = await ask(input, init);
+    if (!reply.body) return reply;
+    const { status, statusText, headers } = reply;
+    const whole = new Response((await readReply(reply, MOST_BYTES)) as Uint8Array<ArrayBuffer>, {
+      status,
+      statusText,
+      headers,
+    });
+    return Object.defineProperty(whole, "url", { value: reply.url });
+  };
+}
+
+function fileFetch(options: RequestOptions): typeof fetch {
   return async (input, init = {}) => {
     const url = String(input instanceof Request ? input.url : input);
     for (let attempt = 1; ; attempt++) {
@@ -89,7 +125,7 @@ async function refusal(url: string, reply: Response | Error, { hubUrl, token }: 
 
 /** The hub's own words: of its JSON, or in a header. */
 async function reasonOf(reply: Response): Promise<string> {
-  const text = await reply.text().catch(() => "");
+  const text = await readErrorText(reply).catch(() => "");
   const words = reply.headers.get("x-error-message");
   try {
     const { error, message } = JSON.parse(text) as { error?: unknown; message?: unknown };

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
 import type { Gateway } from "../../gateway/mod.ts";
 import { isLoopback } from "../../http/origin.ts";
+import { readReplyText } from "../../read_reply.ts";
 import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import { httpFetch } from "../process/http.ts";
@@ -231,7 +232,7 @@ export class ExternalGateway implements SessionHost {
     try {
       const response = await httpFetch(this.url + path, { ...init, ...(body && { body: JSON.stringify(body) }) });
       if (response.status === 404 && isOptional) return {};
-      const text = await response.text();
+      const text = await readReplyText(response);
       if (!response.ok) throw new Error(`status ${response.status}: ${text.slice(0, 200)}`);
       return text === "" ? {} : JSON.parse(text);
     } catch (error) {

@@ -8,6 +8,7 @@ import { ApiError, type ChatRequest } from "../../chat/request.ts";
 import type { DrawnChat } from "../../chat/response.ts";
 import type { ToolCall } from "../../contract/text.ts";
 import type { JsonBody } from "../../http/json_body.ts";
+import { readReplyJson } from "../../read_reply.ts";
 import { chatBodyOf } from "./chat_body.ts";
 import { eventsIn } from "./event_lines.ts";
 import type { HowItEnded } from "./forward.ts";
@@ -72,7 +73,7 @@ async function follow(response: Response, it: Replying & { readonly sampled: Gat
   const { sampled, listener, tokenizer } = it;
   const live = new LiveParts();
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
-  const events = isStream && response.body ? eventsIn(response.body) : [(await response.json()) as JsonBody];
+  const events = isStream && response.body ? eventsIn(response.body) : [(await readReplyJson(response)) as JsonBody];
   let isStarted = false;
   for await (const event of events) {
     if (event.error) throw errorIn(event);

@@ -1,6 +1,9 @@
 /** The lines of server-sent events, whatever pieces they arrive in. */
 import type { JsonBody } from "../../http/json_body.ts";
 
+/** An event may hold the tokens of a prompt. */
+const MOST_LINE_LETTERS = 2 ** 24;
+
 export class EventLines {
   private readonly decoder = new TextDecoder();
   private rest = "";
@@ -10,6 +13,8 @@ export class EventLines {
     const text = piece === undefined ? this.decoder.decode() : this.decoder.decode(piece, { stream: true });
     const lines = (this.rest + text).split(/\r?\n/);
     this.rest = piece === undefined ? "" : lines.pop()!;
+    if (this.rest.length > MOST_LINE_LETTERS)
+      throw new Error(`Cannot read the events of the worker: a line has more than ${MOST_LINE_LETTERS} letters.`);
     return lines;
   }
 }

@@ -1,5 +1,6 @@
 /** Sends a call to a worker and its answer back: whole, or chunk by chunk as it arrives. */
 import type { JsonBody } from "../../http/json_body.ts";
+import { readReplyText } from "../../read_reply.ts";
 import { forwardedEvents } from "./events.ts";
 import { type FieldSettings, forClient, isSampled, withExtensions } from "./fields.ts";
 import { Gathered } from "./gathered.ts";
@@ -55,7 +56,7 @@ export async function forward(call: WorkerCall): Promise<Response> {
 }
 
 async function whole(call: WorkerCall, { worker, response }: WorkerAnswer): Promise<Response> {
-  const text = await response.text().catch((error: unknown) => {
+  const text = await readReplyText(response).catch((error: unknown) => {
     call.signal.throwIfAborted();
     throw brokenOff(worker, error);
   });

@@ -1,13 +1,14 @@
 /** A worker's error as one of the gateway's, so that it reaches the client in the form of the API that it called. */
 import { ApiError } from "../../chat/request.ts";
 import type { JsonBody } from "../../http/json_body.ts";
+import { readErrorText } from "../../read_reply.ts";
 
 /** Letters of an answer that is not JSON. */
 const SHOWN = 200;
 
 /** Of an answer with an error status. */
 export async function errorOf(response: Response): Promise<ApiError> {
-  const text = await response.text();
+  const text = await readErrorText(response);
   let body: JsonBody = {};
   try {
     body = JSON.parse(text) as JsonBody;

@@ -3,6 +3,7 @@
  * servers, like the copy of the weights: with the same key, and only to an address that this server has as its `--peer`.
  */
 import { SYSTEM_CLOCK } from "../../clock.ts";
+import { readReplyJson } from "../../read_reply.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -116,7 +117,7 @@ function cannot(url: string): string {
 }
 
 async function detailOf(response: Response): Promise<string> {
-  const answer: unknown = await response.json().catch(() => undefined);
+  const answer: unknown = await readReplyJson(response).catch(() => undefined);
   const { detail = "no reason given" } = (answer ?? {}) as { detail?: unknown };
   return String(detail).slice(0, 500).replace(/\.$/, "");
 }

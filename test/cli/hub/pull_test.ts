@@ -1,5 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { findHubPackage } from "../../../src/cli/hub/access.ts";
 import { globPattern } from "../../../src/cli/hub/listing.ts";
@@ -20,6 +22,19 @@ beforeEach(() => {
   hub.requests.length = 0;
   hub.fault = () => false;
 });
+
+let pages = 0;
+const bomb = () => gzipSync(Buffer.alloc(2 ** 30, " "));
+
+/** Sends as long as it is read. */
+function endless(reply: ServerResponse, each: string): void {
+  const piece = each.repeat(2 ** 20);
+  const more = () => {
+    while (!reply.destroyed && reply.write(piece));
+  };
+  reply.on("drain", more);
+  more();
+}
 
 let count = 0;
 const newOut = () => join(dir, `out${count++}`);
@@ -60,6 +75,36 @@ describe.skipIf(findHubPackage() === undefined)("grpu pull", () => {
     expect(await pull(newOut())).toMatchObject({ code: 0 });
     const there = hub.requests.filter(({ path }) => path === "/elsewhere");
     expect(there.map(({ authorization }) => authorization)).toEqual([undefined]);
+  });
+
+  test.each<[name: string, path: RegExp, says: string, reply: (reply: ServerResponse) => void]>([
+    ["an error without end", /./, "answered 404", (reply) => endless(reply.writeHead(404), "x")],
+    ["JSON without end", /^\/api\/models\/me\/model/, "more than 67108864 bytes", (reply) => endless(reply, " ")],
+    [
+      "JSON that unpacks to a gigabyte",
+      /^\/api\/models\/me\/model/,
+      "more than 67108864 bytes",
+      (reply) => reply.writeHead(200, { "content-encoding": "gzip" }).end(bomb()),
+    ],
+    [
+      "pages of folders without end",
+      /\/tree\//,
+      "pages",
+      (reply) => {
+        reply.setHeader("link", `<${hub.url}/api/models/me/model/tree/x?${pages++}>; rel="next"`);
+        json(reply, [{ type: "directory", path: "a", oid: "0", size: 0 }]);
+      },
+    ],
+  ])("%s ends with an error, in little memory", async (_, path, says, answer) => {
+    hub.fault = (request, reply) => {
+      if (!path.test(request.path)) return false;
+      answer(reply);
+      return true;
+    };
+    const before = process.memoryUsage.rss();
+    const { code, err } = await pull(newOut());
+    expect([code === 0, err]).toEqual([false, expect.stringContaining(says)]);
+    expect(process.memoryUsage.rss() - before).toBeLessThan(500 * 2 ** 20);
   });
 
   test.each([
