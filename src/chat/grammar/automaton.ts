@@ -46,11 +46,17 @@ export class Automaton {
   private frames = 0;
   private made = 0;
   private kept = 0;
+  private worked = 0;
 
   constructor(rule: Rule) {
     const closure = new Closure((...place) => this.frame(...place));
     for (const sequence of rule.alternatives()) closure.enter(sequence, 0, undefined);
     this.start = this.state(closure);
+  }
+
+  /** Places that were entered, for states that were not known. */
+  get work(): number {
+    return this.worked;
   }
 
   /** States that are kept now. */
@@ -69,6 +75,7 @@ export class Automaton {
     const closure = new Closure((...place) => this.frame(...place));
     for (const { sequence, at, parent } of state.frames)
       if ((sequence.symbols[at] as ByteSet)[byte] === 1) closure.enter(sequence, at + 1, parent);
+    this.worked += closure.size + state.frames.length;
     const next = closure.isEmpty ? null : this.state(closure);
     state.next[state.classes[byte]!] = next;
     return next;
@@ -170,6 +177,11 @@ class Closure {
 
   get isEmpty(): boolean {
     return !this.isComplete && this.frames.size === 0;
+  }
+
+  /** Places that were entered. */
+  get size(): number {
+    return this.entered.size;
   }
 
   enter(sequence: PlacedSequence, at: number, parent: Frame | undefined): void {

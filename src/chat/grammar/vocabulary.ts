@@ -107,6 +107,12 @@ function sharedLength(a: Uint8Array, b: Uint8Array): number {
   return most;
 }
 
+/**
+ * Places in the grammar that one mask may newly lead to, about: others wait meanwhile. Schemas of real tools lead to some
+ * hundreds, an `anyOf` of 40 arrays of long strings to 18,000.
+ */
+const MOST_WORK = 40_000;
+
 /** Masks kept at least for states that come again, such as the inside of a string; see {@link RecentCache}. */
 const KEPT_MASKS = 32;
 
@@ -208,8 +214,10 @@ export class GrammarConstraint implements TokenConstraint {
     const isSame = this.sameAsFree(start);
     const mask = new Uint32Array(this.words);
     const path: State[] = [start];
+    const most = this.automaton.work + MOST_WORK;
     let [alive, count] = [0, 0];
     for (let i = 0; i < ids.length; i++) {
+      if (this.automaton.work > most) throw tooMuchWork();
       if (isSame[first[i]!] === 1) {
         setBit(mask, ids[i]!);
         count++;
@@ -236,6 +244,12 @@ export class GrammarConstraint implements TokenConstraint {
       );
     return { mask, isFree: this.allowsSilent && start.isComplete && count === ids.length };
   }
+}
+
+function tooMuchWork(): ConfigError {
+  return new ConfigError(
+    `Cannot constrain the reply: the next token can be read in too many ways (more than ${MOST_WORK} in all). Use a schema with fewer alternatives that begin alike.`,
+  );
 }
 
 function setBit(mask: Uint32Array, id: number): void {

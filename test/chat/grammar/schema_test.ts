@@ -469,6 +469,68 @@ function accepts(automaton: Automaton, text: string): boolean {
   return state?.isComplete ?? false;
 }
 
+describe("the work of one mask is bounded", () => {
+  /** All bytes, and words enough for a mask to look at many texts. */
+  const words = [
+    ...Array.from({ length: 256 }, (_, byte) => Uint8Array.of(byte)),
+    ...Array.from({ length: 5000 }, (_, i) => new TextEncoder().encode(`${i % 2 ? " " : ""}${i.toString(26)}word`)),
+    new TextEncoder().encode('","'),
+  ];
+  const tokenizer = { ...byteTokenizer(), vocabSize: words.length + 1, eosTokenIds: [words.length] };
+  const wide = { ...tokenizer, tokenBytes: (id: number) => words[id] };
+  const times = <T>(count: number, make: (i: number) => T) => Array.from({ length: count }, (_, i) => make(i));
+  const strings = (i: number) => ({ type: "array", items: { type: "string", maxLength: 200 + i } });
+
+  test.each<[string, Schema]>([
+    ["120 arrays", { anyOf: times(120, strings) }],
+    ["200 arrays", { anyOf: times(200, strings) }],
+    ["arrays within anyOf", { anyOf: times(14, (j) => ({ anyOf: times(14, (i) => strings(14 * j + i)) })) }],
+    [
+      "150 objects",
+      {
+        anyOf: times(150, (i) => ({
+          type: "object",
+          properties: { a: { type: "string", maxLength: 200 + i } },
+          required: ["a"],
+        })),
+      },
+    ],
+  ])("%s of strings of many lengths are refused where a text goes on in all of them", (_, schema) => {
+    const state = new GrammarConstraint(schemaRule(schema), wide).start();
+    const mask = new Uint32Array(Math.ceil(wide.vocabSize / 32));
+    const draw = () => {
+      for (const byte of new TextEncoder().encode(
+        JSON.stringify(schema).includes("object") ? '{"a": "abcdef' : '["abcd","efgh',
+      )) {
+        state.fill(mask);
+        state.advance(byte);
+      }
+    };
+    expect(draw).toThrow(/the next token can be read in too many ways/);
+  });
+
+  test.each<[string, Schema, string]>([
+    ["one array of long strings", strings(100), '["abcd", "efgh"]'],
+    ["10 arrays", { anyOf: times(10, strings) }, '["abcd", "efgh"]'],
+    [
+      "an object of 200 properties",
+      {
+        type: "object",
+        properties: Object.fromEntries(times(200, (i) => [`p${i}`, { type: "string", maxLength: 500 }])),
+      },
+      '{"p0": "abc", "p7": "x"}',
+    ],
+  ])("%s is not", (_, schema, text) => {
+    const state = new GrammarConstraint(schemaRule(schema), wide).start();
+    const mask = new Uint32Array(Math.ceil(wide.vocabSize / 32));
+    for (const byte of new TextEncoder().encode(text)) {
+      state.fill(mask);
+      expect(mask[byte >> 5]! & (1 << (byte & 31))).not.toBe(0);
+      state.advance(byte);
+    }
+  });
+});
+
 describe("GrammarConstraint", () => {
   test("allows exactly the tokens whose bytes go on, and the end where the text is complete", () => {
     const tokenizer = chatTokenizer();
