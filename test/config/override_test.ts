@@ -16,6 +16,9 @@ describe("values", () => {
     ["f(3)", "it calls f(), which Hydra does not have"],
     ["int(x)", "it has a value that is no int (int(x)). Write a value that int() can take."],
     ["[1,2", "it has no closing ]"],
+    [`${"[".repeat(3000)}1${"]".repeat(3000)}`, "it is nested deeper than 64 levels"],
+    [`${"{a:".repeat(3000)}1${"}".repeat(3000)}`, "it is nested deeper than 64 levels"],
+    [`${"int(".repeat(3000)}1${")".repeat(3000)}`, "it is nested deeper than 64 levels"],
     ["{a:1", "it has no closing }"],
     ["'abc", "it has no closing '"],
     ["~/x", "it has ~ outside quotes (~/x). Quote the value: key='...'."],
@@ -230,6 +233,25 @@ describe("interpolations", () => {
 });
 
 describe("YAML", () => {
+  test("aliases take time in proportion to their number, and mean the last anchor before them", () => {
+    const many = readYaml(`a: &a 1\nb: [${"*a, ".repeat(20_000)}*a]\n`, "x.yaml");
+    expect([many.problems, (many.tree.b as unknown[]).length]).toEqual([[], 20_001]);
+    const again = readYaml("a: &x 1\nb: *x\nc: &x {d: &y 2}\ne: [*x, *y]\nf: &y 3\ng: [*x, *y]\n", "x.yaml");
+    expect([again.problems, again.tree]).toEqual([
+      [],
+      { a: 1, b: 1, c: { d: 2 }, e: [{ d: 2 }, 2], f: 3, g: [{ d: 2 }, 3] },
+    ]);
+    expect(readYaml("a: *x\nb: &x 1\n", "x.yaml").problems).not.toEqual([]);
+  });
+
+  test.each(["[", "{a: ", "- ", "? ", "- - ["])("%s 20,000 times is a problem, and no end of the process", (mark) => {
+    const [problem] = readYaml(
+      `${mark === "- " || mark === "? " ? "" : "a: "}${mark.repeat(20_000)}`,
+      "x.yaml",
+    ).problems;
+    expect(problem?.message).toMatch(/nests deeper than 64 levels/);
+  });
+
   test("numbers and booleans are YAML 1.2's", () => {
     const { tree } = readYaml("a: 1e-6\nb: yes\nc: 1_0\nd: 0o17\ne: .5\nf: ~\ng: on\n", "x");
     expect(tree).toEqual({ a: 1e-6, b: "yes", c: "1_0", d: 15, e: 0.5, f: null, g: "on" });

@@ -34,8 +34,12 @@ const wholeNumber = (text: string) => Number(text.replaceAll("_", ""));
 const WORDS: readonly TokenType[] = ["id", "null", "int", "float", "bool", "char", "escape", "space"];
 const PRIMITIVE: readonly TokenType[] = [...WORDS, "interpolation", ":"];
 
+/** As deep as a file's values. */
+const MOST_DEPTH = 64;
+
 class Parser {
   private at = 0;
+  private depth = 0;
   private readonly tokens: readonly Token[];
   private readonly rest: string;
   constructor(tokens: readonly Token[], rest: string) {
@@ -68,6 +72,8 @@ class Parser {
 
   private readItems<T>(open: TokenType, close: TokenType, readItem: () => T): T[] {
     this.take(open);
+    if (++this.depth > MOST_DEPTH)
+      throw new BadValue(`is nested deeper than ${MOST_DEPTH} levels`, "Write fewer brackets");
     const items: T[] = [];
     if (this.peek() !== close) {
       items.push(readItem());
@@ -77,6 +83,7 @@ class Parser {
       }
     }
     this.take(close);
+    this.depth--;
     return items;
   }
 

@@ -10,6 +10,7 @@ import {
   type Node,
   parseDocument,
   type Scalar,
+  visit,
 } from "yaml";
 import type { Problem } from "../problem.ts";
 import { joinPath, type Tree, type Value } from "./tree.ts";
@@ -26,6 +27,8 @@ export interface ReadYaml {
 }
 
 const DEEPEST_NESTING = 64;
+/** Brackets, or marks of lists in one line, that may be open, those in texts included: the parser has a stack frame for each. */
+const MOST_OPEN = 500;
 /** Aliases multiply: a few lines may expand to more than memory holds. */
 const MOST_VALUES = 100_000;
 
@@ -55,15 +58,24 @@ class YamlReader {
   private readonly document: Document.Parsed;
   private readonly file: string;
   private count = 0;
+  /** What each alias stands for: one look at the document, where `Alias.resolve` takes one for each. */
+  private readonly targets: ReadonlyMap<Node, Node>;
   /** Maps and lists that are being read. */
   private readonly open = new Set<Node>();
 
   constructor(text: string, file: string) {
     this.file = file;
-    this.document = parseDocument(text, { lineCounter: this.counter, version: "1.2", prettyErrors: false });
+    const isDeep = isNestedBeyond(text, MOST_OPEN);
+    if (isDeep) this.fail(`Cannot read the YAML: it nests deeper than ${DEEPEST_NESTING} levels.`, 0);
+    this.document = parseDocument(isDeep ? "" : text, {
+      lineCounter: this.counter,
+      version: "1.2",
+      prettyErrors: false,
+    });
     for (const issue of [...this.document.errors, ...this.document.warnings]) {
       this.fail(`Cannot read the YAML: ${lowerFirst(issue.message)}.`, issue.pos[0]);
     }
+    this.targets = targetsIn(this.document);
   }
 
   readRoot(): Tree {
@@ -85,7 +97,7 @@ class YamlReader {
       return null;
     }
     if (isAlias(node)) {
-      const target = node.resolve(this.document);
+      const target = this.targets.get(node);
       if (target === undefined) this.fail(`Cannot read ${path}: there is no anchor ${node.source}.`, node.range?.[0]);
       if (target === undefined || !this.open.has(target)) return this.readNode(target, path, depth + 1);
       this.fail(`Cannot read ${path}: it lies inside its own anchor ${node.source}.`, node.range?.[0]);
@@ -153,6 +165,30 @@ class YamlReader {
   private fail(message: string, offset?: number): void {
     this.problems.push({ severity: "error", message, file: this.file, line: this.lineOf(offset) });
   }
+}
+
+function isNestedBeyond(text: string, most: number): boolean {
+  let open = 0;
+  for (const [mark] of text.matchAll(/[[{\]}]/g)) {
+    open = mark === "[" || mark === "{" ? open + 1 : Math.max(0, open - 1);
+    if (open > most) return true;
+  }
+  return text.split("\n").some((line) => (/^(?:[-?:] *)+/.exec(line.trimStart())?.[0].length ?? 0) > most);
+}
+
+/** The node of each alias: the last one before it with its anchor. */
+function targetsIn(document: Document.Parsed): Map<Node, Node> {
+  const anchors = new Map<string, Node>();
+  const targets = new Map<Node, Node>();
+  visit(document, {
+    Node(_, node) {
+      if (isAlias(node)) {
+        const target = anchors.get(node.source);
+        if (target) targets.set(node, target);
+      } else if (node.anchor) anchors.set(node.anchor, node);
+    },
+  });
+  return targets;
 }
 
 function lowerFirst(text: string): string {
