@@ -1,5 +1,7 @@
 /** What the page of a run is made from: curves, samples of many items, followed files, the folder's state. */
-import { appendFileSync, mkdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
 import { Curve, Sampled } from "../../src/log/page/curve.ts";
@@ -127,6 +129,26 @@ describe("FollowedFile", () => {
     expect(() => follow(join(dir, "file")).poll()).toThrow("EISDIR");
   });
 });
+
+test.each(["metrics.jsonl", "samples.jsonl", "config.yaml", "run.json"])(
+  "%s that is a pipe or a device is an error",
+  (name) => {
+    for (const make of [
+      (file: string) => execFileSync("mkfifo", [file]),
+      (file: string) => symlinkSync("/dev/zero", file),
+    ]) {
+      const folder = mkdtempSync(join(tmpdir(), "grpu-pipe-"));
+      make(join(folder, name));
+      const read = () => {
+        const run = new RunFolder(folder, { settingsOf: () => ({}) });
+        run.poll();
+        return run.data();
+      };
+      expect(read).toThrow(/Cannot read the run: it is not a regular file/);
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
 
 describe("RunFolder", () => {
   const line = (fields: object) => `${JSON.stringify(fields)}\n`;

@@ -1,5 +1,6 @@
 /** Reads the lines that another process appends to a file, and notices when it starts over. */
-import { closeSync, fstatSync, openSync, readSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { ConfigError } from "../../errors.ts";
 
 const CHUNK_BYTES = 1 << 20;
 /** No run writes such a line; one that never ends would take all memory. */
@@ -24,6 +25,7 @@ export class FollowedFile {
   /**
    * Passes every new complete line to `onLine`. Calls `onReset` first when the file was truncated (by a resumed run) or
    * replaced: then all its lines follow again. A file that does not exist has no lines.
+   * @throws {ConfigError} for a pipe or a device
    */
   poll(onLine: (line: string) => void, onReset: () => void): void {
     const file = openIfThere(this.file);
@@ -81,9 +83,21 @@ export class FollowedFile {
 
 function openIfThere(file: string): number | undefined {
   try {
+    checkRegular(file);
     return openSync(file, "r");
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;
   }
+}
+
+/** A pipe would block the process, and a device may have no end. @throws {ConfigError} for one; ENOENT */
+export function checkRegular(file: string): void {
+  const found = statSync(file);
+  // Opening a folder says what is wrong.
+  if (found.isFile() || found.isDirectory()) return;
+  throw new ConfigError("Cannot read the run: it is not a regular file. Name the folder of a run.", {
+    file,
+    kind: "data",
+  });
 }

@@ -14,7 +14,7 @@ import {
   type SampleLine,
 } from "../run_files.ts";
 import { Curve, Sampled } from "./curve.ts";
-import { FollowedFile } from "./followed_file.ts";
+import { checkRegular, FollowedFile } from "./followed_file.ts";
 import { type CurveData, MEAN_REWARD, type RunData } from "./page_data.ts";
 import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
 
@@ -167,7 +167,9 @@ function curveData(curves: ReadonlyMap<string, Curve>): Record<string, CurveData
 }
 
 function readIfThere(file: string): string | undefined {
-  return existsSync(file) ? readFileSync(file, "utf8") : undefined;
+  if (!existsSync(file)) return undefined;
+  checkRegular(file);
+  return readFileSync(file, "utf8");
 }
 
 /** ms since 1970; 0 for no file. */
