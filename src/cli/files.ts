@@ -15,6 +15,7 @@ import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ConfigError, fileError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
+import { decodeUtf8 } from "../utf8.ts";
 
 /** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
 export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
@@ -26,7 +27,7 @@ export function packageVersion(): string {
 
 /** Text of a file, or undefined. */
 export function textOf(path: string): string | undefined {
-  return existsSync(path) && statSync(path).isFile() ? readFileSync(path, "utf8") : undefined;
+  return existsSync(path) && statSync(path).isFile() ? decodeUtf8(readFileSync(path), { file: path }) : undefined;
 }
 
 /** Text of a file that ships with the package, by its name under `config/`. */
@@ -40,9 +41,9 @@ export function locate(path: string): string {
   return !existsSync(path) && existsSync(packaged) ? packaged : path;
 }
 
-/** @throws {ConfigError} of kind `data` for a file that cannot be read; with the nearest name when there is none. */
+/** @throws {ConfigError} of kind `data` for a file that cannot be read or is not UTF-8; with the nearest name when there is none. */
 export function readText(path: string, what: string): string {
-  return new TextDecoder().decode(readBytes(path, what));
+  return decodeUtf8(readBytes(path, what), { what, file: path, kind: "data" });
 }
 
 /** @throws {ConfigError} of kind `data` for a file that cannot be read; with the nearest name when there is none. */

@@ -3,6 +3,7 @@
  * in memory.
  */
 import { ConfigError } from "../errors.ts";
+import { decodeUtf8 } from "../utf8.ts";
 import { type ModelConfig, weightShapes } from "./files/config.ts";
 import { setRoundedToOdd } from "./files/dtype.ts";
 import type { FileSource } from "./files/file_source.ts";
@@ -126,7 +127,7 @@ async function exportGguf(opened: OpenedModel, { out, form }: { out: string; for
 function tokenizerMetadata(texts: readonly FileSource[], { config, file }: { config: ModelConfig; file: string }) {
   const textOf = (wanted: string) => {
     const content = texts.find(({ name }) => name === wanted)?.content as Uint8Array | undefined;
-    return content && new TextDecoder().decode(content);
+    return content && decodeUtf8(content, { file: wanted });
   };
   const tokenizer = textOf("tokenizer.json");
   if (tokenizer === undefined)

@@ -2,6 +2,7 @@
 import type { Device } from "../../compute/device.ts";
 import type { Precision, Rollouts } from "../../data/rollouts/rollouts.ts";
 import { ConfigError } from "../../errors.ts";
+import { utf8Chunks } from "../../utf8.ts";
 import type { Input, Io, Option } from "../command.ts";
 import { importsOf } from "../options.ts";
 
@@ -76,7 +77,7 @@ export async function readRollouts(input: Input, io: Io, device: Device | undefi
   if (path === "-") return readJsonl(await io.stdin(), { file: "stdin", precision });
   if (!existsSync(path)) throw new ConfigError("Cannot read the rollouts: there is no such file.", { file: path });
   if (!path.endsWith(".parquet"))
-    return readJsonl(createReadStream(path, "utf8") as AsyncIterable<string>, { file: path, precision });
+    return readJsonl(utf8Chunks(createReadStream(path), { what: "rollouts", file: path }), { file: path, precision });
   const { asyncBufferFromFile } = await import("hyparquet");
   return readParquet(await asyncBufferFromFile(path), { file: path, precision });
 }

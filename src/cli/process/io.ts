@@ -1,5 +1,6 @@
 /** The outside world of a real process: streams, signals, environment. */
 import { forTerminal, processScreen } from "../../log/terminal.ts";
+import { decodeUtf8 } from "../../utf8.ts";
 import type { Io } from "../command.ts";
 import { showLoading } from "./loading.ts";
 import { listenToSignals } from "./signals.ts";
@@ -32,7 +33,7 @@ export function processIo(): Io {
     async stdin() {
       const parts: Buffer[] = [];
       for await (const part of stdin) parts.push(part as Buffer);
-      return Buffer.concat(parts).toString("utf8");
+      return decodeUtf8(Buffer.concat(parts), { what: "standard input", file: "stdin" });
     },
     typing: (history) => openTyping({ history, signal: io.signal }),
   };

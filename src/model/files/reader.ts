@@ -1,5 +1,6 @@
 /** Where a model's files come from: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
 import { ConfigError } from "../../errors.ts";
+import { decodeUtf8 } from "../../utf8.ts";
 
 /** An owner and a name on the Hugging Face Hub: `Qwen/Qwen3-0.6B`. */
 export const HUB_NAME = /^[\w-][\w.-]*\/[\w-][\w.-]*$/;
@@ -22,13 +23,13 @@ export interface FolderReader {
   open(file: string): Promise<ByteReader | undefined>;
 }
 
-/** Text of a file in the folder; `undefined` when it does not exist. */
+/** Text of a file in the folder; `undefined` when it does not exist. @throws ConfigError for bytes that are not UTF-8. */
 export async function readText(reader: FolderReader, file: string): Promise<string | undefined> {
   const bytes = await reader.open(file);
-  return bytes && new TextDecoder().decode(await bytes.read(0, bytes.size));
+  return bytes && decodeUtf8(await bytes.read(0, bytes.size), { file: `${reader.name}/${file}` });
 }
 
-/** Parsed JSON file of the folder; `undefined` when it does not exist. @throws ConfigError for text that is not JSON. */
+/** Parsed JSON file of the folder; `undefined` when it does not exist. @throws ConfigError for text that is not JSON, or not UTF-8. */
 export async function readJson(reader: FolderReader, file: string): Promise<unknown> {
   const text = await readText(reader, file);
   if (text === undefined) return undefined;
