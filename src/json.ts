@@ -1,7 +1,7 @@
 /**
  * JSON without a loss. Parsed values are ordinary ones; what JavaScript would write in another way than their source did (`1.0`,
- * `1e3`, integers above 2^53, the place of a key such as `"10"`) is noted on the object or list that holds it, under a symbol.
- * `{...copy}` keeps the note, and a value that was replaced is not written by it.
+ * `1e3`, integers above 2^53, the place of a key such as `"10"`) is noted beside the object or list that holds it. A copy,
+ * `{...copy}`, has no note: {@link mergedJson} keeps it. A value that was replaced since is not written by the note.
  */
 
 /** What the source of an object or a list wrote. */
@@ -12,9 +12,9 @@ interface Source {
   numbers?: Map<string, string>;
 }
 
-const SOURCE: unique symbol = Symbol("source");
+const sources = new WeakMap<object, Source>();
 
-type Container = Record<string, unknown> & { [SOURCE]?: Source };
+type Container = Record<string, unknown>;
 
 const QUOTE = 0x22;
 const MINUS = 0x2d;
@@ -22,6 +22,11 @@ const COLON = 0x3a;
 const COMMA = 0x2c;
 const CLOSE_LIST = 0x5d;
 const CLOSE_OBJECT = 0x7d;
+
+/** The type of `{...first, ...second}`. */
+type Merged<T extends readonly object[]> = T extends readonly [infer A, ...infer B extends readonly object[]]
+  ? A & Merged<B>
+  : unknown;
 
 /** As `JSON.parse`, with what {@link stringifyJson} needs to write the same again. @throws {SyntaxError} for text that is not JSON */
 export function parseJson(text: string): unknown {
@@ -31,7 +36,7 @@ export function parseJson(text: string): unknown {
 }
 
 /**
- * An object with one value that is read from JSON: a number keeps its text there. `{name, ...jsonField("arguments", "1e3")}`
+ * An object with one value that is read from JSON: a number keeps its text there. `mergedJson({name}, jsonField("arguments", "1e3"))`
  * @throws {SyntaxError} for text that is not JSON
  */
 export function jsonField<const K extends string>(key: K, text: string): { readonly [k in K]: unknown } {
@@ -39,9 +44,45 @@ export function jsonField<const K extends string>(key: K, text: string): { reado
   return parseJson(`{${JSON.stringify(key)}:${text}}`) as { readonly [k in K]: unknown };
 }
 
-/** As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size. */
-export function stringifyJson(value: unknown): string {
-  return isOrdinary(value) ? JSON.stringify(value) : written(value)!;
+/**
+ * As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
+ * @param indent spaces a level; 0: one line
+ */
+export function stringifyJson(value: unknown, indent = 0): string {
+  return written(value, { step: " ".repeat(indent), depth: 0 })!;
+}
+
+/** A response of JSON, as `Response.json`, without a loss. */
+export function jsonResponse(value: unknown, init: ResponseInit = {}): Response {
+  const headers = new Headers(init.headers);
+  if (!headers.has("content-type")) headers.set("content-type", "application/json");
+  return new Response(stringifyJson(value), { ...init, headers });
+}
+
+/** As `{...first, ...second}`, with numbers and keys as their sources have them. */
+export function mergedJson<T extends readonly object[]>(...parts: T): Merged<T>;
+export function mergedJson(...parts: readonly object[]): Record<string, unknown> {
+  const merged: Container = {};
+  const keys = parts.flatMap((part) => copy(part, { into: merged, keys: jsonKeys(part) }));
+  noteKeys({ value: merged, keys });
+  return merged;
+}
+
+/** These entries of an object, absent ones as undefined. */
+export function pickedJson(object: object, keys: readonly string[]): Record<string, unknown> {
+  const picked: Container = {};
+  noteKeys({ value: picked, keys: copy(object, { into: picked, keys }) });
+  return picked;
+}
+
+function copy(from: object, { into, keys }: { into: Container; keys: readonly string[] }): readonly string[] {
+  for (const key of keys) {
+    define(into, key, (from as Container)[key]);
+    sources.get(into)?.numbers?.delete(key);
+    const text = numberText(from, key);
+    if (text !== undefined) noteText(into, key, text);
+  }
+  return keys;
 }
 
 /** The entries of an object in the order of its source. */
@@ -51,7 +92,7 @@ export function jsonEntries(object: object): [string, unknown][] {
 
 /** The keys of an object in the order of its source. Keys that were added since come last. */
 export function jsonKeys(object: object): string[] {
-  const keys = (object as Container)[SOURCE]?.keys;
+  const keys = sources.get(object)?.keys;
   const own = Object.keys(object);
   if (!keys) return own;
   const left = new Set(own);
@@ -62,7 +103,7 @@ export function jsonKeys(object: object): string[] {
 export function numberText(holder: object, key: string | number): string | undefined {
   const value = (holder as Container)[key as string];
   if (typeof value === "bigint") return String(value);
-  const text = typeof value === "number" ? (holder as Container)[SOURCE]?.numbers?.get(String(key)) : undefined;
+  const text = typeof value === "number" ? sources.get(holder)?.numbers?.get(String(key)) : undefined;
   return text !== undefined && Object.is(Number(text), value) ? text : undefined;
 }
 
@@ -195,15 +236,17 @@ function childOf(open: Open): Container | undefined {
 function noteNumber(open: Open, text: string): void {
   if (!open.value) return;
   const key = keyOf(open);
-  if (isPlain(text)) open.value[SOURCE]?.numbers?.delete(key);
-  else {
-    const source = sourceOf(open.value);
-    source.numbers ??= new Map();
-    source.numbers.set(key, text);
-  }
+  if (isPlain(text)) sources.get(open.value)?.numbers?.delete(key);
+  else noteText(open.value, key, text);
 }
 
-function noteKeys({ value, keys }: Open): void {
+function noteText(value: Container, key: string, text: string): void {
+  const source = sourceOf(value);
+  source.numbers ??= new Map();
+  source.numbers.set(key, text);
+}
+
+function noteKeys({ value, keys }: { value: Container | undefined; keys: readonly string[] | undefined }): void {
   if (!value || !keys?.some(isIndex)) return;
   const order = [...new Set(keys)];
   const own = Object.keys(value);
@@ -212,15 +255,16 @@ function noteKeys({ value, keys }: Open): void {
 }
 
 function sourceOf(value: Container): Source {
-  value[SOURCE] ??= {};
-  return value[SOURCE];
+  const source = sources.get(value) ?? {};
+  sources.set(value, source);
+  return source;
 }
 
 /** Whether `JSON.stringify` writes the value without a loss. */
 function isOrdinary(value: unknown): boolean {
   if (typeof value === "bigint") return false;
   if (typeof value !== "object" || value === null || hasOwnForm(value)) return true;
-  if (SOURCE in value) return false;
+  if (sources.has(value)) return false;
   return Array.isArray(value) ? value.every(isOrdinary) : Object.values(value).every(isOrdinary);
 }
 
@@ -229,20 +273,40 @@ function hasOwnForm(value: object): boolean {
   return typeof (value as { toJSON?: unknown }).toJSON === "function" || ArrayBuffer.isView(value);
 }
 
-function written(value: unknown): string | undefined {
+interface Layout {
+  /** Of one level; empty: one line. */
+  readonly step: string;
+  readonly depth: number;
+}
+
+function written(value: unknown, layout: Layout): string | undefined {
   if (typeof value === "bigint") return String(value);
-  if (isOrdinary(value)) return JSON.stringify(value);
+  if (isOrdinary(value)) return indented(JSON.stringify(value, null, layout.step), layout);
   const holder = value as Container;
-  const member = (key: string | number) => numberText(holder, key) ?? written(holder[key as string]);
-  if (Array.isArray(value)) return `[${value.map((_, i) => member(i) ?? "null").join(",")}]`;
+  const within = { ...layout, depth: layout.depth + 1 };
+  const member = (key: string | number) => numberText(holder, key) ?? written(holder[key as string], within);
+  if (Array.isArray(value)) return block("[]", { ...layout, members: value.map((_, i) => member(i) ?? "null") });
   const members = jsonKeys(holder).flatMap((key) => {
     const text = member(key);
-    return text === undefined ? [] : [`${JSON.stringify(key)}:${text}`];
+    return text === undefined ? [] : [`${JSON.stringify(key)}:${layout.step === "" ? "" : " "}${text}`];
   });
-  return `{${members.join(",")}}`;
+  return block("{}", { ...layout, members });
+}
+
+/** A text of several lines within others. */
+function indented(text: string | undefined, { step, depth }: Layout): string | undefined {
+  return step === "" ? text : text?.replaceAll("\n", `\n${step.repeat(depth)}`);
+}
+
+function block(brackets: string, { step, depth, members }: Layout & { readonly members: readonly string[] }): string {
+  const [open, close] = brackets;
+  if (step === "" || members.length === 0) return `${open}${members.join(",")}${close}`;
+  const line = `\n${step.repeat(depth)}`;
+  return `${open}${members.map((each) => `${line}${step}${each}`).join(",")}${line}${close}`;
 }
 
 /** Also for `__proto__`, which an assignment would not set. */
 function define(holder: object, key: string, value: unknown): void {
-  Object.defineProperty(holder, key, { value, writable: true, enumerable: true, configurable: true });
+  if (key !== "__proto__") (holder as Container)[key] = value;
+  else Object.defineProperty(holder, key, { value, writable: true, enumerable: true, configurable: true });
 }

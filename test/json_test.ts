@@ -1,7 +1,7 @@
 /** JSON that is written as it was read: digits, forms of numbers, the order of keys. */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { jsonEntries, jsonField, numberText, parseJson, stringifyJson, withBigInts } from "../src/json.ts";
+import { jsonEntries, jsonField, mergedJson, numberText, parseJson, stringifyJson, withBigInts } from "../src/json.ts";
 
 const again = (text: string) => stringifyJson(parseJson(text));
 
@@ -84,13 +84,49 @@ describe("JSON without a loss", () => {
     const value = parseJson('{"2":1.0,"1":1e3,"a":1.0}') as Record<string, unknown>;
     value["2"] = 7;
     expect(stringifyJson(value)).toBe('{"2":7,"1":1e3,"a":1.0}');
-    expect(stringifyJson({ ...value, "1": 5, more: true })).toBe('{"2":7,"1":5,"a":1.0,"more":true}');
-    const { "2": _, ...rest } = value;
-    expect(stringifyJson(rest)).toBe('{"1":1e3,"a":1.0}');
+    expect(stringifyJson(mergedJson(value, { "1": 5, more: true }))).toBe('{"2":7,"1":5,"a":1.0,"more":true}');
+    value["3"] = 8;
+    expect(stringifyJson(value)).toBe('{"2":7,"1":1e3,"a":1.0,"3":8}');
+  });
+
+  test("shows nothing of its notes", () => {
+    expect(parseJson('{"b":1.0,"1":[1e3]}')).toStrictEqual({ b: 1, "1": [1000] });
+    expect(structuredClone(parseJson('{"b":1.0,"1":1}'))).toStrictEqual({ "1": 1, b: 1 });
   });
 
   test("keeps a number alone in the object that holds it", () => {
-    expect(stringifyJson({ name: "f", ...jsonField("arguments", "1e3") })).toBe('{"name":"f","arguments":1e3}');
+    expect(stringifyJson(mergedJson({ name: "f" }, jsonField("arguments", "1e3")))).toBe(
+      '{"name":"f","arguments":1e3}',
+    );
+  });
+
+  test("merges any objects as a spread does", () => {
+    void fc.assert(
+      fc.property(fc.dictionary(KEY, NUMBER), fc.dictionary(KEY, NUMBER), (first, second) => {
+        const [a, b] = [first, second].map(
+          (it) =>
+            parseJson(
+              `{${Object.entries(it)
+                .map(([key, value]) => `${JSON.stringify(key)}:${value}`)
+                .join(",")}}`,
+            ) as object,
+        );
+        expect({ ...mergedJson(a!, b!) }).toEqual({ ...a, ...b });
+        const texts = { ...first, ...second };
+        for (const [key, text] of Object.entries(texts))
+          expect(numberText(mergedJson(a!, b!), key) ?? String(Number(text))).toBe(text);
+      }),
+    );
+  });
+
+  test("is indented as by JSON.stringify", () => {
+    const text = '{"a":[1.0,{"2":[],"1":{}}],"b":{"c":[1,2]}}';
+    const shown = JSON.stringify(JSON.parse(text), null, 2);
+    expect(stringifyJson(JSON.parse(text), 2)).toBe(shown);
+    expect(stringifyJson(parseJson(text), 2).replace(/\s/g, "")).toBe(text);
+    expect(stringifyJson(parseJson('{"a":[1.0,{"x":[1]}],"b":{}}'), 2)).toBe(
+      JSON.stringify(JSON.parse('{"a":[1,{"x":[1]}],"b":{}}'), null, 2).replace("1,", "1.0,"),
+    );
   });
 
   test("lists entries in the order of the source", () => {

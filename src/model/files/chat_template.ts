@@ -3,14 +3,16 @@
  * forever or grow without bound. The evaluator counts its work, so the limits hold in Node, Deno and pages without a
  * thread, and the same conversation always has the same outcome.
  */
+
 import { parse, tokenize } from "@huggingface/jinja";
 import type { RenderedChat } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
 import type { Node } from "./jinja/nodes.ts";
 import { textOf } from "./jinja/print.ts";
-import { type Callable, fromJson, isWhole, type Value, type Work } from "./jinja/value.ts";
+import { type Callable, isWhole, memberOf, type Value, type Work } from "./jinja/value.ts";
 
 export interface TemplateLimits {
   /** Characters of the template. */
@@ -52,9 +54,9 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
     refusing("format the conversation with the chat template", at, () => {
       const work = new Counter(bounds);
       const given = Object.entries(values).filter(([, value]) => value !== undefined);
-      const names = new Map<string, Value>(given.map(([name, value]) => [name, fromJson(value)]));
+      const names = new Map<string, Value>(given.map(([name]) => [name, memberOf(values, name)]));
       if (!hasBlocks) return { text: evaluate(program, new Map([...globals(work), ...names]), work), generated: [] };
-      const marks = unusedCharacters(source + JSON.stringify(values));
+      const marks = unusedCharacters(source + stringifyJson(values));
       const block = [GENERATION, marking(marks)] as const;
       return unmarked(evaluate(program, new Map([...globals(work), ...names, block]), work), marks);
     });

@@ -1,6 +1,8 @@
 /** Tokenizers with their files: Hugging Face's tokenizer.json, and two small kinds for models trained from scratch. */
+
 import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { mergedJson } from "../../json.ts";
 import { type ChatTemplate, compileTemplate } from "./chat_template.ts";
 import { type AlphabetSpec, alphabetFiles, alphabetTokenizer, readAlphabet } from "./tokenizer_alphabet.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
@@ -143,15 +145,15 @@ function renderChat(it: {
   const special = Object.entries(it.config)
     .map(([key, value]) => [key, specialText(value)] as const)
     .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
-  return template.compile()({
+  const values = {
     ...Object.fromEntries(special),
     messages: it.messages,
     // Absent values are None in transformers, and templates test for that.
     tools: it.options.tools ?? null,
     documents: null,
     add_generation_prompt: it.options.addGenerationPrompt ?? true,
-    ...it.options.variables,
-  });
+  };
+  return template.compile()(mergedJson(values, it.options.variables ?? {}));
 }
 
 /** For a model without roles: each message's text and the end token. */

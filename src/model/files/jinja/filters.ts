@@ -90,6 +90,7 @@ const indent: Filter = (value, given) => {
 
 const int: Filter = (value, given) => {
   const { default: other = 0 } = read(given, "default");
+  if (value instanceof Float && value.isInt) return value;
   const number = numberOf(value);
   return number === undefined || !Number.isFinite(number) ? other : Math.trunc(number);
 };

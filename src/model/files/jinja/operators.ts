@@ -45,6 +45,9 @@ function joined(a: string, b: string, work: Work): string {
 function arithmetic(operator: string, a: Value, b: Value): Value | undefined {
   const [x, y] = [numberIn(a), numberIn(b)];
   if (x === undefined || y === undefined) return undefined;
+  for (const each of [a, b])
+    if (each instanceof Float && each.isInt && !Number.isSafeInteger(each.value))
+      throw new Error(`it computes with a number above 2^53 (${each.text})`);
   const isFloat = a instanceof Float || b instanceof Float || operator === "/" || (operator === "**" && y < 0);
   if (y === 0 && ["/", "//", "%"].includes(operator)) throw new Error("division by zero");
   const result = calculate(operator, x, y);

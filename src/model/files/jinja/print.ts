@@ -77,7 +77,7 @@ function scalar(value: Value): string {
   if (typeof value === "string") return quoted(value);
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (value instanceof Float) return floatText(value.value);
+  if (value instanceof Float) return value.text ?? floatText(value.value);
   return typeof value === "number" ? `${BigInt(value)}` : typeName(value);
 }
 
@@ -177,7 +177,8 @@ class JsonWriter {
 }
 
 function jsonScalar(value: Value, { ascii }: JsonOptions): string {
-  if (value instanceof Float) return floatText(value.value).replace("inf", "Infinity").replace("nan", "NaN");
+  if (value instanceof Float)
+    return value.text ?? floatText(value.value).replace("inf", "Infinity").replace("nan", "NaN");
   if (typeof value === "function" || (value !== null && typeof value === "object"))
     throw new Error(`Object of type ${typeName(value)} is not JSON serializable`);
   const text = JSON.stringify(value);

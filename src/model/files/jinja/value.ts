@@ -1,10 +1,19 @@
 /** Python's values as Jinja sees them: how they compare, and what they contain. print.ts prints them. */
+import { jsonKeys, numberText } from "../../../json.ts";
 
 /** A Python float. A JavaScript number is a Python int. */
 export class Float {
   readonly value: number;
-  constructor(value: number) {
+  /** As its JSON wrote it, which it prints as: `1e3`, or an int above 2^53. */
+  readonly text: string | undefined;
+  constructor(value: number, text?: string) {
     this.value = value;
+    this.text = text;
+  }
+
+  /** A number of JSON that is an int, and that a JavaScript number does not hold. */
+  get isInt(): boolean {
+    return this.text !== undefined && /^-?\d+$/.test(this.text);
   }
 }
 
@@ -66,25 +75,32 @@ export function orUndefined(value: Value | undefined, name: string): Value {
 export const isList = (value: Value): value is readonly Value[] => Array.isArray(value);
 export const isDict = (value: Value): value is Dict => value instanceof Map;
 
-/** JSON as values. Whole numbers become ints, because JSON.parse does not tell 1.0 from 1. */
+/** JSON as values, numbers and the order of keys as their text has them. Other whole numbers are ints. */
 export function fromJson(json: unknown): Value {
   if (typeof json === "number") return Number.isInteger(json) ? json : new Float(json);
+  if (typeof json === "bigint") return new Float(Number(json), String(json));
   if (typeof json === "string" || typeof json === "boolean" || json === null) return json;
   if (json === undefined) return null;
-  if (Array.isArray(json)) return json.map(fromJson);
+  if (Array.isArray(json)) return json.map((_, i) => memberOf(json, i));
   if (typeof json === "object")
     return new Map(
-      Object.entries(json)
-        .filter(([, value]) => value !== undefined)
-        .map(([key, value]) => [key, fromJson(value)]),
+      jsonKeys(json)
+        .filter((key) => (json as Record<string, unknown>)[key] !== undefined)
+        .map((key) => [key, memberOf(json, key)]),
     );
   throw new Error(`a template cannot read a ${typeof json}`);
+}
+
+/** A value of an object or list of JSON. */
+export function memberOf(holder: object, key: string | number): Value {
+  const text = numberText(holder, key);
+  return text === undefined ? fromJson((holder as Record<string, unknown>)[key]) : new Float(Number(text), text);
 }
 
 /** Python's name of the type, for messages. */
 export function typeName(value: Value): string {
   if (value === null) return "NoneType";
-  if (value instanceof Float) return "float";
+  if (value instanceof Float) return value.isInt ? "int" : "float";
   if (value instanceof Tuple) return "tuple";
   if (value instanceof Fields) return value.kind;
   if (value instanceof Undefined) return "Undefined";
