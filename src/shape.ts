@@ -1,5 +1,16 @@
 /** Reads JSON in a shape of zod's. What does not fit is said in this package's words, with its place and value. */
-import type { z } from "zod";
+
+import { z } from "zod";
+import { stringifyJson } from "./json.ts";
+
+/** Any object, as it is: zod would copy it without what json.ts notes on it. */
+export function anyObject() {
+  return z.custom<Readonly<Record<string, unknown>>>(isObject, "it must be an object");
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
 
 /** The first value that does not fit its shape. */
 export interface Misfit {
@@ -35,7 +46,7 @@ const LONGEST_VALUE = 60;
 function shown(value: unknown): string {
   const cut = (_: string, each: unknown) =>
     typeof each === "string" || Array.isArray(each) ? each.slice(0, LONGEST_VALUE + 1) : each;
-  const text = JSON.stringify(value, cut) ?? "undefined";
+  const text = (typeof value === "object" ? JSON.stringify(value, cut) : stringifyJson(cut("", value))) ?? "undefined";
   return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}...` : text;
 }
 

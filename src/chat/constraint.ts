@@ -1,7 +1,9 @@
 /** What a request demands of its reply's tokens: a form of its content, calls of tools, alternatives. */
+
 import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { stringifyJson } from "../json.ts";
 import { RecentCache } from "../recent_cache.ts";
 import { anyTokens, relaxedTo } from "./grammar/relaxed.ts";
 import type { Rule } from "./grammar/rules.ts";
@@ -113,7 +115,7 @@ interface ConstraintOptions {
 
 function constraintsOf(demand: Demand, options: ConstraintOptions): Constraints {
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
-  const key = JSON.stringify([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
+  const key = stringifyJson([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
   if (key.length > MOST_LETTERS) throw tooLarge(key.length, tools ? "tools" : "response_format");
   const known = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
   cache.set(options.tokenizer, known);

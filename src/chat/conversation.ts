@@ -2,9 +2,11 @@
  * Turns requests into sampled replies: renders the prompt, draws, cuts at stop strings, parses the message. Remembers the
  * tokens of every call, so that later turns continue what was sampled. Rollouts and served sessions both use it.
  */
+
 import type { SampledSequence, SampleRequest, SamplingParams, TokenListener } from "../contract/backend.ts";
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
+import { mergedJson } from "../json.ts";
 import type { ReplyDemands } from "./constraint.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixTree } from "./prefix_tree.ts";
@@ -122,7 +124,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
   ): Promise<ChatTurn> {
     if (this.restored) await this.restored;
     const { tools, settings } = it;
-    const variables = { ...this.options.variables, ...it.variables };
+    const variables = mergedJson(this.options.variables ?? {}, it.variables ?? {});
     const { texts, tokenizer, toolCallPrefix = "call" } = this.options;
     texts?.check(messages);
     const render = () => this.transcript.prompt(messages, { tools, variables });
@@ -166,7 +168,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     this.sampled.add([...prompt_token_ids, ...responseIds], trace.trace_id);
     if (messages.length === 0) return;
     const asked = raw_request?.chat_template_kwargs as ChatOptions["variables"];
-    const options = { tools, variables: { ...this.options.variables, ...asked } };
+    const options = { tools, variables: mergedJson(this.options.variables ?? {}, asked ?? {}) };
     const render = (): RenderedPrompt => this.transcript.prompt(messages, options);
     const prompt = await (this.options.texts?.run(render) ?? render());
     const isSame = `${prompt.ids}` === `${prompt_token_ids}`;

@@ -1,5 +1,7 @@
 /** Numbers the beginnings of conversations, so that equal ones are found without comparing every message again. */
+
 import type { ChatMessage } from "../contract/text.ts";
+import { stringifyJson } from "../json.ts";
 
 /** The conversation without messages. */
 const ROOT = 0;
@@ -39,5 +41,5 @@ function edge(node: number, message: ChatMessage): string {
 
 /** Identifies a message by its role, its text and its tool calls. */
 export function messageKey({ role, content, tool_calls = [] }: ChatMessage): string {
-  return JSON.stringify([role, content, tool_calls.map((call) => [call.function.name, call.function.arguments])]);
+  return stringifyJson([role, content, tool_calls.map((call) => call.function)]);
 }

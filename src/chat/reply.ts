@@ -1,5 +1,7 @@
 /** A model's reply as a message: its reasoning, its answer, its tool calls. */
+
 import type { ChatMessage, ToolCall } from "../contract/text.ts";
+import { stringifyJson } from "../json.ts";
 import { type ParseOptions, type ReplyPart, ReplyReader, type ToolFormat } from "./reply_reader.ts";
 
 export type { ParseOptions, ToolFormat } from "./reply_reader.ts";
@@ -53,6 +55,6 @@ export function toolCall(
   { name, arguments: given }: Extract<ReplyPart, { type: "call" }>,
   { index, id }: { readonly index: number; readonly id: string },
 ): ToolCall {
-  const text = typeof given === "string" ? given : JSON.stringify(given);
+  const text = typeof given === "string" ? given : stringifyJson(given);
   return { id: `${id}_${index}`, type: "function", function: { name, arguments: text } };
 }

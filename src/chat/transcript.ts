@@ -6,10 +6,12 @@
  * starts with the prompt of that reply, the tokens of prompt and reply are reused. If the template rewrites history (drops
  * reasoning, for example), the reply's tokens are placed between newly encoded pieces.
  */
+
 import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
 import { readMessages } from "../data/messages.ts";
 import { ConfigError, UnsupportedError } from "../errors.ts";
+import { stringifyJson } from "../json.ts";
 import { HistoryTree, messageKey } from "./history.ts";
 import { type PrefixNode, PrefixTree, unitsOf } from "./prefix_tree.ts";
 import { splitReasoning } from "./reply.ts";
@@ -92,7 +94,7 @@ export class Transcript {
     if (rendered) return isEdited ? { ...rendered, origin: "diverged" } : rendered;
     const text = this.format(messages, options);
     const origin = isEdited || known.size > 0 ? "diverged" : "rendered";
-    return { messages, text, ids: this.encode(text), options: JSON.stringify(options), origin };
+    return { messages, text, ids: this.encode(text), options: stringifyJson(options), origin };
   }
 
   /**
@@ -174,7 +176,7 @@ export class Transcript {
       )
     )
       return undefined;
-    const written = JSON.stringify(options);
+    const written = stringifyJson(options);
     const ids = this.splice(parts, { known, options: written });
     const { whole } = [...known.values()].at(-1)!;
     const origin = this.sequences.pathOf(ids).has(whole) ? "continued" : "spliced";

@@ -1,7 +1,9 @@
 /** Which turns of a conversation count in supervised training, and how much. */
+
 import type { ChatMessage } from "../contract/text.ts";
 import { type TrainOnWhat, TURN_WEIGHTS } from "../data/supervised.ts";
 import { ConfigError } from "../errors.ts";
+import { stringifyJson } from "../json.ts";
 
 /** Weights besides 0. f32, which holds them and the sums of their losses, turns much smaller ones into 0 and larger ones into infinity. */
 const [LEAST, MOST] = [1e-6, 1e6];
@@ -30,7 +32,7 @@ function flaggedWeight(message: ChatMessage, i: number): number | undefined {
     if (typeof value === "boolean") return Number(value);
     if (name === "weight" && typeof value === "number" && isWeight(value)) return value;
     const form = name === "weight" ? "0, or a number from 1e-6 to 1e6" : "true or false";
-    throw cannot(`${name} of message ${i} must be ${form} (${JSON.stringify(value)}). Correct it`);
+    throw cannot(`${name} of message ${i} must be ${form} (${stringifyJson(value)}). Correct it`);
   });
   if (weights.some((weight) => weight !== weights[0]))
     throw cannot(`${TURN_WEIGHTS.join(", ")} of message ${i} contradict each other. Keep one`);

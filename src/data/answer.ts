@@ -1,5 +1,6 @@
 /** The right answer of a row, for rewards that compare a response with it. */
 import { ConfigError } from "../errors.ts";
+import { jsonField, mergedJson, numberText } from "../json.ts";
 import type { Task } from "./types.ts";
 
 /** Where an answer is looked for, in this order: the first place that holds one counts. verl's, TRL's and published data sets' names. */
@@ -74,32 +75,46 @@ export function withAnswer(
       `Cannot use the row: its reward can read no answer in ${shown(value)}. Correct the row, or name another field with data.answer_key.`,
       at,
     );
-  return answerKey === undefined ? row : { ...row, answer: value };
+  return answerKey === undefined ? row : mergedJson(row, typeof value === "number" ? jsonField("answer", text) : { answer: value });
 }
 
 function findAnswer(row: Row, keys = ANSWER_KEYS): { readonly text?: string; readonly value?: unknown } {
   for (const key of keys) {
+    const { holder, name } = placeOf(row, key);
     const value = valueAt(row, key);
-    const text = textOf(value);
+    const text = textOf(value, holder && numberText(holder, name));
     if (text !== undefined) return { text, value };
   }
   return {};
 }
 
-/** A field of that very name, else the value that the names and places lead to. */
 function valueAt(row: Row, key: string): unknown {
-  if (Object.hasOwn(row, key)) return row[key];
-  let value: unknown = row;
-  for (const name of key.split("."))
-    value =
-      typeof value === "object" && value !== null && Object.hasOwn(value, name) ? (value as Row)[name] : undefined;
-  return value;
+  const { holder, name } = placeOf(row, key);
+  return holder?.[name];
 }
 
-/** Undefined for what is no answer: nothing, a blank text, NaN, a list, an object. */
-function textOf(value: unknown): string | undefined {
+/** A field of that very name, else the object or list that the names and places lead to; no holder where they lead nowhere. */
+function placeOf(row: Row, key: string): { readonly holder: Row | undefined; readonly name: string } {
+  if (Object.hasOwn(row, key)) return { holder: row, name: key };
+  const names = key.split(".");
+  const name = names.pop()!;
+  let holder: Row | undefined = row;
+  for (const each of names) holder = holder && rowOf(holder, each);
+  return { holder: holder && Object.hasOwn(holder, name) ? holder : undefined, name };
+}
+
+function rowOf(row: Row, name: string): Row | undefined {
+  const value = Object.hasOwn(row, name) ? row[name] : undefined;
+  return typeof value === "object" && value !== null ? (value as Row) : undefined;
+}
+
+/**
+ * Undefined for what is no answer: nothing, a blank text, NaN, a list, an object.
+ * @param source the number as its file wrote it, where JavaScript writes it in another way
+ */
+function textOf(value: unknown, source: string | undefined): string | undefined {
   if (typeof value === "string") return value.trim() === "" ? undefined : value;
-  if (typeof value === "number") return Number.isNaN(value) ? undefined : String(value);
+  if (typeof value === "number") return Number.isNaN(value) ? undefined : (source ?? String(value));
   return typeof value === "bigint" || typeof value === "boolean" ? String(value) : undefined;
 }
 

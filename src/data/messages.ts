@@ -1,6 +1,8 @@
 /** Reads the messages of a conversation from a data file or a request. */
+
 import type { ChatMessage, ToolCall } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
+import { jsonField, mergedJson, numberText, stringifyJson } from "../json.ts";
 
 /**
  * Messages in the form that chat templates read: content is text (parts are joined), the arguments of tool calls are
@@ -47,21 +49,24 @@ function readCalls(value: unknown): ToolCall[] | null {
   const calls = value.map((call): ToolCall | null => {
     const name = call?.function?.name;
     if (typeof name !== "string") return null;
-    return { ...call, type: "function", function: { name, arguments: parsed(call.function.arguments) } };
+    return { ...call, type: "function", function: mergedJson({ name }, argumentsOf(call.function)) };
   });
   return calls.every((call) => call !== null) ? calls : null;
 }
 
-/** Arguments arrive as JSON text and are rendered as values. Other text stays text. */
-function parsed(value: unknown): unknown {
-  if (typeof value !== "string") return value ?? {};
+/** Arguments arrive as JSON text and are rendered as values, numbers as they are written. Other text stays text. */
+function argumentsOf(call: Readonly<Record<string, unknown>>): { readonly arguments: unknown } {
+  const given = call.arguments;
+  const number = numberText(call, "arguments");
+  if (number !== undefined) return jsonField("arguments", number);
+  if (typeof given !== "string") return { arguments: given ?? {} };
   try {
-    return JSON.parse(value);
+    return jsonField("arguments", given);
   } catch {
-    return value;
+    return { arguments: given };
   }
 }
 
 function brief(value: unknown): string {
-  return (JSON.stringify(value) ?? "undefined").slice(0, 80);
+  return (stringifyJson(value) ?? "undefined").slice(0, 80);
 }

@@ -1,5 +1,7 @@
 /** Makes preferences of the rows of data files: a prompt with a chosen and a rejected answer, or with one labelled answer. */
+
 import { ConfigError } from "../errors.ts";
+import { mergedJson, pickedJson, stringifyJson } from "../json.ts";
 import type { PlacedRow, Row } from "./rows.ts";
 import { type PlacedExample, type SupervisedKeys, supervisedExamples, TURN_WEIGHTS } from "./supervised.ts";
 
@@ -55,8 +57,9 @@ function pairOf({ row, file, line }: PlacedRow, keys: PreferenceKeys): PlacedPre
     );
   const prompt = row[keys.prompt];
   const [head, ...tails] = isThere(prompt) ? [prompt, chosen, rejected] : sharedPrompt(chosen, rejected, { at, keys });
-  const whole = { ...row, [keys.prompt]: head };
-  const answers = tails.map((tail, i) => answerOf({ ...whole, [names[i]!]: tail }, names[i]!, { at, keys }));
+  const whole = (name: string, tail: unknown) =>
+    isThere(prompt) ? row : mergedJson(row, { [keys.prompt]: head, [name]: tail });
+  const answers = tails.map((tail, i) => answerOf(whole(names[i]!, tail), names[i]!, { at, keys }));
   return { ...at, answers, ...marginOf(row, keys.margin, at) };
 }
 
@@ -139,7 +142,7 @@ function sharedPrompt(
 /** The example of a prompt and the answer in the field `name`, as for supervised training. */
 function answerOf(row: Row, name: string, { at, keys }: { at: At; keys: PreferenceKeys }): PlacedExample {
   const { prompt, tools, enableThinking } = keys;
-  const own = Object.fromEntries([prompt, tools, enableThinking, name].map((key) => [key, row[key]]));
+  const own = pickedJson(row, [prompt, tools, enableThinking, name]);
   if (Array.isArray(own[name])) refuseWeights(own[name], name, at);
   const [example] = supervisedExamples([{ row: own, ...at }], { ...keys, messages: "", text: "", response: name });
   return example!;
@@ -168,9 +171,9 @@ function isThere(value: unknown): boolean {
 }
 
 function isSame(a: unknown, b: unknown): boolean {
-  return JSON.stringify(a) === JSON.stringify(b);
+  return stringifyJson(a) === stringifyJson(b);
 }
 
 function shown(value: unknown): string {
-  return value === undefined ? "missing" : JSON.stringify(value).slice(0, 80);
+  return value === undefined ? "missing" : stringifyJson(value).slice(0, 80);
 }

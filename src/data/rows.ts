@@ -2,7 +2,9 @@
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import { type AnswerOptions, withAnswer } from "./answer.ts";
+import { mergedJson, numberText, parseJson, withBigInts } from "../json.ts";
 import { readMessages } from "./messages.ts";
+import { parquetRows } from "./parquet_rows.ts";
 import type { Task } from "./types.ts";
 
 /** How a row's prompt is read. */
@@ -36,7 +38,7 @@ export interface PlacedRow {
 }
 
 /**
- * The rows of a JSONL file, each a JSON object on a line of its own; empty lines are skipped.
+ * The rows of a JSONL file, each a JSON object on a line of its own; empty lines are skipped. Integers above 2^53 are bigints.
  * @throws {ConfigError} for a line that is not a JSON object, naming it; for a file without rows
  */
 export function rowsOfJsonl(text: string, file: string): PlacedRow[] {
@@ -50,18 +52,15 @@ export function rowsOfJsonl(text: string, file: string): PlacedRow[] {
 }
 
 /**
- * The rows of a Parquet file, uncompressed or with Snappy.
- * @throws {ConfigError} for a file that is not Parquet or has no rows
+ * The rows of a Parquet file, uncompressed or with Snappy. Integers above 2^53 are bigints.
+ * @throws {ConfigError} for a file that is not Parquet or has no rows, for text that is not UTF-8, naming the row
  */
 export async function rowsOfParquet(bytes: ArrayBuffer, file: string): Promise<PlacedRow[]> {
   if (!isParquet(bytes))
     throw new ConfigError("Cannot read the file as Parquet: it does not begin and end with PAR1.", { file });
-  const { parquetReadObjects } = await import("hyparquet");
-  const rows = await parquetReadObjects({ file: bytes }).catch((cause: Error) => {
-    throw new ConfigError(`Cannot read the Parquet file: ${cause.message}.`, { file });
-  });
+  const rows = await parquetRows(bytes, file);
   if (rows.length === 0) throw noRows(file);
-  return rows.map((row, index) => ({ row: plain(row) as Row, file, line: index + 1 }));
+  return rows.map((row, index) => ({ row, file, line: index + 1 }));
 }
 
 function noRows(file: string): ConfigError {
@@ -93,18 +92,10 @@ function isParquet(file: ArrayBuffer): boolean {
   return file.byteLength >= 12 && isMark(file.slice(0, 4)) && isMark(file.slice(-4));
 }
 
-/** 64-bit integers as numbers, so that rows can be written as JSON. */
-function plain(value: unknown): unknown {
-  if (typeof value === "bigint") return Number(value);
-  if (Array.isArray(value)) return value.map(plain);
-  if (typeof value !== "object" || value === null || value instanceof Date) return value;
-  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, plain(each)]));
-}
-
 function parseRow(line: string, at: { file: string; line: number }): Row {
   let row: unknown;
   try {
-    row = JSON.parse(line);
+    row = withBigInts(parseJson(line));
   } catch (cause) {
     throw new ConfigError(`Cannot read the row: it is not JSON (${(cause as Error).message}).`, at);
   }
@@ -131,10 +122,10 @@ export function taskFromRow(row: Row, options: RowOptions & { line?: number; ind
   const messages = messagesOf(row[key], options);
   const source = row.data_source ?? options.source ?? baseName(file);
   return {
-    id: String(row.id ?? `${baseName(file)}-${index}`),
+    id: numberText(row, "id") ?? String(row.id ?? `${baseName(file)}-${index}`),
     instruction: messages ? lastOfUser(messages) : (row[key] as string),
     ...(messages && { messages }),
-    metadata: { ...withAnswer(row, options, { file, line }), data_source: source },
+    metadata: mergedJson(withAnswer(row, options, { file, line }), { data_source: source }),
   };
 }
 

@@ -1,6 +1,8 @@
 /** Makes examples for supervised training of the rows of data files: chats, prompts with responses, and plain texts. */
+
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
+import { numberText, parseJson, stringifyJson } from "../json.ts";
 import { OTHER_PROMPT_KEYS, type PlacedRow, type Row, readAt } from "./rows.ts";
 
 /** The turns of a conversation that are trained on where no message says so itself. Names as in Tinker's cookbook. */
@@ -121,7 +123,7 @@ function renderingOf(row: Row, keys: SupervisedKeys, at: At): Rendering {
   const thinking = row[keys.enableThinking];
   if (isThere(thinking) && typeof thinking !== "boolean")
     throw new ConfigError(
-      `Cannot make an example of the row: "${keys.enableThinking}" must be true or false (${JSON.stringify(thinking).slice(0, 80)}). Correct it, or name another field with data.enable_thinking_key.`,
+      `Cannot make an example of the row: "${keys.enableThinking}" must be true or false (${stringifyJson(thinking).slice(0, 80)}). Correct it, or name another field with data.enable_thinking_key.`,
       at,
     );
   const variables = { ...keys.variables, ...(isThere(thinking) && { enable_thinking: thinking }) };
@@ -142,14 +144,14 @@ function toolsOf(value: unknown, { key, ...at }: At & { key: string }): readonly
   const tools = typeof value === "string" ? parsed(value) : value;
   if (Array.isArray(tools)) return tools.length > 0 ? tools : undefined;
   throw new ConfigError(
-    `Cannot read the tools: "${key}" must be a list of JSON schemas, or the JSON text of one (${JSON.stringify(value).slice(0, 80)}).`,
+    `Cannot read the tools: "${key}" must be a list of JSON schemas, or the JSON text of one (${stringifyJson(value).slice(0, 80)}).`,
     at,
   );
 }
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     return undefined;
   }
@@ -192,9 +194,10 @@ function textAt(row: Row, key: string, at: At): string {
   const value = row[key];
   if (typeof value === "string") return value;
   // An answer that is a number is meant as text.
-  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (typeof value === "number" || typeof value === "bigint" || typeof value === "boolean")
+    return numberText(row, key) ?? String(value);
   throw new ConfigError(
-    `Cannot make an example of the row: "${key}" must be text (${JSON.stringify(value).slice(0, 80)}).`,
+    `Cannot make an example of the row: "${key}" must be text (${stringifyJson(value).slice(0, 80)}).`,
     at,
   );
 }

@@ -1,6 +1,8 @@
 /** A session in memory: who answers it, which of its calls run, and about how much it holds. */
+
 import type { ChatEngine, FetchFunction, ResponseStore } from "../chat/endpoint.ts";
 import type { SessionRecord, TraceRecord } from "../contract/trace.ts";
+import { stringifyJson } from "../json.ts";
 import type { WorkerHistory } from "./workers/history.ts";
 
 /** What only some sessions have. */
@@ -91,5 +93,5 @@ export class LiveSession implements SessionParts {
 /** About what the record of a session holds beside its id. */
 function memoryOf({ metadata, sampling_params = {} }: SessionRecord): number {
   const given = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
-  return BYTES_PER_LETTER * given.reduce((sum, each) => sum + JSON.stringify(each).length, 0);
+  return BYTES_PER_LETTER * given.reduce((sum, each) => sum + stringifyJson(each).length, 0);
 }

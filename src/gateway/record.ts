@@ -1,9 +1,11 @@
 /** Writes every sampled reply to a trace store: of served sessions, of a run's attempts, of workers behind the gateway. */
+
 import type { ChatCall, ChatEngine } from "../chat/engine.ts";
 import type { ChatRequest, TextRequest } from "../chat/request.ts";
 import type { Drawn, DrawnChat } from "../chat/response.ts";
 import { SYSTEM_CLOCK } from "../clock.ts";
 import type { SessionRecord, TraceRecord, TraceStore } from "../contract/trace.ts";
+import { mergedJson } from "../json.ts";
 import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
 
@@ -221,7 +223,7 @@ function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
     latency_ms: it.latency_ms,
     token_counts: { prompt: drawn.prompt_ids.length, completion: drawn.response_ids.length },
     timestamp: it.timestamp,
-    metadata: { ...session.metadata, ...request.metadata },
+    metadata: mergedJson(session.metadata, request.metadata ?? {}),
     ...(drawn.sampling_params && { sampling_params: { ...drawn.sampling_params } }),
     raw_request: parametersOf(request),
     raw_response: null,

@@ -1,4 +1,5 @@
 /** Reads the JSON body of a request within a server's limits. */
+import { parseJson } from "../json.ts";
 import { type BodyLimits, readBody } from "./body.ts";
 import { breathe, SLICE_BYTES } from "./breathe.ts";
 import type { Budget, Lease } from "./budget.ts";
@@ -58,7 +59,7 @@ function objectOf(text: string): JsonBody {
   if (!/\S/.test(text)) return {};
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseJson(text);
   } catch (cause) {
     throw new Refusal(400, `Cannot read the body: it is not JSON (${(cause as Error).message.slice(0, 200)}).`);
   }

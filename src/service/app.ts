@@ -1,4 +1,5 @@
 /** The service as a plain `fetch` handler. Every route asks for the token. */
+
 import { type Context, Hono } from "hono";
 import { Budget } from "../http/budget.ts";
 import { type GuardOptions, guarded } from "../http/guard.ts";
@@ -6,6 +7,7 @@ import type { JsonLimits } from "../http/json.ts";
 import { readJson } from "../http/json_body.ts";
 import type { App } from "../http/listen.ts";
 import { Refusal, refused } from "../http/refusal.ts";
+import { stringifyJson } from "../json.ts";
 import type { Answers } from "./answers.ts";
 import type { ServiceFigures, ServiceStats } from "./figures.ts";
 import type { Judge } from "./judge.ts";
@@ -101,7 +103,7 @@ async function judged({ body, print }: NumberedRequest, parts: ServiceParts): Pr
     throw new Refusal(503, `Cannot judge ${items.length} replies now: ${waiting} wait already. Try again later.`, {
       retryAfter: 2,
     });
-  return answers.add(key, { print, make: async () => JSON.stringify({ results: await judge.judge(items) }) });
+  return answers.add(key, { print, make: async () => stringifyJson({ results: await judge.judge(items) }) });
 }
 
 function json(text: string): Response {

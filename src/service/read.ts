@@ -1,6 +1,8 @@
 /** Reads the bodies of requests. A worker is of another version or of another author, so that every field is checked. */
+
 import type { JsonBody } from "../http/json_body.ts";
 import { Refusal } from "../http/refusal.ts";
+import { stringifyJson } from "../json.ts";
 import {
   type CallResult,
   type ClusterParams,
@@ -124,5 +126,5 @@ function wrong(field: string, rule: string, value: unknown): Refusal {
 }
 
 function shown(value: unknown): string {
-  return (JSON.stringify(value) ?? String(value)).slice(0, 100);
+  return (stringifyJson(value) ?? String(value)).slice(0, 100);
 }

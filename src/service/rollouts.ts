@@ -1,6 +1,8 @@
 /** The open rollouts of a service, and the requests about them: numbered, and each answered once. */
+
 import type { JsonBody } from "../http/json_body.ts";
 import { Refusal } from "../http/refusal.ts";
+import { stringifyJson } from "../json.ts";
 import type { Answers } from "./answers.ts";
 import { type AttemptParts, noTask, taskAt } from "./attempts.ts";
 import type { ServiceFigures } from "./figures.ts";
@@ -52,7 +54,7 @@ export class Rollouts {
       const reply = await rollout.reply();
       // Kept until its client has heard of the end, which may come while the cluster samples.
       if (reply.action === "done" || reply.action === "error") this.open.delete(id);
-      return JSON.stringify(reply);
+      return stringifyJson(reply);
     };
     return this.during(id, answers.add(keyOf(id, seq), { print, make }));
   }

@@ -2,6 +2,7 @@
  * What a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an environment,
  * which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps names to them.
  */
+
 import type { ChatClient, ChatEngine, FetchFunction } from "../chat/endpoint.ts";
 import type { AssistantMessage } from "../chat/reply.ts";
 import type { SamplingParams } from "../contract/backend.ts";
@@ -9,6 +10,7 @@ import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
 import type { NeedsAnswer } from "../data/answer.ts";
 import type { Episode, Step, Task, TerminationReason } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { stringifyJson } from "../json.ts";
 
 /**
  * The model as a rollout sees it: a function of tokens or messages, or OpenAI's API in this process. Every call is
@@ -348,5 +350,5 @@ function shownNumbers(value: unknown): string {
 }
 
 function shown(value: unknown): string {
-  return (JSON.stringify(value) ?? String(value)).slice(0, 200);
+  return (stringifyJson(value) ?? String(value)).slice(0, 200);
 }

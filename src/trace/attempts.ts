@@ -1,6 +1,8 @@
 /** From a session and its traces to an attempt at a task: which task, which trajectories, what may be trained on. */
+
 import type { SessionOutcome, SessionSummary, SessionTrajectory, TraceRecord } from "../contract/trace.ts";
 import type { Step, Task } from "../data/types.ts";
+import { stringifyJson } from "../json.ts";
 
 /** Metadata keys as `rllm.sdk.processing` names them; null: the keys that our own runs record. */
 export interface AttemptKeys {
@@ -237,5 +239,5 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
 }
 
 function text(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : stringifyJson(value);
 }

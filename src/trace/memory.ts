@@ -1,5 +1,7 @@
 /** A trace store in memory: for a run that trains on its traces and keeps none. */
+
 import type { SessionRecord, SessionSummary, TraceQuery, TraceRecord } from "../contract/trace.ts";
+import { parseJson, stringifyJson } from "../json.ts";
 import { type PackedTrace, packedBytes, packTrace, unpackTrace } from "./packed.ts";
 import {
   isSince,
@@ -71,12 +73,12 @@ export class MemoryTraceStore implements OpenTraceStore {
   }
 
   async putSession(session: SessionRecord): Promise<void> {
-    this.#sessions.set(session.session_id, JSON.stringify(session));
+    this.#sessions.set(session.session_id, stringifyJson(session));
   }
 
   async changeSessions(sessionIds: readonly string[], change: SessionChange): Promise<void> {
     for (const session of change(sessionIds.map((id) => this.#summary(id))))
-      this.#sessions.set(session.session_id, JSON.stringify(session));
+      this.#sessions.set(session.session_id, stringifyJson(session));
   }
 
   async getSession(sessionId: string): Promise<SessionSummary | undefined> {
@@ -88,7 +90,7 @@ export class MemoryTraceStore implements OpenTraceStore {
     const members = this.#members.get(sessionId);
     if (json === undefined && !members) return undefined;
     const times = Array.from(members ?? [], (id) => this.#traces.get(id)!.created_at);
-    const record = json === undefined ? undefined : (JSON.parse(json) as SessionRecord);
+    const record = json === undefined ? undefined : (parseJson(json) as SessionRecord);
     return summaryOf(record, sessionId, {
       count: times.length,
       first_at: times.length > 0 ? Math.min(...times) : null,

@@ -1,5 +1,7 @@
 /** A trace in memory: token ids and log-probs as typed arrays, the rest as JSON text, which no caller can change later. */
+
 import type { TraceRecord } from "../contract/trace.ts";
+import { parseJson, stringifyJson } from "../json.ts";
 
 /** A trace as the memory store holds it. */
 export interface PackedTrace {
@@ -12,7 +14,7 @@ export interface PackedTrace {
 /** Packs a trace without a loss: log-probs that float32 does not hold exactly stay in float64. */
 export function packTrace({ prompt_token_ids, completion_token_ids, logprobs, ...rest }: TraceRecord): PackedTrace {
   return {
-    json: JSON.stringify(rest),
+    json: stringifyJson(rest),
     prompt: Uint32Array.from(prompt_token_ids),
     completion: Uint32Array.from(completion_token_ids),
     logprobs: logprobs && packFloats(logprobs),
@@ -26,7 +28,7 @@ function packFloats(values: readonly number[]): Float32Array | Float64Array {
 
 export function unpackTrace({ json, prompt, completion, logprobs }: PackedTrace): TraceRecord {
   return {
-    ...(JSON.parse(json) as Omit<TraceRecord, "prompt_token_ids" | "completion_token_ids" | "logprobs">),
+    ...(parseJson(json) as Omit<TraceRecord, "prompt_token_ids" | "completion_token_ids" | "logprobs">),
     prompt_token_ids: Array.from(prompt),
     completion_token_ids: Array.from(completion),
     logprobs: logprobs && Array.from(logprobs),

@@ -2,9 +2,11 @@
 import { z } from "zod";
 import type { SessionRecord, TraceRecord } from "../contract/trace.ts";
 import { ConfigError, type Source } from "../errors.ts";
+import { parseJson as parsedJson } from "../json.ts";
+import { anyObject } from "../shape.ts";
 
 const ids = z.array(z.int().nonnegative());
-const fields = z.record(z.string(), z.unknown());
+const fields = anyObject();
 
 /** Only the ids are required. Fields that are not listed stay, such as rLLM's `routing_matrices`. */
 const TRACE = z.looseObject({
@@ -97,7 +99,7 @@ export function parseTrace(text: string, source: Source): TraceRecord {
 /** @throws {ConfigError} for text that is not JSON. NaN and Infinity, which Python writes, are none. */
 export function parseJson(text: string, source: Source): unknown {
   try {
-    return JSON.parse(text);
+    return parsedJson(text);
   } catch (cause) {
     const start = text.length > 60 ? `${text.slice(0, 60)}...` : text;
     throw new ConfigError(

@@ -1,5 +1,7 @@
 /** A store that keeps no traces, for a gateway that only serves. */
+
 import type { SessionRecord, TraceRecord } from "../contract/trace.ts";
+import { stringifyJson } from "../json.ts";
 import { MemoryTraceStore } from "./memory.ts";
 
 /** Letters of all sessions as JSON. */
@@ -25,7 +27,7 @@ export class UnrecordedStore extends MemoryTraceStore {
     const id = session.session_id;
     if (session.key_digest === undefined && !session.outcome) return void (await this.deleteSessions([id]));
     this.#forget(id);
-    const letters = JSON.stringify(session).length;
+    const letters = stringifyJson(session).length;
     this.#letters.set(id, letters);
     this.#all += letters;
     await super.putSession(session);

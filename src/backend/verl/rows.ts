@@ -1,7 +1,9 @@
 /** Tasks as rows of verl's data sets, which Trinity-RFT's tasksets read as well. What a reward or an agent knows of a task stays here: a row carries its number. */
+
 import type { ChatMessage } from "../../contract/text.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 
 export interface RowOptions {
   readonly split: "train" | "val";
@@ -32,7 +34,7 @@ export function verlRows(tasks: readonly Task[], options: RowOptions): string {
     throw new ConfigError(
       `Cannot send the ${options.split} tasks to ${options.system ?? "verl"}: there are none. Add some.`,
     );
-  return tasks.map((task, index) => `${JSON.stringify(rowOf(task, { ...options, index }))}\n`).join("");
+  return tasks.map((task, index) => `${stringifyJson(rowOf(task, { ...options, index }))}\n`).join("");
 }
 
 function rowOf(task: Task, { split, agentName, index, system = "verl" }: RowOptions & { index: number }): VerlRow {

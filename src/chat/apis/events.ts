@@ -1,4 +1,5 @@
 /** Server-sent events. */
+import { stringifyJson } from "../../json.ts";
 import type { ChatEngine } from "../engine.ts";
 
 /** What a route answers. */
@@ -99,7 +100,7 @@ function openStream(onLeave: () => void): { readable: ReadableStream<Uint8Array>
 }
 
 function encode({ event, data }: ServerEvent): string {
-  const text = typeof data === "string" ? data : JSON.stringify(data);
+  const text = typeof data === "string" ? data : stringifyJson(data);
   return `${event === undefined ? "" : `event: ${event}\n`}data: ${text}\n\n`;
 }
 

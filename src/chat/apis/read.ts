@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { ChatMessage } from "../../contract/text.ts";
 import { readMessages } from "../../data/messages.ts";
 import { ConfigError } from "../../errors.ts";
-import { readAs } from "../../shape.ts";
+import { anyObject, readAs } from "../../shape.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
 
 /** A count that a request may leave out. */
@@ -99,7 +99,7 @@ export const SAMPLING = {
   repetition_penalty: only(1),
   min_p: only(0),
   logit_bias: z.strictObject({}, "only an empty one is supported").nullish(),
-  metadata: z.record(z.string(), z.unknown()).nullish(),
+  metadata: anyObject().nullish(),
   // Notes to OpenAI's own service.
   user: z.string().nullish(),
 };
@@ -146,7 +146,7 @@ export function given<T extends object>(values: T): { [K in keyof T]?: NonNullab
   };
 }
 
-const SCHEMA = z.record(z.string(), z.unknown());
+const SCHEMA = anyObject();
 
 /** OpenAI's `response_format`, nested as in chat or flat as in responses. */
 export const RESPONSE_FORMAT = z.discriminatedUnion("type", [

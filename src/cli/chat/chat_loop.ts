@@ -1,6 +1,8 @@
 /** The loop of `grpu chat`: reads messages and commands, prints replies as they come. */
+
 import type { LivePart } from "../../chat/engine.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import type { Io, Typing } from "../command.ts";
 import { runSlash } from "./slash.ts";
 import type { Talk, TalkListener, TalkReply } from "./talk.ts";
@@ -125,7 +127,7 @@ class Printer {
       if (this.isTerminal && part.text !== "") io.err(io.color ? `${DIM}${part.text}${RESET}` : part.text);
     } else {
       if (this.last === "reasoning" && this.isTerminal) io.err("\n");
-      const text = part.type === "call" ? `${JSON.stringify(part.call.function)}\n` : part.text;
+      const text = part.type === "call" ? `${stringifyJson(part.call.function)}\n` : part.text;
       io.out(text);
       this.endsLine = text.endsWith("\n");
     }

@@ -1,6 +1,8 @@
 /** `grpu traces show`: a session's conversation, readable in a terminal. */
+
 import type { SessionSummary, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import { mean, smallest } from "../../statistics.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import type { Input, Io } from "../command.ts";
@@ -11,7 +13,7 @@ export function showTraces(input: Input, io: Io): Promise<void> {
   const [id] = input.args as [string];
   return withStore(input, async (store) => {
     const { session, traces } = await find(store, id);
-    if (input.options.json) return io.out(`${JSON.stringify({ session, traces })}\n`);
+    if (input.options.json) return io.out(`${stringifyJson({ session, traces })}\n`);
     const style = styleOf(io);
     io.out(heading(session, style));
     traces.forEach((trace, i) => {
@@ -161,5 +163,5 @@ function tokenLines({ prompt_token_ids, completion_token_ids, logprobs }: TraceR
 }
 
 function short(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : stringifyJson(value);
 }

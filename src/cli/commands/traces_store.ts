@@ -1,6 +1,8 @@
 /** `grpu traces list|delete|prune|reward`. */
+
 import type { SessionSummary } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import { groupOf } from "../../trace/attempts.ts";
 import { prune } from "../../trace/mod.ts";
 import { putRewards, readRewards } from "../../trace/rewards.ts";
@@ -12,7 +14,7 @@ export function listTraces(input: Input, io: Io): Promise<void> {
   const query = { since: sinceOf(input), limit: countOf(input, { flag: "--limit", key: "limit" }) };
   return withStore(input, async (store) => {
     const sessions = await store.sessions(query);
-    if (input.options.json) return io.out(`${JSON.stringify(sessions)}\n`);
+    if (input.options.json) return io.out(`${stringifyJson(sessions)}\n`);
     if (sessions.length === 0) return io.err("no sessions\n");
     io.out(table([["session", "calls", "reward", "task", "last call"], ...sessions.map(cells)]));
   });
@@ -82,7 +84,7 @@ export function say(
   { what, input, io }: { what: string; input: Input; io: Io },
 ): void {
   if (input.options.json) {
-    io.out(`${JSON.stringify(counts)}\n`);
+    io.out(`${stringifyJson(counts)}\n`);
     return;
   }
   const parts = Object.entries(counts).map(

@@ -1,9 +1,11 @@
 /** The key of an evaluation's attempts: a hash of everything that they follow from, apart from the tasks. */
+
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { setting } from "../../config/schema.ts";
 import { leaves, type Tree } from "../../config/yaml/tree.ts";
+import { stringifyJson } from "../../json.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import { agents, environments, evaluators, rewards, workflows } from "../../task/registered.ts";
@@ -27,7 +29,7 @@ export async function contentKey({ version, config, folder, imports }: KeyParts)
     modules: sourcesOf(imports).map((file) => hashOf(readFileSync(file))),
     functions: functionTexts(config),
   };
-  return hashOf(JSON.stringify(parts)).slice(0, 32);
+  return hashOf(stringifyJson(parts)).slice(0, 32);
 }
 
 /** Settings that change no attempt of a validation: of training, of logs, and those whose effect is in another part of the key. */
@@ -56,10 +58,10 @@ async function weightsHash(folder: string, config: Tree): Promise<string> {
     .filter((name) => MODEL_FILES.test(name))
     .sort();
   const own = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
-  if ((await folderKind(folder)) !== "adapter") return hashOf(JSON.stringify(own));
+  if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(own));
   const base = setting(config, "model.name") ?? (await describeAdapter(folder)).base;
   const below = base !== undefined && existsSync(base) ? await weightsHash(base, config) : (base ?? null);
-  return hashOf(JSON.stringify([own, below]));
+  return hashOf(stringifyJson([own, below]));
 }
 
 async function hashOfFile(path: string): Promise<string> {

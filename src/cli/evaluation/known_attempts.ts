@@ -1,10 +1,12 @@
 /** The attempts of an evaluation on disk: one line each, appended when the attempt ends. */
+
 import { createHash } from "node:crypto";
 import { appendFileSync, existsSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Episode, Step, Task } from "../../data/types.ts";
 import { fileError } from "../../errors.ts";
 import type { AttemptStore } from "../../evaluation/remembered.ts";
+import { parseJson, stringifyJson } from "../../json.ts";
 import { FolderLock } from "../../log/folder/lock.ts";
 import { makeFolders } from "../../log/folder/make_folders.ts";
 import type { Attempt } from "../../loop/rollout/attempts_per_task.ts";
@@ -57,7 +59,7 @@ export class KnownAttempts implements AttemptStore {
     ]);
     if (episode.termination_reason === "error" || !rewards.every(Number.isFinite)) return;
     const line: Line = { ...slim(episode), task: this.hashOf(episode.task) };
-    this.writing(() => appendFileSync(this.file, `${JSON.stringify(line)}\n`));
+    this.writing(() => appendFileSync(this.file, `${stringifyJson(line)}\n`));
     this.lines.set(this.keyOf(episode), line);
   }
 
@@ -82,7 +84,7 @@ export class KnownAttempts implements AttemptStore {
   }
 
   private hashOf(task: Task): string {
-    const known = this.hashes.get(task) ?? createHash("sha256").update(JSON.stringify(task)).digest("hex");
+    const known = this.hashes.get(task) ?? createHash("sha256").update(stringifyJson(task)).digest("hex");
     this.hashes.set(task, known);
     return known;
   }
@@ -104,7 +106,7 @@ function place(task: string, { task_index, rollout_index }: Pick<Episode, "task_
 /** A damaged line is an attempt that is not known. */
 function parsed(text: string): Line | undefined {
   try {
-    const line = JSON.parse(text) as Line;
+    const line = parseJson(text) as Line;
     return Array.isArray(line.trajectories) && typeof line.task === "string" ? line : undefined;
   } catch {
     return undefined;

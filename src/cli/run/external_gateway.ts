@@ -3,10 +3,12 @@
  * listens on an endpoint of its own, registers it, opens a session there and here for each attempt, and leaves no worker
  * behind. Works with grpu's gateway and with rLLM's, whose sessions cannot have keys.
  */
+
 import { z } from "zod";
 import { ConfigError } from "../../errors.ts";
 import type { Gateway } from "../../gateway/mod.ts";
 import { isLoopback } from "../../http/origin.ts";
+import { parseJson, stringifyJson } from "../../json.ts";
 import { readReplyText } from "../../read_reply.ts";
 import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
@@ -230,11 +232,11 @@ export class ExternalGateway implements SessionHost {
     const late = AbortSignal.timeout(answerMs);
     const init = { method, headers, signal: signal ? AbortSignal.any([signal, late]) : late };
     try {
-      const response = await httpFetch(this.url + path, { ...init, ...(body && { body: JSON.stringify(body) }) });
+      const response = await httpFetch(this.url + path, { ...init, ...(body && { body: stringifyJson(body) }) });
       if (response.status === 404 && isOptional) return {};
       const text = await readReplyText(response);
       if (!response.ok) throw new Error(`status ${response.status}: ${text.slice(0, 200)}`);
-      return text === "" ? {} : JSON.parse(text);
+      return text === "" ? {} : parseJson(text);
     } catch (error) {
       signal?.throwIfAborted();
       const why = late.aborted ? `no answer within ${answerMs / 1000} s` : (error as Error).message;

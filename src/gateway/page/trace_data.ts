@@ -1,5 +1,7 @@
 /** Recorded conversations as the page of traces reads them: plain JSON, with the text of every token. */
+
 import type { PromptOrigin, SessionRecord, SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
+import { stringifyJson } from "../../json.ts";
 import { withoutKey } from "../sessions.ts";
 
 /** A session in the page's list. */
@@ -92,7 +94,7 @@ async function listed(store: TraceStore, session: SessionSummary): Promise<Liste
 }
 
 function textOf(content: unknown): string {
-  return typeof content === "string" ? content : content === undefined ? "" : JSON.stringify(content);
+  return typeof content === "string" ? content : content === undefined ? "" : stringifyJson(content);
 }
 
 /** One session with its calls. @returns undefined for an unknown id */

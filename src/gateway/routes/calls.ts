@@ -3,6 +3,7 @@ import { formOf } from "../../chat/apis/errors.ts";
 import { modelList } from "../../chat/apis/models.ts";
 import { answerStored, ResponseStore } from "../../chat/apis/responses/store.ts";
 import { type JsonBody, objectIn, type ReadJson } from "../../http/json_body.ts";
+import { mergedJson } from "../../json.ts";
 import { callError } from "../errors.ts";
 import type { GatewayService } from "../gateway.ts";
 import { publicError } from "../guarded_engine.ts";
@@ -170,8 +171,8 @@ function changedBody(call: Call): JsonBody | undefined {
   const trajectory = request.headers.get("x-trajectory");
   const hasMore = rllm_metadata !== undefined || trajectory !== null;
   if (!hasMore && model === own.model) return undefined;
-  const named = trajectory !== null && { trajectory_name: trajectory };
-  const metadata = { ...objectIn(read.body, "rllm_metadata"), ...objectIn(own, "metadata"), ...named };
+  const named = trajectory === null ? {} : { trajectory_name: trajectory };
+  const metadata = mergedJson(objectIn(read.body, "rllm_metadata") ?? {}, objectIn(own, "metadata") ?? {}, named);
   return { ...own, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
 }
 

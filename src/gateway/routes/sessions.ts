@@ -1,15 +1,18 @@
 /** Routes of sessions: create, list, read, end with a reward, delete. */
+
 import type { Context, Hono } from "hono";
 import { z } from "zod";
 import type { SessionOutcome } from "../../contract/trace.ts";
 import { Refusal } from "../../http/refusal.ts";
+import { jsonResponse, stringifyJson } from "../../json.ts";
+import { anyObject } from "../../shape.ts";
 import type { GuardedSession } from "../auth.ts";
 import { checkedId, pathOf } from "../session_id.ts";
 import { withoutKey } from "../sessions.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 import { checked } from "./read.ts";
 
-const object = z.record(z.string(), z.unknown()).nullish();
+const object = anyObject().nullish();
 const NEW_SESSION = z.looseObject({
   session_id: z.string().nullish(),
   metadata: object,
@@ -59,7 +62,7 @@ export function addSessionRoutes(app: Hono, context: RouteContext): void {
   app.get("/sessions", async (c) => {
     await administrator(c);
     const found = await service.store.sessions(checked(RANGE, c.req.query(), "the query"));
-    return c.json(found.map(withoutKey));
+    return jsonResponse(found.map(withoutKey));
   });
   app.post("/sessions/batch_delete", async (c) => {
     await administrator(c);
@@ -72,14 +75,14 @@ export function addSessionRoutes(app: Hono, context: RouteContext): void {
   app.get("/sessions/:id{.+}/traces", async (c) => {
     await administrator(c);
     const range = checked(RANGE, c.req.query(), "the query");
-    return c.json(await service.store.traces({ session_id: c.req.param("id"), ...range }));
+    return jsonResponse(await service.store.traces({ session_id: c.req.param("id"), ...range }));
   });
   app.get("/sessions/:id{.+}", async (c) => {
     await administrator(c);
     const id = c.req.param("id");
     const session = await service.store.getSession(id);
     if (!session) throw new Refusal(404, `Session ${id} not found`);
-    return c.json(withoutKey(session));
+    return jsonResponse(withoutKey(session));
   });
   app.delete("/sessions/:id{.+}", async (c) => {
     await administrator(c);
@@ -116,7 +119,7 @@ async function create(request: Request, context: RouteContext): Promise<Response
 /** What every trace of a session repeats, and what its listing shows. */
 function checkSize(given: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
   for (const [name, value] of Object.entries(given))
-    if (value && JSON.stringify(value).length > most)
+    if (value && stringifyJson(value).length > most)
       throw new Refusal(
         413,
         `Cannot ${what} the session: its ${name} has more than ${most} letters as JSON. Shorten it.`,

@@ -2,6 +2,7 @@
 import type { Hono } from "hono";
 import { z } from "zod";
 import { Refusal } from "../../http/refusal.ts";
+import { jsonResponse } from "../../json.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 import { checked } from "./read.ts";
 
@@ -23,11 +24,11 @@ export function addTraceRoutes(app: Hono, context: RouteContext): void {
     const { session_ids, since, limit } = checked(QUERY, body, "the body");
     const range = { since: since ?? undefined, limit: limit ?? undefined };
     const found = await Promise.all(session_ids.map((session_id) => service.store.traces({ session_id, ...range })));
-    return c.json(found.flat());
+    return jsonResponse(found.flat());
   });
   app.get("/traces/:id", async (c) => {
     const trace = await service.store.getTrace(c.req.param("id"));
     if (!trace) throw new Refusal(404, `Trace ${c.req.param("id")} not found`);
-    return c.json(trace);
+    return jsonResponse(trace);
   });
 }

@@ -1,6 +1,8 @@
 /** Model calls that workers answer: forwarded, or asked of them in the form that reports tokens. */
+
 import { createFetch, type FetchFunction } from "../../chat/endpoint.ts";
 import type { JsonBody } from "../../http/json_body.ts";
+import { stringifyJson } from "../../json.ts";
 import type { GatewayService } from "../gateway.ts";
 import { guardedEngine } from "../guarded_engine.ts";
 import type { LiveSession } from "../live_session.ts";
@@ -87,7 +89,7 @@ export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBo
     method: request.method,
     signal,
     headers: { "content-type": "application/json", ...versionOf(request) },
-    ...(request.method === "POST" && { body: JSON.stringify({ ...body, ...params }) }),
+    ...(request.method === "POST" && { body: stringifyJson({ ...body, ...params }) }),
   });
 }
 

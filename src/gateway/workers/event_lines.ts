@@ -1,5 +1,7 @@
 /** The lines of server-sent events, whatever pieces they arrive in. */
+
 import type { JsonBody } from "../../http/json_body.ts";
+import { parseJson } from "../../json.ts";
 
 /** An event may hold the tokens of a prompt. */
 const MOST_LINE_LETTERS = 2 ** 24;
@@ -23,7 +25,7 @@ export class EventLines {
 export function eventIn(line: string): JsonBody | undefined {
   if (!line.startsWith("data:")) return undefined;
   try {
-    const value: unknown = JSON.parse(line.slice("data:".length));
+    const value: unknown = parseJson(line.slice("data:".length));
     return typeof value === "object" && value !== null ? (value as JsonBody) : undefined;
   } catch {
     return undefined;

@@ -1,5 +1,7 @@
 /** Server-sent events on their way from a worker to a client, each changed as it passes. */
+
 import type { JsonBody } from "../../http/json_body.ts";
+import { stringifyJson } from "../../json.ts";
 import { EventLines, eventIn } from "./event_lines.ts";
 
 export interface EventOptions {
@@ -12,7 +14,7 @@ export interface EventOptions {
 }
 
 /** Clients raise an error for this event, where a stream that only ends would look like a short reply. */
-const BROKEN = `data: ${JSON.stringify({
+const BROKEN = `data: ${stringifyJson({
   error: { message: "Cannot finish the reply: the worker broke off.", type: "server_error", param: null, code: null },
 })}\n\n`;
 
@@ -64,5 +66,5 @@ function changed(line: string, change: EventOptions["change"]): string {
   if (line === "") return "";
   if (!line.startsWith("data:")) return `${line}\n`;
   const event = eventIn(line);
-  return `data: ${event ? JSON.stringify(change(event)) : line.slice("data:".length).trim()}\n\n`;
+  return `data: ${event ? stringifyJson(change(event)) : line.slice("data:".length).trim()}\n\n`;
 }

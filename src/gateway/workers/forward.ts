@@ -1,5 +1,7 @@
 /** Sends a call to a worker and its answer back: whole, or chunk by chunk as it arrives. */
+
 import type { JsonBody } from "../../http/json_body.ts";
+import { jsonResponse, parseJson } from "../../json.ts";
 import { readReplyText } from "../../read_reply.ts";
 import { forwardedEvents } from "./events.ts";
 import { type FieldSettings, forClient, isSampled, withExtensions } from "./fields.ts";
@@ -68,7 +70,7 @@ async function whole(call: WorkerCall, { worker, response }: WorkerAnswer): Prom
     sampled.add(answer);
     await call.record?.(sampled, { raw_response: answer });
   }
-  return Response.json(isSampled(call.path) ? forClient(answer, call.body, call.fields) : answer, { status });
+  return jsonResponse(isSampled(call.path) ? forClient(answer, call.body, call.fields) : answer, { status });
 }
 
 function streamed(call: WorkerCall, { worker, response }: WorkerAnswer): Response {
@@ -100,7 +102,7 @@ function contentType({ headers }: Response): Record<string, string> {
 
 function objectOf(text: string): JsonBody | undefined {
   try {
-    const value: unknown = JSON.parse(text);
+    const value: unknown = parseJson(text);
     return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonBody) : undefined;
   } catch {
     return undefined;

@@ -1,6 +1,8 @@
 /** Sends a request to a worker, and to another one where the first takes no connection. */
+
 import { ApiError } from "../../chat/request.ts";
 import type { JsonBody } from "../../http/json_body.ts";
+import { stringifyJson } from "../../json.ts";
 import type { RoutedWorker, WorkerPool } from "./pool.ts";
 
 export interface WorkerRequest {
@@ -75,7 +77,7 @@ async function send({ method, path, headers, body, pool, signal }: WorkerRequest
     // A worker must not send conversations, or its key, elsewhere.
     redirect: "manual",
     headers: headersFor(headers, apiKey),
-    ...(body && { body: JSON.stringify(body) }),
+    ...(body && { body: stringifyJson(body) }),
   });
   if (response.status < 300 || response.status > 399) return response;
   await response.body?.cancel();

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Episode, Step, Trajectory } from "../../data/types.ts";
+import { stringifyJson } from "../../json.ts";
 import { makeFolders } from "../folder/make_folders.ts";
 import type { Logger, LogRecord } from "../logger.ts";
 
@@ -34,7 +35,7 @@ export class EpisodeFiles implements Logger {
 }
 
 function write(file: string, content: object): void {
-  writeFileSync(file, `${JSON.stringify(content, bigintAsText, 2)}\n`, { mode: 0o600 });
+  writeFileSync(file, `${stringifyJson(content, 2)}\n`, { mode: 0o600 });
 }
 
 function bigintAsText(_: string, value: unknown): unknown {

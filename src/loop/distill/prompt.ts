@@ -1,4 +1,5 @@
 /** What the teacher reads: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
+
 import { Transcript } from "../../chat/transcript.ts";
 import type { PackedTokens, TopTokens } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
@@ -6,6 +7,7 @@ import { offsetsOf } from "../../data/offsets.ts";
 import { type PackedRows, rowCount } from "../../data/pack.ts";
 import type { Episode, Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import type { StageContext } from "../contract.ts";
 import { templateVariables } from "../rollout/attempt.ts";
 import type { LoopSettings } from "../settings.ts";
@@ -65,7 +67,7 @@ export function fillPrompt(template: string, task: Task): string {
     if (typeof value === "string" || typeof value === "number") return String(value);
     const fields = Object.keys(task.metadata).join(", ");
     throw new ConfigError(
-      `Cannot fill ${SETTING}: the task ${task.id} has no text or number ${name} (${JSON.stringify(value)}). Its row has prompt, ${fields}.`,
+      `Cannot fill ${SETTING}: the task ${task.id} has no text or number ${name} (${stringifyJson(value)}). Its row has prompt, ${fields}.`,
       { path: SETTING },
     );
   });

@@ -1,7 +1,9 @@
 /** Responses that must be JSON of a schema. */
+
 import type { ValidateFunction } from "ajv";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { parseJson, stringifyJson } from "../../json.ts";
 import type { Args, Evaluation } from "../rollout.ts";
 
 /** Compiled schemas: one is used for many responses. */
@@ -21,7 +23,7 @@ export async function jsonSchema(response: string, task: Task, args: Args): Prom
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     return undefined;
   }
@@ -30,7 +32,7 @@ function parsed(text: string): unknown {
 function validatorOf(schema: unknown, task: Task): Promise<ValidateFunction> {
   if (typeof schema !== "object" || schema === null)
     throw new ConfigError(
-      `Cannot judge the task ${task.id}: json_schema needs an object named schema in its row or in task.args (${JSON.stringify(schema) ?? "none"}).`,
+      `Cannot judge the task ${task.id}: json_schema needs an object named schema in its row or in task.args (${stringifyJson(schema) ?? "none"}).`,
       { kind: "data" },
     );
   const known = compiled.get(schema) ?? compile(schema, task);

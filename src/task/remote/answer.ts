@@ -1,7 +1,9 @@
 /** Reads what an agent in another process answers: bounded, checked, with errors that name the agent and the session. */
+
 import { z } from "zod";
 import { TERMINATION_REASONS } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { parseJson } from "../../json.ts";
 import type { AgentReport } from "./contract.ts";
 
 /** Largest answer of an agent, bytes: a report holds figures, not conversations. */
@@ -88,7 +90,7 @@ function locationOf({ headers }: Response, asked: Asked): string | undefined {
 function parse(text: string, asked: Asked): unknown {
   if (text.trim() === "") return undefined;
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     throw wrong(`it is not JSON (${shown(text)})`, asked, 'Answer {"reward": NUMBER}.');
   }

@@ -1,7 +1,9 @@
 /** The rollout of an agent in another process: opens a session, asks the agent, waits for its report, judges. */
+
 import type { FetchFunction } from "../../chat/endpoint.ts";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import type { Policy, Rollout, RolloutResult } from "../rollout.ts";
 import { outcomeOf } from "../session_outcome.ts";
 import { ALIVE_TIMES, type AliveTimes, untilGone } from "./alive.ts";
@@ -151,7 +153,7 @@ function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Pro
 /** @throws {ConfigError} for a task that JSON cannot hold, which is no fault of the agent */
 function requestText(body: AgentRequest, { url }: Asked): string {
   try {
-    return JSON.stringify(body);
+    return stringifyJson(body);
   } catch (cause) {
     const path = bigintIn(body, "");
     const what = path === undefined ? (cause as Error).message.split("\n")[0] : `${path} is a bigint`;

@@ -1,10 +1,11 @@
 /** Traces as JSON lines: a trace has a `trace_id`, a session has none. */
+import { stringifyJson } from "../../json.ts";
 import { parseJson } from "../read_trace.ts";
 import { readItem, type TraceItem } from "./item.ts";
 
 /** One line, with its end. */
 export function itemLine(item: TraceItem): string {
-  return `${JSON.stringify("session" in item ? item.session : item.trace)}\n`;
+  return `${stringifyJson("session" in item ? item.session : item.trace)}\n`;
 }
 
 /** @throws {ConfigError} for the first line that is neither a trace nor a session, with its number */

@@ -1,6 +1,8 @@
 /** Traces as a Parquet table: ids and log-probs as lists, conversations and metadata as JSON text. */
+
 import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import { parseJson } from "../read_trace.ts";
 import { readItem, type TraceItem } from "./item.ts";
 
@@ -86,7 +88,7 @@ function traceRow(trace: TraceRecord): Row {
 
 function cell(value: unknown, kind: Kind): unknown {
   if (value === undefined || value === null) return null;
-  return kind === "json" ? JSON.stringify(value) : value;
+  return kind === "json" ? stringifyJson(value) : value;
 }
 
 /**

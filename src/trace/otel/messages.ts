@@ -1,5 +1,7 @@
 /** Messages of OpenAI's chat API and of the GenAI conventions, in which a message is a list of parts. */
+
 import type { ChatMessage, ToolCall } from "../../contract/text.ts";
+import { parseJson, stringifyJson } from "../../json.ts";
 
 /** One part of a message; the conventions allow further kinds and fields. */
 export interface Part {
@@ -28,7 +30,7 @@ export function toParts(message: Readonly<Record<string, unknown>>): PartMessage
   if (reasoning_content) parts.push({ type: "reasoning", content: reasoning_content });
   if (role === "tool") parts.push({ type: "tool_call_response", id: tool_call_id ?? null, response: content });
   else if (content)
-    parts.push({ type: "text", content: typeof content === "string" ? content : JSON.stringify(content) });
+    parts.push({ type: "text", content: typeof content === "string" ? content : stringifyJson(content) });
   for (const call of tool_calls ?? []) parts.push(toCall(call));
   return { role: role ?? "assistant", parts, ...(typeof name === "string" && { name }) };
 }
@@ -40,7 +42,7 @@ function toCall({ id, function: { name, arguments: given } }: ToolCall): Part {
 function parsed(value: unknown): unknown {
   if (typeof value !== "string") return value;
   try {
-    return JSON.parse(value);
+    return parseJson(value);
   } catch {
     return value;
   }
@@ -74,5 +76,5 @@ function fromCall({ id, name = "", arguments: given }: Part): ToolCall {
 }
 
 function asText(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : stringifyJson(value);
 }

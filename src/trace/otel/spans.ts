@@ -1,7 +1,9 @@
 /** Traces as OpenTelemetry spans of the GenAI conventions, in OTLP's JSON form, and back. */
+
 import { z } from "zod";
 import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
+import { stringifyJson } from "../../json.ts";
 import { readItem, type TraceItem } from "../files/item.ts";
 import { parseJson } from "../read_trace.ts";
 import { fromAttributes, GEN_AI, GEN_AI_SAMPLING, type KeyValue, OWN, toAttributes } from "./attributes.ts";
@@ -33,7 +35,7 @@ export async function* writeSpans(items: AsyncIterable<TraceItem>): AsyncGenerat
       session = item.session;
       continue;
     }
-    yield `${JSON.stringify(request(spanOf(item.trace, session)))}\n`;
+    yield `${stringifyJson(request(spanOf(item.trace, session)))}\n`;
     session = undefined;
   }
 }
@@ -73,16 +75,16 @@ function attributesOf(
     [GEN_AI.finishReasons]: finish_reason === null ? undefined : [finish_reason],
     [GEN_AI.inputTokens]: token_counts.prompt,
     [GEN_AI.outputTokens]: token_counts.completion,
-    [GEN_AI.input]: JSON.stringify(messages.map(toParts)),
-    [GEN_AI.output]: JSON.stringify([output]),
-    [GEN_AI.tools]: trace.tools && JSON.stringify(trace.tools),
+    [GEN_AI.input]: stringifyJson(messages.map(toParts)),
+    [GEN_AI.output]: stringifyJson([output]),
+    [GEN_AI.tools]: trace.tools && stringifyJson(trace.tools),
     [OWN.promptIds]: trace.prompt_token_ids,
     [OWN.completionIds]: trace.completion_token_ids,
     [OWN.logprobs]: trace.logprobs,
     [OWN.weightVersion]: trace.weight_version,
-    [OWN.metadata]: JSON.stringify(metadata),
-    [OWN.more]: JSON.stringify(more),
-    [OWN.session]: session && JSON.stringify(session),
+    [OWN.metadata]: stringifyJson(metadata),
+    [OWN.more]: stringifyJson(more),
+    [OWN.session]: session && stringifyJson(session),
   });
   return [...named, ...samplingAttributes(trace.sampling_params)];
 }

@@ -1,6 +1,8 @@
 /** A trace store in a SQLite database, which other processes may read and write at the same time. */
+
 import type { SessionRecord, SessionSummary, TraceQuery, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
+import { parseJson, stringifyJson } from "../../json.ts";
 import { parseTrace } from "../read_trace.ts";
 import {
   type OpenTraceStore,
@@ -78,7 +80,7 @@ export class SqliteTraceStore implements OpenTraceStore {
   async putTrace(trace: TraceRecord): Promise<void> {
     const { trace_id, session_id } = trace;
     this.#transaction(`store the trace ${trace_id}`, () => {
-      this.#run(PUT_TRACE, trace_id, JSON.stringify(trace), this.#now());
+      this.#run(PUT_TRACE, trace_id, stringifyJson(trace), this.#now());
       this.#run(PUT_MEMBER, session_id, trace_id);
     });
   }
@@ -96,7 +98,7 @@ export class SqliteTraceStore implements OpenTraceStore {
       values.push(value);
     };
     where("m.session_id = ?", session_id);
-    where("t.trace_id IN (SELECT value FROM json_each(?))", trace_ids && JSON.stringify(trace_ids));
+    where("t.trace_id IN (SELECT value FROM json_each(?))", trace_ids && stringifyJson(trace_ids));
     where("t.created_at >= ?", since);
     // CROSS keeps the order of the join: through the session's members, not through all traces by time.
     const from = session_id === undefined ? "traces t" : "trace_sessions m CROSS JOIN traces t USING (trace_id)";
@@ -110,14 +112,14 @@ export class SqliteTraceStore implements OpenTraceStore {
   async putSession(session: SessionRecord): Promise<void> {
     const { session_id, created_at } = session;
     this.#try(`store the session ${session_id}`, () =>
-      this.#run(PUT_SESSION, session_id, JSON.stringify(session), created_at),
+      this.#run(PUT_SESSION, session_id, stringifyJson(session), created_at),
     );
   }
 
   async changeSessions(sessionIds: readonly string[], change: SessionChange): Promise<void> {
     this.#transaction("change sessions", () => {
       for (const session of change(sessionIds.map((id) => this.#session(id))))
-        this.#run(PUT_SESSION, session.session_id, JSON.stringify(session), session.created_at);
+        this.#run(PUT_SESSION, session.session_id, stringifyJson(session), session.created_at);
     });
   }
 
@@ -187,7 +189,7 @@ export class SqliteTraceStore implements OpenTraceStore {
   }
 
   #summary({ session_id, data, count, first_at, last_at }: SummaryRow): SessionSummary {
-    const record = data === null ? undefined : (JSON.parse(data) as SessionRecord);
+    const record = data === null ? undefined : (parseJson(data) as SessionRecord);
     return summaryOf(record, session_id, { count: count ?? 0, first_at, last_at });
   }
 

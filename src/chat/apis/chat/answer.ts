@@ -1,4 +1,5 @@
 /** OpenAI's `/v1/chat/completions`. */
+import { jsonResponse } from "../../../json.ts";
 import type { ChatEngine } from "../../engine.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { ChatRequest } from "../../request.ts";
@@ -11,7 +12,7 @@ export async function answerChat({ engine, signal }: ApiCall, body: unknown): Pr
   const request = readChatRequest(body);
   if (!request.stream) {
     const options = answerOptions(engine, request);
-    return Response.json(chatCompletion(await engine.chat(request, { signal }), options));
+    return jsonResponse(chatCompletion(await engine.chat(request, { signal }), options));
   }
   return eventStream({
     signal,

@@ -1,5 +1,8 @@
 /** Bodies of OpenAI's `/v1/chat/completions`. */
+
 import { z } from "zod";
+import { mergedJson } from "../../../json.ts";
+import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import {
   check,
@@ -43,7 +46,7 @@ const CHAT = z.strictObject({
   tool_choice: TOOL_CHOICE.nullish(),
   parallel_tool_calls: z.boolean().nullish(),
   response_format: FORMAT,
-  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  chat_template_kwargs: anyObject().nullish(),
   reasoning_effort: z.string().nullish(),
   store: only(false),
   modalities: z.tuple([z.literal("text")], "only text is supported").nullish(),
@@ -59,7 +62,7 @@ export function readChatRequest(body: unknown): ChatRequest {
   if (read.top_logprobs && !read.logprobs)
     throw new ApiError("Cannot use top_logprobs: it needs logprobs=true.", { param: "top_logprobs" });
   const { tool_choice: choice, chat_template_kwargs, reasoning_effort } = read;
-  const variables = { ...given({ reasoning_effort }), ...chat_template_kwargs };
+  const variables = mergedJson(given({ reasoning_effort }), chat_template_kwargs ?? {});
   return {
     ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
     messages: checkMessages(read.messages),

@@ -1,5 +1,5 @@
 /** OpenAI's `/v1/completions`. */
-
+import { jsonResponse } from "../../../json.ts";
 import { Ending } from "../../ending.ts";
 import { completeLive } from "../../live/live_reply.ts";
 import { INCOMPLETE, TokenText } from "../../live/token_text.ts";
@@ -14,7 +14,7 @@ import { readTextRequests } from "./request.ts";
 export async function answerText({ engine, signal }: ApiCall, body: unknown): Promise<Response> {
   const requests = readTextRequests(body).map((request) => forEngine(engine, request)) as TextRequests;
   const answer = new TextAnswer(engine);
-  if (!requests[0].stream) return Response.json(await answer.whole(requests, signal));
+  if (!requests[0].stream) return jsonResponse(await answer.whole(requests, signal));
   return eventStream({
     signal,
     run: async (send, inner) => {

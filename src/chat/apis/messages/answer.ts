@@ -1,5 +1,7 @@
 /** Anthropic's `/v1/messages` and `/v1/messages/count_tokens`. */
+
 import { UnsupportedError } from "../../../errors.ts";
+import { jsonResponse } from "../../../json.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { ChatRequest } from "../../request.ts";
 import type { DrawnChat } from "../../response.ts";
@@ -11,7 +13,7 @@ import { readCountRequest, readMessagesRequest } from "./request.ts";
 export async function answerMessages(call: ApiCall, body: unknown): Promise<Response> {
   const request = readMessagesRequest(body);
   const { signal } = call;
-  if (!request.stream) return Response.json(await respond(call, request, { signal }));
+  if (!request.stream) return jsonResponse(await respond(call, request, { signal }));
   return eventStream({
     signal,
     run: async (send, inner) => {
@@ -39,7 +41,7 @@ async function respond(
 export async function answerCount({ engine }: ApiCall, body: unknown): Promise<Response> {
   const request = readCountRequest(body);
   const ids = engine.promptIds ? await engine.promptIds(request) : renderedIds(engine, request);
-  return Response.json({ input_tokens: ids.length });
+  return jsonResponse({ input_tokens: ids.length });
 }
 
 function renderedIds({ tokenizer }: ApiCall["engine"], { messages, tools, variables }: ChatRequest): readonly number[] {

@@ -1,5 +1,7 @@
 /** A message of Anthropic's API, and the events that tell of it while it is sampled. */
+
 import type { Tokenizer } from "../../../contract/text.ts";
+import { parseJson } from "../../../json.ts";
 import type { LivePart, LiveUpdate } from "../../engine.ts";
 import type { ChatRequest } from "../../request.ts";
 import { countTokens, type DrawnChat, matchedStop } from "../../response.ts";
@@ -117,7 +119,7 @@ function textBlock({ type, text }: { type: "text" | "thinking"; text: string }):
 function inputOf(given: unknown): unknown {
   if (typeof given !== "string") return given;
   try {
-    return JSON.parse(given);
+    return parseJson(given);
   } catch {
     return { arguments: given };
   }

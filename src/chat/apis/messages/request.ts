@@ -1,6 +1,9 @@
 /** Bodies of Anthropic's `/v1/messages`. */
+
 import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
+import { mergedJson } from "../../../json.ts";
+import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
 import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
@@ -10,7 +13,7 @@ const TOOL = z.object({
   type: z.literal("custom", "only tools with an input_schema are supported").nullish(),
   name: z.string(),
   description: z.string().nullish(),
-  input_schema: z.record(z.string(), z.unknown()),
+  input_schema: anyObject(),
   strict: z.boolean().nullish(),
 });
 
@@ -36,11 +39,11 @@ const PROMPT = {
   output_format: z.unknown().optional(),
   cache_control: z.unknown().optional(),
   // An extension, as in OpenAI's API.
-  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  chat_template_kwargs: anyObject().nullish(),
 };
 
 /** `metadata` names a call's session, and has no effect on the count. */
-const COUNT = z.strictObject({ ...PROMPT, metadata: z.record(z.string(), z.unknown()).nullish() });
+const COUNT = z.strictObject({ ...PROMPT, metadata: anyObject().nullish() });
 
 const MESSAGES = z.strictObject({
   ...PROMPT,
@@ -50,7 +53,7 @@ const MESSAGES = z.strictObject({
   top_k: z.number().int().min(-1).nullish(),
   stop_sequences: z.array(z.string()).nullish(),
   stream: z.boolean().nullish(),
-  metadata: z.record(z.string(), z.unknown()).nullish(),
+  metadata: anyObject().nullish(),
   service_tier: z.enum(["auto", "standard_only"], "only auto and standard_only are supported").nullish(),
   // Notes to Anthropic's own service.
   inference_geo: z.string().nullish(),
@@ -94,11 +97,11 @@ function promptOf(read: Prompt): Pick<ChatRequest, "messages" | "tools" | "toolC
       { param: "messages" },
     );
   const enable_thinking = thinking && { enable_thinking: thinking.type !== "disabled" };
-  const variables = {
-    ...enable_thinking,
-    ...given({ reasoning_effort: output_config?.effort }),
-    ...chat_template_kwargs,
-  };
+  const variables = mergedJson(
+    enable_thinking || {},
+    given({ reasoning_effort: output_config?.effort }),
+    chat_template_kwargs ?? {},
+  );
   return {
     messages: checkMessages([...instructions, ...messagesOf(read.messages)]),
     ...toolsOf({

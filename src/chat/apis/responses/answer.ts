@@ -1,4 +1,5 @@
 /** OpenAI's `/v1/responses`. */
+import { jsonResponse } from "../../../json.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { DrawnChat } from "../../response.ts";
 import { toApiError } from "../errors.ts";
@@ -14,7 +15,7 @@ export interface ResponseCall extends ApiCall {
 export async function answerResponse(call: ResponseCall, body: unknown): Promise<Response> {
   const { responses, signal } = call;
   const read = readResponseRequest(body, (id) => responses.get(id, "previous_response_id").history);
-  if (!read.request.stream) return Response.json(await respond(call, read, { signal }));
+  if (!read.request.stream) return jsonResponse(await respond(call, read, { signal }));
   let output: ResponseOutput | undefined;
   return eventStream({
     signal,

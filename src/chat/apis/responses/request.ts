@@ -1,6 +1,9 @@
 /** Bodies of OpenAI's `/v1/responses`. */
+
 import { z } from "zod";
 import type { ChatMessage } from "../../../contract/text.ts";
+import { mergedJson } from "../../../json.ts";
+import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import { check, checkMessages, count, formatOf, given, only, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
 import { type InputItem, messagesOf } from "./input.ts";
@@ -10,7 +13,7 @@ const TOOL = z.object(
     type: z.literal("function", "only tools of type function are supported"),
     name: z.string(),
     description: z.string().nullish(),
-    parameters: z.record(z.string(), z.unknown()).nullish(),
+    parameters: anyObject().nullish(),
     strict: z.boolean().nullish(),
   },
   "it must be a function",
@@ -39,7 +42,7 @@ const RESPONSE = z.strictObject({
   include: z.array(z.string()).nullish(),
   stream: z.boolean().nullish(),
   stream_options: z.object({ include_obfuscation: z.boolean().nullish() }).nullish(),
-  metadata: z.record(z.string(), z.unknown()).nullish(),
+  metadata: anyObject().nullish(),
   background: only(false),
   truncation: z.literal("disabled", "only disabled is supported").nullish(),
   // Extensions, as in chat.
@@ -47,7 +50,7 @@ const RESPONSE = z.strictObject({
   top_k: z.number().int().min(-1).nullish(),
   stop: z.union([z.string(), z.array(z.string())], "it must be one text, or several").nullish(),
   return_token_ids: z.boolean().nullish(),
-  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  chat_template_kwargs: anyObject().nullish(),
   // Notes to OpenAI's own service.
   service_tier: z.enum(["auto", "default"], "only auto and default are supported").nullish(),
   safety_identifier: z.string().nullish(),
@@ -105,7 +108,7 @@ function samplingOf(body: ResponseBody): Omit<ChatRequest, "messages"> {
 }
 
 function partsOf({ tools, tool_choice, parallel_tool_calls, text, reasoning, chat_template_kwargs }: ResponseBody) {
-  const variables = { ...given({ reasoning_effort: reasoning?.effort }), ...chat_template_kwargs };
+  const variables = mergedJson(given({ reasoning_effort: reasoning?.effort }), chat_template_kwargs ?? {});
   return {
     ...toolsOf({
       // Chat templates read tools in the form of the chat API.

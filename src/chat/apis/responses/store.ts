@@ -1,5 +1,7 @@
 /** Responses that later requests continue by their id. */
+
 import type { ChatMessage } from "../../../contract/text.ts";
+import { jsonResponse, parseJson, stringifyJson } from "../../../json.ts";
 import { ApiError } from "../../request.ts";
 
 export interface StoredResponse {
@@ -71,7 +73,7 @@ export class ResponseStore {
 
   /** Keeps a response, unless it alone is larger than this store's share. */
   put(id: string, stored: StoredResponse): void {
-    const [response, history] = [JSON.stringify(stored.response), JSON.stringify(stored.history)];
+    const [response, history] = [stringifyJson(stored.response), stringifyJson(stored.history)];
     const bytes = BYTES_BESIDE + BYTES_PER_LETTER * (response.length + history.length);
     // One that cannot stay must not make room for itself.
     if (bytes > this.mostBytes) return;
@@ -98,7 +100,7 @@ export class ResponseStore {
   /** @throws {ApiError} for a response that is not kept */
   get(id: string, param?: string): StoredResponse {
     const { response, history } = this.find(id, param);
-    return { response: JSON.parse(response) as object, history: JSON.parse(history) as ChatMessage[] };
+    return { response: parseJson(response) as object, history: parseJson(history) as ChatMessage[] };
   }
 
   has(id: string): boolean {
@@ -123,7 +125,7 @@ export class ResponseStore {
 /** `GET` and `DELETE /v1/responses/{id}`. @throws {ApiError} for a response that is not kept */
 export function answerStored(responses: ResponseStore, of: { readonly method: string; readonly id: string }): Response {
   const { id } = of;
-  if (of.method !== "DELETE") return Response.json(responses.get(id).response);
+  if (of.method !== "DELETE") return jsonResponse(responses.get(id).response);
   responses.delete(id);
-  return Response.json({ id, object: "response", deleted: true });
+  return jsonResponse({ id, object: "response", deleted: true });
 }
