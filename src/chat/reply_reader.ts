@@ -3,6 +3,8 @@
  * text that follows, so that a streamed reply equals a whole one.
  */
 
+import { numberText, parseJson } from "../json.ts";
+
 /** The syntax of tool calls in a family of models. */
 export type ToolFormat = "hermes" | "llama3";
 
@@ -175,7 +177,7 @@ class HermesReader implements TextReader {
       parts.push(...this.content(open));
       const close = this.held.indexOf(CALL_CLOSE);
       if (close < 0) return parts;
-      const call = asCall(parseJson(this.held.slice(CALL_OPEN.length, close)));
+      const call = asCall(valueIn(this.held.slice(CALL_OPEN.length, close)));
       if (call) {
         this.held = this.held.slice(close + CALL_CLOSE.length);
         this.hasCalls = true;
@@ -226,7 +228,7 @@ class LlamaReader implements TextReader {
 
 /** Whether a reply so far is a whole call in Llama's form, or one with the `;` that stands before a further call. */
 export function isLlamaCall(text: string): boolean {
-  return asCall(parseJson(llamaBody(text))) !== undefined;
+  return asCall(valueIn(llamaBody(text))) !== undefined;
 }
 
 function llamaBody(text: string): string {
@@ -235,8 +237,8 @@ function llamaBody(text: string): string {
 
 function readLlamaCalls(text: string): ReplyPart[] | undefined {
   const body = llamaBody(text);
-  const whole = asCall(parseJson(body));
-  const calls = whole ? [whole] : body.split(/;\s*(?=\{)/).map((part) => asCall(parseJson(part)));
+  const whole = asCall(valueIn(body));
+  const calls = whole ? [whole] : body.split(/;\s*(?=\{)/).map((part) => asCall(valueIn(part)));
   const known = calls.filter((call) => call !== undefined);
   return known.length < calls.length ? undefined : known.map((call) => ({ type: "call", ...call }));
 }
@@ -251,12 +253,14 @@ interface Call {
 function asCall(value: unknown): Call | undefined {
   if (typeof value !== "object" || value === null) return undefined;
   const { name, arguments: given, parameters } = value as Record<string, unknown>;
-  return typeof name === "string" ? { name, arguments: given ?? parameters ?? {} } : undefined;
+  if (typeof name !== "string") return undefined;
+  const text = numberText(value, given == null ? "parameters" : "arguments");
+  return { name, arguments: text ?? given ?? parameters ?? {} };
 }
 
-function parseJson(text: string): unknown {
+function valueIn(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     return undefined;
   }

@@ -1,4 +1,5 @@
 /** Objects and arrays of a schema. */
+import { jsonEntries } from "../../json.ts";
 import { Automaton, type State } from "./automaton.ts";
 import type { StateBudget } from "./intersection.ts";
 import { ANY_OBJECT, ANY_VALUE, arrayOf, bracketed, mapOf, member, SPACE, stringOf } from "./json.ts";
@@ -68,7 +69,7 @@ class Names {
     for (const name of [...needed, ...unknown]) all.set(name, more);
     // Properties keep the schema's order, behind those that are only required.
     for (const name of Object.keys(own)) all.delete(name);
-    for (const [name, schema] of Object.entries(own)) all.set(name, schema);
+    for (const [name, schema] of jsonEntries(own)) all.set(name, schema);
     this.named = [...all].map(([name, schema]) => ({ name, schema, isRequired: needed.has(name) }));
     this.key = isAnyName(propertyNames)
       ? undefined

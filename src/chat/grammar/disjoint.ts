@@ -1,5 +1,5 @@
 /** Branches of `oneOf`: a value must be valid by one of them alone, so they must differ in what they fix. */
-import { type Fields, isNever, refused, valuesOf } from "./keywords.ts";
+import { type Fields, isNever, refused, valueKey, valuesOf } from "./keywords.ts";
 
 /** What a schema fixes: its types (at ""), its values (at "="), and those of required properties (at ".name"). */
 type Marks = ReadonlyMap<string, ReadonlySet<string>>;
@@ -31,15 +31,16 @@ function marksOf(schema: unknown, it: { resolve: Resolve; depth: number }): Mark
   if (typeof schema !== "object" || schema === null || depth > MOST_DEPTH) return new Map();
   const fields = resolve(schema);
   const marks = new Map<string, ReadonlySet<string>>();
-  const values = valuesOf(fields);
+  const own = valuesOf(fields);
+  const values = own && new Set([...own].map(valueKey));
   // Null beside what the other keywords fix.
   if (fields.nullable === true && !values) return marks;
   if (values) marks.set("=", values);
   if (fields.type !== undefined)
     marks.set("", new Set([fields.type].flat().map((type) => (type === "integer" ? "number" : String(type)))));
   for (const name of Array.isArray(fields.required) ? (fields.required as unknown[]).map(String) : []) {
-    const own = (fields.properties as Fields | undefined)?.[name];
-    const fixed = marksOf(own, { resolve, depth: depth + 1 }).get("=");
+    const property = (fields.properties as Fields | undefined)?.[name];
+    const fixed = marksOf(property, { resolve, depth: depth + 1 }).get("=");
     if (fixed) marks.set(`.${name}`, fixed);
   }
   const branches = fields.anyOf ?? fields.oneOf;

@@ -72,9 +72,9 @@ export function stringOf(length: { readonly least?: number; readonly most?: numb
 const DIGIT = bytes([0x30, 0x39]);
 const INTEGER: Sequence = [
   optional(...literal("-")),
-  choice(literal("0"), [bytes([0x31, 0x39]), repeat(DIGIT, { most: 15 })]),
+  choice(literal("0"), [bytes([0x31, 0x39]), repeat(DIGIT, { most: 19 })]),
 ];
-/** Digits are limited, so that a number ends and stays within a double's range. */
+/** Digits are limited, so that a number ends and stays within a double's range. Ids of 64 bits have up to 20. */
 const NUMBER: Sequence = [
   ...INTEGER,
   optional(...literal("."), repeat(DIGIT, { least: 1, most: 15 })),

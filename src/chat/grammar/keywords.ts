@@ -1,6 +1,8 @@
 /** Keywords of JSON schemas, and what they may hold. */
 import { ConfigError } from "../../errors.ts";
+import { numberText, stringifyJson } from "../../json.ts";
 import { FORMATS } from "./formats.ts";
+import { MOST_DIGITS } from "./numbers.ts";
 
 export type Schema = Readonly<Record<string, unknown>> | boolean;
 
@@ -59,8 +61,54 @@ export function typesOf(fields: Fields, path: string): readonly string[] {
   return guessed.includes("integer") ? guessed.filter((type) => type !== "integer") : guessed;
 }
 
+/** A constant whose number JavaScript would write in another way. */
+class NumberText {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** Of `const`, or of a value in `enum`. */
+function textIn(holder: object, key: string | number): string {
+  const value = (holder as Fields)[key];
+  return value instanceof NumberText ? value.text : (numberText(holder, key) ?? stringifyJson(value));
+}
+
+/**
+ * The schema as it is read first, with the text of its constant, which copies of it would lose.
+ * @throws {ConfigError} for a limit that a number does not hold, unless no number that is written comes near it
+ */
+export function withTexts(schema: Fields, path: string): Fields {
+  for (const key of NUMBERS) {
+    const text = numberText(schema, key);
+    const isNear = Math.abs(Number(schema[key])) < 10 ** MOST_DIGITS;
+    if (text !== undefined && isNear && numberKey(text) !== numberKey(String(schema[key])))
+      throw refused(`${path}.${key}`, "it has more digits than a number keeps", new NumberText(text));
+  }
+  const text = numberText(schema, "const");
+  return text === undefined ? schema : { ...schema, const: new NumberText(text) };
+}
+
+/** Equal for equal numbers: `1.0`, `1` and `10e-1`. */
+function numberKey(text: string): string {
+  const [, sign = "", whole = "", decimals = "", exponent = "0"] = NUMBER.exec(text) ?? [];
+  const digits = (whole + decimals).replace(/^0+/, "");
+  const short = digits.replace(/0+$/, "");
+  if (short === "") return "0";
+  return `${sign}${short}e${BigInt(exponent) - BigInt(decimals.length) + BigInt(digits.length - short.length)}`;
+}
+
+const NUMBER = /^(-?)(\d+)(?:\.(\d+))?(?:e\+?(-?\d+))?$/i;
+
+/** Equal for values whose numbers are equal, however they are written. */
+export function valueKey(text: string): string {
+  return text.replace(/"(?:[^"\\]|\\.)*"|-?\d[-+.\deE]*/g, (each) => (each[0] === '"' ? each : numberKey(each)));
+}
+
 /** Whether a value has a type of JSON schema. */
-export function isOfType(value: unknown, type: string): boolean {
+export function isOfType(given: unknown, type: string): boolean {
+  const value = given instanceof NumberText ? Number(given.text) : given;
   if (type === "integer") return Number.isInteger(value);
   if (type === "null" || value === null) return type === "null" && value === null;
   return type === (Array.isArray(value) ? "array" : typeof value);
@@ -68,10 +116,15 @@ export function isOfType(value: unknown, type: string): boolean {
 
 /** The values that `const` and `enum` leave, as JSON; undefined where neither is given. */
 export function valuesOf(fields: Fields): ReadonlySet<string> | undefined {
-  const values = Array.isArray(fields.enum) ? fields.enum.map((value) => JSON.stringify(value)) : undefined;
+  const given = fields.enum;
+  const values = Array.isArray(given) ? given.map((_, i) => textIn(given, i)) : undefined;
   if (!("const" in fields)) return values && new Set(values);
-  const fixed = JSON.stringify(fields.const);
-  return new Set(values === undefined || values.includes(fixed) ? [fixed] : []);
+  const fixed = textIn(fields, "const");
+  return new Set(values === undefined || values.some((value) => isSameValue(value, fixed)) ? [fixed] : []);
+}
+
+export function isSameValue(one: string, other: string): boolean {
+  return valueKey(one) === valueKey(other);
 }
 
 /** `false`, and what zod writes for `z.never()`. */
@@ -134,6 +187,6 @@ function unescaped(key: string): string {
 }
 
 export function refused(path: string, rule: string, value: unknown): ConfigError {
-  const shown = (JSON.stringify(value) ?? "undefined").slice(0, 80);
+  const shown = (value instanceof NumberText ? value.text : (stringifyJson(value) ?? "undefined")).slice(0, 80);
   return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${shown}).`, { path });
 }

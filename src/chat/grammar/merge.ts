@@ -1,5 +1,6 @@
 /** Schemas that hold together: the parts of `allOf`, and what stands beside them. */
-import { type Fields, isOfType, isSilent, refused, valuesOf } from "./keywords.ts";
+import { jsonEntries, mergedJson, parseJson, stringifyJson } from "../../json.ts";
+import { type Fields, isOfType, isSameValue, isSilent, refused, valueKey, valuesOf } from "./keywords.ts";
 
 type Join = (one: unknown, other: unknown) => unknown;
 
@@ -59,7 +60,7 @@ export function merged(first: Fields, second: Fields, path: string): Fields {
   const result: Record<string, unknown> = { ...one };
   for (const [key, value] of Object.entries(other)) {
     const own = result[key];
-    if (own === undefined || isSilent(key) || JSON.stringify(own) === JSON.stringify(value)) {
+    if (own === undefined || isSilent(key) || isSameIn(key, result, other)) {
       result[key] = value;
       continue;
     }
@@ -68,6 +69,12 @@ export function merged(first: Fields, second: Fields, path: string): Fields {
     result[key] = joined;
   }
   return result;
+}
+
+function isSameIn(key: string, one: Fields, other: Fields): boolean {
+  if (key !== "const") return stringifyJson(one[key]) === stringifyJson(other[key]);
+  const [a, b] = [one, other].map((it) => [...valuesOf({ const: it.const })!][0]!);
+  return isSameValue(a!, b!);
 }
 
 /** A part with what the other one takes from it: null, and items that only this one places. */
@@ -100,11 +107,11 @@ function isJoinable(key: string, values: readonly unknown[]): boolean {
 }
 
 function mergedProperties(one: unknown, other: unknown): unknown {
-  const added = Object.entries(other as Fields).map(([name, schema]) => [
+  const added = jsonEntries(other as Fields).map(([name, schema]) => [
     name,
     Object.hasOwn(one as Fields, name) ? both((one as Fields)[name], schema) : schema,
   ]);
-  return { ...(one as Fields), ...(Object.fromEntries(added) as Fields) };
+  return mergedJson(one as Fields, ...added.map((entry) => Object.fromEntries([entry]) as Fields));
 }
 
 function sharedTypes(one: unknown, other: unknown): unknown {
@@ -119,9 +126,9 @@ function sharedTypes(one: unknown, other: unknown): unknown {
 }
 
 function sharedValues(one: unknown, other: unknown): unknown {
-  const others = new Set((other as readonly unknown[]).map((value) => JSON.stringify(value)));
-  const shared = (one as readonly unknown[]).filter((value) => others.has(JSON.stringify(value)));
-  return shared.length > 0 ? shared : undefined;
+  const others = new Set([...valuesOf({ enum: other })!].map(valueKey));
+  const shared = [...valuesOf({ enum: one })!].filter((text) => others.has(valueKey(text)));
+  return shared.length > 0 ? parseJson(`[${shared.join(",")}]`) : undefined;
 }
 
 const MOST_PAIRS = 64;

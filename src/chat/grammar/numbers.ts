@@ -11,7 +11,7 @@ export interface NumberLimits {
 }
 
 /** Digits before the point, of which a double keeps every one. */
-const MOST_DIGITS = 15;
+export const MOST_DIGITS = 15;
 /** Numbers that can be written lie 1e-12 apart. */
 const MOST_DECIMALS = 12;
 

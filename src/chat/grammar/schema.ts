@@ -21,6 +21,7 @@ import {
   typesOf,
   valuesOf,
   withNull,
+  withTexts,
 } from "./keywords.ts";
 import { asPart, merged } from "./merge.ts";
 import { multiplesOf } from "./multiples.ts";
@@ -87,7 +88,7 @@ class SchemaReader implements Schemas {
     const known = this.rules.get(schema);
     if (known) return known;
     return this.within(path, () => {
-      const alternatives = this.alternatives(this.flattened(schema as Fields, path), path);
+      const alternatives = this.alternatives(this.flattened(withTexts(schema as Fields, path), path), path);
       const rule = choice(...alternatives);
       this.finite.set(
         rule,
@@ -260,7 +261,7 @@ class SchemaReader implements Schemas {
     if (part === true) return {};
     if (part === false) throw refused(path, "no value is valid", part);
     if (typeof part !== "object" || part === null) throw refused(path, "a schema must be an object or true", part);
-    const { $ref, ...others } = part as Fields;
+    const { $ref, ...others } = withTexts(part as Fields, path);
     return this.within(path, () => {
       const own = this.flattened(others, path);
       return $ref === undefined ? own : merged(own, asPart(this.resolved(this.target($ref, path), path)), path);
