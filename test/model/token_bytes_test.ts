@@ -19,28 +19,41 @@ describe("tokenBytesOf()", () => {
     expect(text(characterTokenizer("aé").tokenBytes!(1))).toBe("é");
   });
 
-  const vocabulary = new Map(["▁the", "<0x0A>", "a▁b", "<tool>", "</s>"].map((token, id) => [token, id]));
-  const added_tokens = [
-    { id: 3, content: "<tool>", special: false },
-    { id: 4, content: "</s>", special: true },
+  const texts = new Map(["▁the", "<0x0A>", "a▁b", "▁▁▁", "</s>"].map((token, id) => [id, token]));
+  const special = new Set([4]);
+  const decoders = [
+    { type: "Replace", pattern: { String: "▁" }, content: " " },
+    { type: "ByteFallback" },
+    { type: "Fuse" },
+    { type: "Strip", content: " ", start: 1, stop: 0 },
   ];
-  const decoders = ["Replace", "ByteFallback", "Fuse", "Strip"].map((type) => ({ type }));
 
+  // Gemma 3's runs of spaces are added tokens, and decoded as any other.
   test("SentencePiece: spaces, single bytes, added tokens", () => {
-    const bytesOf = tokenBytesOf({ decoder: { type: "Sequence", decoders }, added_tokens }, vocabulary)!;
+    const bytesOf = tokenBytesOf({ decoder: { type: "Sequence", decoders } }, { texts, special })!;
     expect([0, 1, 2, 3, 4, 5].map((id) => text(bytesOf(id)))).toEqual([
       " the",
       "\n",
       "a b",
-      "<tool>",
+      "   ",
       undefined,
       undefined,
     ]);
-    const metaspace = tokenBytesOf({ decoder: { type: "Metaspace" } }, vocabulary)!;
-    expect(text(metaspace(1))).toBe("<0x0A>");
+    const metaspace = tokenBytesOf({ decoder: { type: "Metaspace" } }, { texts, special })!;
+    expect([0, 1].map((id) => text(metaspace(id)))).toEqual([" the", "<0x0A>"]);
   });
 
-  test.each([{}, null, { decoder: null }, { decoder: { type: "WordPiece" } }])("none by the decoder of %j", (json) => {
-    expect(tokenBytesOf(json, vocabulary)).toBeUndefined();
+  test("byte level: a token with a character that stands for no byte is its own text, as when it is decoded", () => {
+    const mixed = new Map(["Ġé", "Ġ日", "é"].map((token, id) => [id, token]));
+    const bytesOf = tokenBytesOf({ decoder: { type: "ByteLevel" } }, { texts: mixed, special })!;
+    expect([0, 1, 2].map((id) => [...bytesOf(id)!])).toEqual([
+      [32, 0xe9],
+      [...new TextEncoder().encode("Ġ日")],
+      [0xe9],
+    ]);
+  });
+
+  test.each([{}, { decoder: null }, { decoder: { type: "WordPiece" } }])("none by the decoder of %j", (json) => {
+    expect(tokenBytesOf(json, { texts, special })).toBeUndefined();
   });
 });

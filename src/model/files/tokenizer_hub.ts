@@ -1,26 +1,101 @@
-/** Hugging Face's tokenizer.json, read by their library. */
-import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers";
+/**
+ * Hugging Face's tokenizer.json, step by step as the `tokenizers` library in Rust. Its port to JavaScript, whose models
+ * are used, differs in what white space is, in normal forms, in added tokens and in how pieces are split and joined.
+ */
 import { ConfigError } from "../../errors.ts";
 import { tokenBytesOf } from "./token_bytes.ts";
+import { addedTokens, finderOf, isNormalized, type Section, soughtText } from "./tokenizer/added_tokens.ts";
+import { createDecoder } from "./tokenizer/decoder.ts";
+import type { TokenizerJson } from "./tokenizer/json.ts";
+import { createModel, type VocabularyModel } from "./tokenizer/model.ts";
+import { createNormalizer, type Normalizer } from "./tokenizer/normalizer.ts";
+import { createPostProcessor } from "./tokenizer/post_processor.ts";
+import { createPreTokenizer, type PreTokenizer } from "./tokenizer/pre_tokenizer.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
 export function hubTokenizer(files: TokenizerFiles, config: Record<string, unknown>): TokenizerCore {
   const name = files.folder ? `${files.folder}/tokenizer.json` : "tokenizer.json";
-  const hub = buildHub(files.tokenizer, { config, name });
-  const clean_up_tokenization_spaces = cleansUp(files.tokenizer, config);
+  checkIds(files.tokenizer, name);
+  try {
+    return build(files.tokenizer as TokenizerJson, config);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new ConfigError(`Cannot read the tokenizer: ${reason.replace(/\.$/, "")}.`, { file: name });
+  }
+}
+
+function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerCore {
+  if (typeof json?.model !== "object" || json.model === null) throw new Error("it has no model");
+  const model = createModel(json.model);
+  const added = addedTokens(json, config, model.idOf);
+  const normalizer = createNormalizer(json.normalizer);
+  const steps: EncodingSteps = {
+    model,
+    normalizer,
+    preTokenizer: createPreTokenizer(json.pre_tokenizer),
+    findWritten: finderOf(
+      added.filter((token) => !isNormalized(token)),
+      ({ content }) => content,
+    ),
+    findNormalized: finderOf(added.filter(isNormalized), (token) => soughtText(token, normalizer)),
+  };
+  const postProcess = createPostProcessor(json.post_processor);
+  const texts = new Map([
+    ...model.texts,
+    ...added.map((token) => [token.id, isNormalized(token) ? soughtText(token, normalizer) : token.content] as const),
+  ]);
+  const ids = new Map(added.map(({ id, content }) => [content, id]));
+  const special = new Set(added.filter((token) => token.special).map(({ id }) => id));
   let largest = -1;
-  for (const id of hub.get_vocab(true).values()) if (id > largest) largest = id;
+  for (const id of texts.keys()) if (id > largest) largest = id;
+  const decode = createDecoder(json.decoder);
+  const cleaned = cleansUp(json, config) ? cleanUp : (text: string) => text;
   return {
     vocabSize: largest + 1,
-    encode: (text, { addSpecialTokens = true } = {}) => hub.encode(text, { add_special_tokens: addSpecialTokens }).ids,
-    decode: (ids, { skipSpecialTokens = true } = {}) =>
-      ids.length === 0
-        ? ""
-        : hub.decode([...ids], { skip_special_tokens: skipSpecialTokens, clean_up_tokenization_spaces }),
-    tokenId: (token) => hub.token_to_id(token),
-    tokenBytes: tokenBytesOf(files.tokenizer, hub.get_vocab(true)),
+    encode(text, { addSpecialTokens = true } = {}) {
+      const own = encodeText(text, steps);
+      return addSpecialTokens ? postProcess(own) : own;
+    },
+    decode(tokens, { skipSpecialTokens = true } = {}) {
+      const kept = skipSpecialTokens ? tokens.filter((id) => !special.has(id)) : tokens;
+      return cleaned(decode(kept.flatMap((id) => texts.get(id) ?? [])));
+    },
+    tokenId: (token) => ids.get(token) ?? model.idOf(token),
+    tokenBytes: tokenBytesOf(json, { texts, special }),
   };
+}
+
+interface EncodingSteps {
+  readonly model: VocabularyModel;
+  readonly normalizer: Normalizer | undefined;
+  readonly preTokenizer: PreTokenizer | undefined;
+  /** Added tokens in a text as it is written, and once it is normalized. */
+  readonly findWritten: (text: string) => Section[];
+  readonly findNormalized: (text: string) => Section[];
+}
+
+function encodeText(text: string, it: EncodingSteps): number[] {
+  const out: number[] = [];
+  for (const section of it.findWritten(text)) {
+    if ("token" in section) {
+      out.push(section.token.id);
+      continue;
+    }
+    const normalized = it.normalizer ? it.normalizer(section.text) : section.text;
+    for (const part of it.findNormalized(normalized)) {
+      if ("token" in part) out.push(part.token.id);
+      else encodePiece(part.text, { isFirst: section.start === 0 && part.start === 0, steps: it, out });
+    }
+  }
+  return out;
+}
+
+function encodePiece(text: string, it: { isFirst: boolean; steps: EncodingSteps; out: number[] }): void {
+  const { preTokenizer, model } = it.steps;
+  const whole = [{ text, isFirst: it.isFirst }];
+  for (const piece of preTokenizer ? preTokenizer(whole) : whole)
+    for (const id of model.encode(piece.text)) it.out.push(id);
 }
 
 /**
@@ -28,14 +103,21 @@ export function hubTokenizer(files: TokenizerFiles, config: Record<string, unkno
  * tokenizers never do, because their tokens contain the spaces. The `tokenizers` library has no such step.
  * @see transformers 5.23, `TokenizersBackend._decode`
  */
-function cleansUp(json: unknown, config: Record<string, unknown>): boolean {
-  const { type, merges } = (json as { model?: { type?: unknown; merges?: unknown } } | null)?.model ?? {};
+function cleansUp(json: TokenizerJson, config: Record<string, unknown>): boolean {
+  const { type, merges } = json.model;
   const isBpe = type === "BPE" || (type === undefined && merges !== undefined);
   const isForced = config.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output === true;
   return config.clean_up_tokenization_spaces === true && (!isBpe || isForced);
 }
 
-/** Above any real vocabulary. The library allocates lists as long as the largest id. */
+function cleanUp(text: string): string {
+  return text
+    .replace(/ ([.?!,])/g, "$1")
+    .replaceAll(" ' ", "'")
+    .replace(/ (n't|'m|'s|'ve|'re)/g, "$1");
+}
+
+/** Above any real vocabulary. Masks and tables are as long as the largest id. */
 const MOST_IDS = 2 ** 24;
 
 function checkIds(json: unknown, file: string): void {
@@ -50,14 +132,4 @@ function checkIds(json: unknown, file: string): void {
         `Cannot read the tokenizer: ids must be whole numbers in [0, ${MOST_IDS}) (${JSON.stringify(id)?.slice(0, 80)}).`,
         { file },
       );
-}
-
-function buildHub(json: unknown, at: { config: object; name: string }): HubTokenizer {
-  checkIds(json, at.name);
-  try {
-    return new HubTokenizer(json as object, at.config);
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new ConfigError(`Cannot read the tokenizer: ${reason}.`, { file: at.name });
-  }
 }

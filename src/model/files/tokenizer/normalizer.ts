@@ -1,0 +1,67 @@
+/** What happens to a text before it is cut: the normalizers of tokenizer.json. */
+import { BYTE_CHARACTERS } from "../tokenizer_alphabet.ts";
+import { flag, flatten, type Step, text } from "./json.ts";
+import { BertNormalizer, PrecompiledNormalizer } from "./library.ts";
+import { patternOf, replaced } from "./pattern.ts";
+import { lowerCase, normalForm, trimEnd, trimStart, withoutMarks } from "./unicode.ts";
+
+export type Normalizer = (text: string) => string;
+
+const NORMALIZERS: Readonly<Record<string, (step: Step) => Normalizer>> = {
+  NFC: () => (value) => normalForm(value, "NFC"),
+  NFD: () => (value) => normalForm(value, "NFD"),
+  NFKC: () => (value) => normalForm(value, "NFKC"),
+  NFKD: () => (value) => normalForm(value, "NFKD"),
+  Lowercase: () => lowerCase,
+  StripAccents: () => withoutMarks,
+  Strip(step) {
+    const [left, right] = [flag(step, "strip_left", true), flag(step, "strip_right", true)];
+    return (value) => {
+      const kept = left ? trimStart(value) : value;
+      return right ? trimEnd(kept) : kept;
+    };
+  },
+  Prepend(step) {
+    const prefix = text(step, "prepend");
+    return (value) => (value === "" ? value : prefix + value);
+  },
+  Replace(step) {
+    const [find, by] = [patternOf(step), text(step, "content")];
+    return (value) => replaced(value, find, by);
+  },
+  ByteLevel: () => byteCharacters,
+  BertNormalizer: fromLibrary(BertNormalizer),
+  Precompiled: fromLibrary(PrecompiledNormalizer),
+};
+
+function fromLibrary(Kind: typeof BertNormalizer) {
+  return (step: Step): Normalizer => {
+    const normalizer = new Kind(step);
+    return (value) => normalizer.normalize(value);
+  };
+}
+
+const encoder = new TextEncoder();
+
+/** A printable character for each byte, as GPT-2 has them. */
+export function byteCharacters(value: string): string {
+  if (PLAIN.test(value)) return value.replaceAll(" ", SPACE);
+  let out = "";
+  for (const byte of encoder.encode(value)) out += BYTE_CHARACTERS[byte];
+  return out;
+}
+
+/** Bytes that stand for themselves, and the space. */
+const PLAIN = /^[\x20-\x7e]*$/;
+const SPACE = BYTE_CHARACTERS[0x20]!;
+
+/** @throws for an unknown type or setting. */
+export function createNormalizer(json: Step | null | undefined): Normalizer | undefined {
+  const steps = flatten(json, "normalizers").map((step) => {
+    const create = Object.hasOwn(NORMALIZERS, step.type) ? NORMALIZERS[step.type] : undefined;
+    if (!create) throw new Error(`normalizer ${JSON.stringify(step.type)} is not known`);
+    return create(step);
+  });
+  if (steps.length === 0) return undefined;
+  return (value) => steps.reduce((at, step) => step(at), value);
+}
