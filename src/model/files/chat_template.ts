@@ -3,13 +3,13 @@
  * forever or grow without bound. The evaluator counts its work, so the limits hold in Node, Deno and pages without a
  * thread, and the same conversation always has the same outcome.
  */
-
-import { parse, tokenize } from "@huggingface/jinja";
+import { parse } from "@huggingface/jinja";
 import type { RenderedChat } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
+import { GENERATION, type Token, tokenize } from "./jinja/lexer.ts";
 import type { Node } from "./jinja/nodes.ts";
 import { textOf } from "./jinja/print.ts";
 import { type Callable, isWhole, memberOf, type Value, type Work } from "./jinja/value.ts";
@@ -45,10 +45,11 @@ export interface TemplateOptions {
 export function compileTemplate(source: string, { file, limits = {} }: TemplateOptions = {}): ChatTemplate {
   const bounds = { ...LIMITS, ...limits };
   const at = { path: "chat_template", file };
-  const hasBlocks = GENERATION_TAG.test(source);
-  const program = refusing("read the chat template", at, () => {
+  const { program, hasBlocks } = refusing("read the chat template", at, () => {
     if (source.length > bounds.source) throw new Error(`it holds ${source.length} characters`);
-    return parse(tokenize(withCalls(source), { lstrip_blocks: true, trim_blocks: true })) as unknown as Node;
+    const tokens = tokenize(source);
+    const isMark = ({ type, value }: Token) => type === "Identifier" && value === GENERATION;
+    return { program: parse(tokens as never) as unknown as Node, hasBlocks: tokens.some(isMark) };
   });
   return (values) =>
     refusing("format the conversation with the chat template", at, () => {
@@ -90,16 +91,6 @@ const marking =
   ({ open, close }: Marks): Callable =>
   (_, named) =>
     `${open}${(named.get("caller") as Callable)([], new Map())}${close}`;
-
-const GENERATION_TAG = /\{%[-+]?\s*generation\s*[-+]?%\}/;
-const GENERATION = "__generation__";
-
-/** `{% generation %}` is a block of transformers' own. As a call block it has the same scope, and can be marked. */
-function withCalls(source: string): string {
-  return source
-    .replace(/\{%([-+]?)\s*generation\s*([-+]?)%\}/g, `{%$1 call ${GENERATION}() $2%}`)
-    .replace(/\{%([-+]?)\s*endgeneration\s*([-+]?)%\}/g, "{%$1 endcall $2%}");
-}
 
 function unmarked(marked: string, { open, close }: Marks): RenderedChat {
   const generated: [number, number][] = [];

@@ -51,8 +51,7 @@ const UNSUPPORTED: readonly RegExp[] = [
   /'n: %s/,
   /\.format\(|ljust/,
   /varargs/,
-  /\{% raw|\{%\+/,
-  /is divisibleby|1_000/,
+  /is divisibleby/,
   /wordcount|escape|truncate|batch|groupby|random/,
   /joiner/,
   /recursive/,
@@ -61,7 +60,7 @@ const UNSUPPORTED: readonly RegExp[] = [
   // Places in a text or a list, and lines with their ends.
   /\.(startswith|find|index|count)\('?\w+'?, \d\)|splitlines\(true\)/,
   /sum\(start|int\(0, 16\)/,
-  /\(1,\) ==|1e20|10 \*\* 20|\[1\.0:\]/,
+  /\(1,\) ==|10 \*\* 20|\[1\.0:\]/,
 ];
 
 beforeEach(() => {

@@ -250,8 +250,9 @@ class Evaluator {
     if (operator === "not") return !isTrue(value);
     const number = numberIn(value);
     if (number === undefined) throw new Error(`bad operand type for unary ${operator}: '${typeName(value)}'`);
-    const result = operator === "-" ? 0 - number : number;
-    return value instanceof Float ? new Float(result) : result;
+    // An int has no -0.
+    if (value instanceof Float) return new Float(operator === "-" ? -number : number);
+    return operator === "-" ? 0 - number : number;
   }
 
   private member(node: Extract<Node, { type: "MemberExpression" }>, scope: Scope): Value {
