@@ -13,6 +13,7 @@ import { PrefixTree } from "./prefix_tree.ts";
 import { type AssistantMessage, type ParseOptions, parseReply, toolFormatOf } from "./reply.ts";
 import { CALL_CLOSE, endsInReasoning } from "./reply_reader.ts";
 import type { Drawn } from "./response.ts";
+import { encodeText } from "./seams.ts";
 import { cutAtStop, endsAtLlamaCall, endsAtStop } from "./stop.ts";
 import type { TextWork } from "./text_work.ts";
 import { type RenderedPrompt, Transcript, type TranscriptOptions } from "./transcript.ts";
@@ -105,7 +106,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     if (this.restored) await this.restored;
     const isText = typeof prompt === "string";
     const { texts } = this.options;
-    const ids = (tokenizer: Tokenizer) => (typeof prompt === "string" ? tokenizer.encode(prompt) : [...prompt]);
+    const ids = (tokenizer: Tokenizer) => (typeof prompt === "string" ? encodeText(tokenizer, prompt) : [...prompt]);
     const prompt_ids = texts
       ? await texts.run(() => ids(texts.tokenizer), settings.sampling?.signal)
       : ids(this.options.tokenizer);

@@ -217,7 +217,7 @@ export class Transcript {
 
   /** The tokens of a piece after a reply. Drops its end token if the reply contains it already. */
   private continuation(piece: string, previous: Reply | undefined): number[] {
-    const ids = this.encode(piece);
+    const ids = this.encode(piece, previous !== undefined);
     const ends = (id: number | undefined) => id !== undefined && this.tokenizer.eosTokenIds.includes(id);
     return ends(previous?.responseIds.at(-1)) && ends(ids[0]) ? ids.slice(1) : ids;
   }
@@ -235,7 +235,7 @@ export class Transcript {
     const kept = responseIds.slice(low);
     if (tokenizer.decode(kept) === rest) return kept;
     const end = responseIds.slice(-1).filter((id) => tokenizer.eosTokenIds.includes(id));
-    return [...this.encode(rest), ...end];
+    return [...this.encode(rest, true), ...end];
   }
 
   private format(messages: readonly ChatMessage[], options: ChatOptions): string {
@@ -249,8 +249,8 @@ export class Transcript {
     );
   }
 
-  private encode(text: string): number[] {
-    return this.tokenizer.encode(text, { addSpecialTokens: false });
+  private encode(text: string, continues = false): number[] {
+    return this.tokenizer.encode(text, { addSpecialTokens: false, continues });
   }
 }
 

@@ -34,6 +34,14 @@ export interface RenderedChat {
   readonly generated: readonly (readonly [start: number, end: number])[];
 }
 
+/** How a text becomes tokens. */
+export interface EncodeTextOptions {
+  /** Puts the special tokens of the tokenizer around it, such as a first `<s>`. Default true. */
+  readonly addSpecialTokens?: boolean;
+  /** True for a text that continues another: the mark of a first word (SentencePiece's `▁`) is not put before it. */
+  readonly continues?: boolean;
+}
+
 /** Text to token ids and back, and conversations to text. */
 export interface Tokenizer {
   readonly vocabSize: number;
@@ -48,7 +56,7 @@ export interface Tokenizer {
   formatChat?(messages: readonly ChatMessage[], options?: ChatOptions): string;
   /** As `formatChat`, with the places that the assistant wrote. */
   renderChat?(messages: readonly ChatMessage[], options?: ChatOptions): RenderedChat;
-  encode(text: string, options?: { readonly addSpecialTokens?: boolean }): number[];
+  encode(text: string, options?: EncodeTextOptions): number[];
   decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;
   /**
    * The bytes that a token adds to a text, UTF-8. `undefined` for special tokens and unused ids. Absent where tokens have no

@@ -1,6 +1,7 @@
 /** A rollout whose one model call has been made elsewhere: our reward judges the reply as if it had been sampled here. */
 import { parseReply } from "../chat/reply.ts";
 import { endsInReasoning } from "../chat/reply_reader.ts";
+import { encodeText } from "../chat/seams.ts";
 import type { ChatMessage, Tokenizer } from "../contract/text.ts";
 import { readMessages } from "../data/messages.ts";
 import { UnsupportedError } from "../errors.ts";
@@ -58,7 +59,7 @@ function completion(
   tokenizer: Tokenizer,
   { prompt, reply }: { readonly prompt: string | readonly number[]; readonly reply: GivenReply },
 ): Completion {
-  const prompt_ids = typeof prompt !== "string" ? prompt : reply.hasEvaluator ? tokenizer.encode(prompt) : [];
+  const prompt_ids = typeof prompt !== "string" ? prompt : reply.hasEvaluator ? encodeText(tokenizer, prompt) : [];
   return { ...stepOf(tokenizer, { reply, prompt_ids }), ...(typeof prompt === "string" && { prompt }) };
 }
 
@@ -92,7 +93,7 @@ function stepOf(
   const { text, hasEvaluator } = reply;
   return {
     prompt_ids,
-    response_ids: hasEvaluator ? tokenizer.encode(text, { addSpecialTokens: false }) : [],
+    response_ids: hasEvaluator ? tokenizer.encode(text, { addSpecialTokens: false, continues: true }) : [],
     logprobs: [],
     model_response: text,
     finish_reason: "stop",

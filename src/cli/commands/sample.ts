@@ -1,5 +1,6 @@
 /** `grpu sample`: text in, text out. */
 
+import { encodeText } from "../../chat/seams.ts";
 import { Transcript } from "../../chat/transcript.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { OTHER_PROMPT_KEYS } from "../../data/rows.ts";
@@ -76,7 +77,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
     const params = samplingOf(options, await recommendedSampling(folder, { base, given: options, io }));
     const requests = prompts.flatMap((prompt, p) => {
-      const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : tokenizer.encode(prompt);
+      const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : encodeText(tokenizer, prompt);
       const room = backend.model.contextLength - prompt_ids.length;
       if (room < 1)
         throw new ConfigError(

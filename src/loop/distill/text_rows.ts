@@ -132,7 +132,7 @@ function longestText(written: readonly Uint8Array[]): string {
 
 function encoded(text: string, { teacher, name }: Readers): number[] {
   try {
-    return teacher.encode(text, { addSpecialTokens: false });
+    return teacher.encode(text, { addSpecialTokens: false, continues: true });
   } catch (cause) {
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new ConfigError(

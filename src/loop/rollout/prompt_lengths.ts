@@ -1,4 +1,5 @@
 /** Prompts that are too long for a rollout, found before the run starts. */
+import { encodeText } from "../../chat/seams.ts";
 import { Transcript } from "../../chat/transcript.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import type { Task } from "../../data/types.ts";
@@ -45,7 +46,7 @@ function isLonger(task: Task, limit: number, tokenizer: Tokenizer): boolean | Er
   if (typeof prompt === "string" && prompt.length * 3 + ADDED <= limit) return false;
   try {
     const ids =
-      typeof prompt === "string" ? tokenizer.encode(prompt) : new Transcript({ tokenizer }).prompt(prompt).ids;
+      typeof prompt === "string" ? encodeText(tokenizer, prompt) : new Transcript({ tokenizer }).prompt(prompt).ids;
     return ids.length > limit;
   } catch (error) {
     // The rollout of a text throws the same error, with the task's name.

@@ -1,5 +1,6 @@
 /** Examples as tokens, with what each token counts in the loss, within a length. */
 import { encodeConversation, type MaskedConversation } from "../../chat/assistant_mask.ts";
+import { encodeJoined, encodeText, type Joined } from "../../chat/seams.ts";
 import { Transcript } from "../../chat/transcript.ts";
 import { turnWeights } from "../../chat/turn_weights.ts";
 import type { Tokenizer } from "../../contract/text.ts";
@@ -33,22 +34,25 @@ export function encodeExample(example: SupervisedExample, it: EncodeOptions): Ma
     return encodeConversation(messages, { tokenizer, tools, variables, trainOn, most });
   }
   if ("text" in example) {
-    const ids = tokenizer.encode(example.text);
-    const whole = ids.at(-1) === it.eos ? ids : ended(ids, it);
-    return { ids: whole, mask: whole.map(() => 1) };
+    const ids = ended(encodeText(tokenizer, example.text), 0, it);
+    return { ids, mask: ids.map(() => 1) };
   }
-  const prompt = encodePrompt(example, tokenizer);
-  const ids = ended([...prompt, ...tokenizer.encode(example.response, { addSpecialTokens: false })], it);
-  return { ids, mask: ids.map((_, i) => Number(i >= prompt.length)) };
+  const { ids: both, start } = encodeJoined(tokenizer, joinedOf(example, tokenizer));
+  const ids = ended(both, start, it);
+  return { ids, mask: ids.map((_, i) => Number(i >= start)) };
 }
 
-function ended(ids: readonly number[], { eos }: EncodeOptions): number[] {
-  return eos === undefined ? [...ids] : [...ids, eos];
+/** With the end token, unless what starts at `start` ends with one. */
+function ended(ids: readonly number[], start: number, { tokenizer, eos }: EncodeOptions): readonly number[] {
+  const last = ids.length > start ? ids.at(-1)! : undefined;
+  const isEnded = last !== undefined && (last === eos || tokenizer.eosTokenIds.includes(last));
+  return eos === undefined || isEnded ? ids : [...ids, eos];
 }
 
-function encodePrompt({ prompt, tools, variables }: ResponseExample, tokenizer: Tokenizer): number[] {
-  if (typeof prompt === "string") return tokenizer.encode(prompt);
-  return [...new Transcript({ tokenizer }).prompt(prompt, { tools, variables }).ids];
+function joinedOf({ prompt, response, tools, variables }: ResponseExample, tokenizer: Tokenizer): Joined {
+  if (typeof prompt === "string") return { prompt, response, addSpecialTokens: true };
+  const { text } = new Transcript({ tokenizer }).prompt(prompt, { tools, variables });
+  return { prompt: text, response, addSpecialTokens: false };
 }
 
 /** The same, with the limit of a row. */

@@ -10,7 +10,7 @@ import type { TokenizerJson } from "./tokenizer/json.ts";
 import { createModel, type VocabularyModel } from "./tokenizer/model.ts";
 import { createNormalizer, type Normalizer } from "./tokenizer/normalizer.ts";
 import { createPostProcessor } from "./tokenizer/post_processor.ts";
-import { createPreTokenizer, type PreTokenizer } from "./tokenizer/pre_tokenizer.ts";
+import { createPreTokenizer, type Piece, type PreTokenizer } from "./tokenizer/pre_tokenizer.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
@@ -32,8 +32,11 @@ function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerC
   const normalizer = createNormalizer(json.normalizer);
   const steps: EncodingSteps = {
     model,
-    normalizer,
-    preTokenizer: createPreTokenizer(json.pre_tokenizer),
+    first: { normalizer, preTokenizer: createPreTokenizer(json.pre_tokenizer) },
+    continued: {
+      normalizer: createNormalizer(json.normalizer, { isMarked: false }),
+      preTokenizer: createPreTokenizer(json.pre_tokenizer, { isMarked: false }),
+    },
     findWritten: finderOf(
       added.filter((token) => !isNormalized(token)),
       ({ content }) => content,
@@ -53,8 +56,8 @@ function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerC
   const cleaned = cleansUp(json, config) ? cleanUp : (text: string) => text;
   return {
     vocabSize: largest + 1,
-    encode(text, { addSpecialTokens = true } = {}) {
-      const own = encodeText(text, steps);
+    encode(text, { addSpecialTokens = true, continues = false } = {}) {
+      const own = encodeText(text, steps, continues);
       return addSpecialTokens ? postProcess(own) : own;
     },
     decode(tokens, { skipSpecialTokens = true } = {}) {
@@ -66,36 +69,48 @@ function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerC
   };
 }
 
-interface EncodingSteps {
-  readonly model: VocabularyModel;
+interface TextSteps {
   readonly normalizer: Normalizer | undefined;
   readonly preTokenizer: PreTokenizer | undefined;
+}
+
+interface EncodingSteps {
+  readonly model: VocabularyModel;
+  readonly first: TextSteps;
+  /** Without the mark of a first word. */
+  readonly continued: TextSteps;
   /** Added tokens in a text as it is written, and once it is normalized. */
   readonly findWritten: (text: string) => Section[];
   readonly findNormalized: (text: string) => Section[];
 }
 
-function encodeText(text: string, it: EncodingSteps): number[] {
+function encodeText(text: string, it: EncodingSteps, continues: boolean): number[] {
   const out: number[] = [];
   for (const section of it.findWritten(text)) {
     if ("token" in section) {
       out.push(section.token.id);
       continue;
     }
-    const normalized = it.normalizer ? it.normalizer(section.text) : section.text;
+    const steps = continues && section.start === 0 ? it.continued : it.first;
+    const normalized = steps.normalizer ? steps.normalizer(section.text) : section.text;
     for (const part of it.findNormalized(normalized)) {
       if ("token" in part) out.push(part.token.id);
-      else encodePiece(part.text, { isFirst: section.start === 0 && part.start === 0, steps: it, out });
+      else {
+        const isFirst = section.start === 0 && part.start === 0 && !continues;
+        const { preTokenizer } = part.start === 0 ? steps : it.first;
+        encodePiece({ text: part.text, isFirst }, { preTokenizer, model: it.model, out });
+      }
     }
   }
   return out;
 }
 
-function encodePiece(text: string, it: { isFirst: boolean; steps: EncodingSteps; out: number[] }): void {
-  const { preTokenizer, model } = it.steps;
-  const whole = [{ text, isFirst: it.isFirst }];
-  for (const piece of preTokenizer ? preTokenizer(whole) : whole)
-    for (const id of model.encode(piece.text)) it.out.push(id);
+function encodePiece(
+  whole: Piece,
+  it: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
+): void {
+  for (const piece of it.preTokenizer ? it.preTokenizer([whole]) : [whole])
+    for (const id of it.model.encode(piece.text)) it.out.push(id);
 }
 
 /**

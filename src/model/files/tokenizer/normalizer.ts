@@ -55,9 +55,16 @@ export function byteCharacters(value: string): string {
 const PLAIN = /^[\x20-\x7e]*$/;
 const SPACE = BYTE_CHARACTERS[0x20]!;
 
-/** @throws for an unknown type or setting. */
-export function createNormalizer(json: Step | null | undefined): Normalizer | undefined {
-  const steps = flatten(json, "normalizers").map((step) => {
+/**
+ * @param options.isMarked false leaves out the mark of a first word.
+ * @throws for an unknown type or setting.
+ */
+export function createNormalizer(
+  json: Step | null | undefined,
+  { isMarked = true }: { isMarked?: boolean } = {},
+): Normalizer | undefined {
+  const used = flatten(json, "normalizers").filter(({ type }) => isMarked || type !== "Prepend");
+  const steps = used.map((step) => {
     const create = Object.hasOwn(NORMALIZERS, step.type) ? NORMALIZERS[step.type] : undefined;
     if (!create) throw new Error(`normalizer ${JSON.stringify(step.type)} is not known`);
     return create(step);

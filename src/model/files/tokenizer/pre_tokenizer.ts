@@ -67,12 +67,21 @@ const PRE_TOKENIZERS: Readonly<Record<string, (step: Step) => PreTokenizer>> = {
   },
 };
 
-/** @throws for an unknown type or setting. */
-export function createPreTokenizer(json: Step | null | undefined): PreTokenizer | undefined {
+/** Of ByteLevel and Metaspace: nothing is put before a text. */
+const UNMARKED = { add_prefix_space: false, prepend_scheme: "never" };
+
+/**
+ * @param options.isMarked false leaves out the mark of a first word.
+ * @throws for an unknown type or setting.
+ */
+export function createPreTokenizer(
+  json: Step | null | undefined,
+  { isMarked = true }: { isMarked?: boolean } = {},
+): PreTokenizer | undefined {
   const steps = flatten(json, "pretokenizers").map((step) => {
     const create = Object.hasOwn(PRE_TOKENIZERS, step.type) ? PRE_TOKENIZERS[step.type] : undefined;
     if (!create) throw new Error(`pre-tokenizer ${JSON.stringify(step.type)} is not known`);
-    return create(step);
+    return create(isMarked ? step : { ...step, ...UNMARKED });
   });
   if (steps.length === 0) return undefined;
   return (pieces) => steps.reduce<Piece[]>((at, step) => step(at), [...pieces]);
