@@ -95,6 +95,32 @@ describe("parseModelConfig()", () => {
     ],
     [{ layer_types: ["full_attention"] }, "ConfigError", /layer_types must have an entry for each of the 2 layers/],
     [{ use_sliding_window: true }, "UnsupportedError", /use_sliding_window true/],
+    [{ sliding_window: 16 }, "UnsupportedError", /sliding_window 16: supported is null/],
+    [{ final_logit_softcapping: 30 }, "UnsupportedError", /final_logit_softcapping 30/],
+    [{ logits_scaling: 8 }, "UnsupportedError", /logits_scaling 8: supported is 1/],
+    [{ is_causal: false }, "UnsupportedError", /is_causal false/],
+    [{ use_bidirectional_attention: true }, "UnsupportedError", /use_bidirectional_attention true/],
+    [
+      {
+        rope_parameters: { rope_type: "linear", factor: 2, rope_theta: 5 },
+        rope_scaling: { rope_type: "linear", factor: 4 },
+      },
+      "ConfigError",
+      /rope_scaling must scale as rope_parameters does/,
+    ],
+    [
+      { rope_theta: 6, rope_parameters: { rope_theta: 5 } },
+      "ConfigError",
+      /rope_theta must be the 5 that the file gives/,
+    ],
+    [
+      {
+        original_max_position_embeddings: 8,
+        rope_scaling: { rope_type: "yarn", factor: 4, original_max_position_embeddings: 16 },
+      },
+      "ConfigError",
+      /original_max_position_embeddings must be the 16/,
+    ],
     [{ quantization_config: { bits: 4 } }, "UnsupportedError", /quantization_config/],
     [{ layer_types: ["full_attention", "sliding_attention"] }, "UnsupportedError", /layer_types "sliding_attention"/],
     [{ rope_scaling: { rope_type: "yarn", factor: "4" } }, "ConfigError", /rope_scaling\.factor must be a positive/],
@@ -185,6 +211,30 @@ test.each([
   [
     { rope_scaling: { type: "linear", factor: 2 }, rope_theta: 5 },
     { ropeTheta: 5, ropeScaling: { factor: 2 } },
+  ],
+  [{ sliding_window: 16, use_sliding_window: false }, {}],
+  // As a model's card says to add it, to a file of transformers 5.
+  [
+    {
+      rope_parameters: { rope_type: "default", rope_theta: 5 },
+      rope_scaling: { rope_type: "linear", factor: 4 },
+    },
+    { ropeTheta: 5, ropeScaling: { factor: 4 } },
+  ],
+  [
+    { rope_parameters: { rope_theta: 5, rope_type: "linear", factor: 2 }, rope_scaling: { type: "linear", factor: 2 } },
+    { ropeTheta: 5, ropeScaling: { factor: 2 } },
+  ],
+  [
+    { rope_theta: 5, rope_parameters: { rope_theta: 5 }, rope_scaling: null },
+    { ropeTheta: 5, ropeScaling: undefined },
+  ],
+  [
+    {
+      original_max_position_embeddings: 16,
+      rope_scaling: { rope_type: "llama3", factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+    },
+    { ropeScaling: { factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalContextLength: 16 } },
   ],
   // Newer files keep the old key beside the new one.
   [{ rope_scaling: { type: "old", rope_type: "linear", factor: 2 } }, { ropeScaling: { factor: 2 } }],

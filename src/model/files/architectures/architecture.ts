@@ -26,8 +26,21 @@ export interface Architecture {
 /** Defaults that all families of transformers share. */
 export const COMMON_DEFAULTS: RawConfig = { rms_norm_eps: 1e-6, hidden_act: "silu", tie_word_embeddings: false };
 
-/** Values that every family requires: the forward pass has nothing else. */
+/**
+ * Values that every family requires: the forward pass has nothing else. Some are keys of other families, with which a file
+ * names another computation than its `model_type` has.
+ */
 export const COMMON_REQUIREMENTS = {
+  attn_logit_softcapping: [null],
+  final_logit_softcapping: [null],
+  logit_scale: [1],
+  logits_scaling: [1],
+  embedding_multiplier: [1],
+  residual_multiplier: [1],
+  attention_multiplier: [null],
+  attention_chunk_size: [null],
+  is_causal: [true],
+  use_bidirectional_attention: [false],
   partial_rotary_factor: [1],
   quantization_config: [null],
   attention_dropout: [0],

@@ -27,11 +27,7 @@ export const gemma3: Architecture = {
     eos_token_id: 1,
     bos_token_id: 2,
   },
-  requires: {
-    attn_logit_softcapping: [null],
-    final_logit_softcapping: [null],
-    use_bidirectional_attention: [false],
-  },
+  requires: {},
   read(keys) {
     const pattern = keys.count("sliding_window_pattern");
     return {

@@ -19,6 +19,11 @@ export class Keys {
     this.within = options.within ?? "";
   }
 
+  /** The value in the file; undefined for null. */
+  given(key: string): unknown {
+    return this.raw[key] ?? undefined;
+  }
+
   /** The value, or its default; undefined for null. */
   get(key: string): unknown {
     const value = this.raw[key] === undefined ? this.defaults[key] : this.raw[key];

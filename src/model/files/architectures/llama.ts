@@ -9,6 +9,8 @@ export const llama: Architecture = {
   requires: { use_sliding_window: [false] },
   read(keys) {
     keys.perLayer("layer_types", ["full_attention"]);
+    // The class has no window, and other loaders take one from here.
+    if (keys.get("use_sliding_window") === undefined) keys.limit("sliding_window", [null]);
     return {
       headDim: readHeadDim(keys),
       qkNorm: false,

@@ -53,19 +53,65 @@ const ROPE_TYPES = ["default", "linear", "yarn", "llama3"] as const;
 
 /**
  * Rotary positions: `rope_parameters` of transformers 5, one for all layers or by layer type, or `rope_theta`,
- * `rope_local_base_freq` and `rope_scaling` of transformers 4.
+ * `rope_local_base_freq` and `rope_scaling` of transformers 4. A file of the first kind may have a `rope_scaling` too, as models'
+ * cards say: it counts, where `rope_parameters` has no scaling of its own.
  */
 export function readRope(keys: Keys): Pick<ModelConfig, "ropeTheta" | "ropeScaling" | "slidingRopeTheta"> {
   const parameters = keys.object("rope_parameters");
-  const rope = parameters?.object("full_attention") ?? parameters ?? keys.object("rope_scaling");
+  const own = parameters?.object("full_attention") ?? parameters;
+  const scaling = keys.object("rope_scaling");
+  if (own && scaling) checkOneScaling(keys, { own, scaling });
+  const rope = scaling ?? own;
+  const theta = (own ?? keys).get("rope_theta") ?? keys.get("rope_theta");
+  checkSame(keys, { key: "rope_theta", within: own });
   const sliding = parameters?.object("sliding_attention");
   if (sliding) sliding.limit(typeKey(sliding), ["default"]);
   const localTheta = keys.get("rope_local_base_freq") as number | undefined;
   return {
-    ropeTheta: (rope ?? keys).positive("rope_theta", keys.get("rope_theta") as number | undefined),
-    ropeScaling: rope && readScaling(rope, keys.count("max_position_embeddings")),
+    ropeTheta: (rope ?? keys).positive("rope_theta", theta as number | undefined),
+    ropeScaling:
+      rope &&
+      readScaling(rope, { length: keys.count("max_position_embeddings"), original: originalContext(keys, rope) }),
     slidingRopeTheta: sliding?.positive("rope_theta", localTheta) ?? localTheta,
   };
+}
+
+/** @throws ConfigError where `rope_scaling` and `rope_parameters` scale differently. */
+function checkOneScaling(keys: Keys, { own, scaling }: { own: Keys; scaling: Keys }): void {
+  const type = own.get(typeKey(own)) ?? "default";
+  const settings = (rope: Keys) => SCALING_KEYS.map((key) => rope.get(key) ?? null);
+  const isOther =
+    type !== (scaling.get(typeKey(scaling)) ?? "default") || `${settings(own)}` !== `${settings(scaling)}`;
+  if (type !== "default" && isOther)
+    throw keys.wrong("rope_scaling", "must scale as rope_parameters does, or one of the two must be removed");
+  checkSame(own, { key: "rope_theta", within: scaling });
+}
+
+const SCALING_KEYS = [
+  "factor",
+  "original_max_position_embeddings",
+  "low_freq_factor",
+  "high_freq_factor",
+  "attention_factor",
+  "beta_fast",
+  "beta_slow",
+  "mscale",
+  "mscale_all_dim",
+  "truncate",
+];
+
+/** @throws ConfigError where the file gives a key twice with two values; the family's default is none of its values. */
+function checkSame(keys: Keys, { key, within }: { key: string; within: Keys | undefined }): void {
+  const [one, other] = [keys.given(key), within?.given(key)];
+  if (one !== undefined && other !== undefined && one !== other)
+    throw keys.wrong(key, `must be the ${JSON.stringify(other)} that the file gives beside it, or be removed`);
+}
+
+/** Where the scaling does not say it: `original_max_position_embeddings` of the model, else its longest sequence. */
+function originalContext(keys: Keys, rope: Keys): number {
+  const key = "original_max_position_embeddings";
+  checkSame(keys, { key, within: rope });
+  return keys.get(key) === undefined ? keys.count("max_position_embeddings") : keys.count(key);
 }
 
 /** Older files have `type`. */
@@ -73,24 +119,30 @@ function typeKey(rope: Keys): string {
   return rope.get("rope_type") === undefined && rope.get("type") !== undefined ? "type" : "rope_type";
 }
 
-function readScaling(rope: Keys, contextLength: number): RopeScaling | undefined {
+/** The longest sequence, and the original one where the scaling does not say it. */
+interface Context {
+  readonly length: number;
+  readonly original: number;
+}
+
+function readScaling(rope: Keys, context: Context): RopeScaling | undefined {
   rope.limit("partial_rotary_factor", [1]);
   const key = typeKey(rope);
   const type = rope.get(key) === undefined ? "default" : rope.choice(key, ROPE_TYPES);
   if (type === "linear") return { factor: rope.positive("factor") };
-  if (type === "yarn") return readYarn(rope, contextLength);
+  if (type === "yarn") return readYarn(rope, context);
   if (type === "default") return undefined;
   return {
     factor: rope.positive("factor"),
     lowFreqFactor: rope.positive("low_freq_factor"),
     highFreqFactor: rope.positive("high_freq_factor"),
-    originalContextLength: rope.positive("original_max_position_embeddings", contextLength),
+    originalContextLength: rope.positive("original_max_position_embeddings", context.original),
   };
 }
 
-function readYarn(rope: Keys, contextLength: number): RopeScaling {
-  const originalContextLength = rope.positive("original_max_position_embeddings", contextLength);
-  const factor = rope.positive("factor", contextLength / originalContextLength);
+function readYarn(rope: Keys, context: Context): RopeScaling {
+  const originalContextLength = rope.positive("original_max_position_embeddings", context.original);
+  const factor = rope.positive("factor", context.length / originalContextLength);
   const [mscale, all] = [rope.get("mscale"), rope.get("mscale_all_dim")];
   const length =
     mscale && all
