@@ -26,7 +26,7 @@ export const LOCAL_BASE_URL = "http://policy.local/v1";
 
 interface RouteCall extends ResponseCall {
   readonly request: Request;
-  /** The body, where the caller gave it as text: a request would encode it, to be decoded again. */
+  /** The body, where the caller gave a long one as text: a request would encode it, to be decoded again. */
   readonly text: string | undefined;
   /** What the path has in the place of `{id}`. */
   readonly id: string;
@@ -61,7 +61,7 @@ export function createFetch(
   { responses = new ResponseStore() }: { readonly responses?: ResponseStore | undefined } = {},
 ): FetchFunction {
   return async (input, init) => {
-    const text = typeof init?.body === "string" ? init.body : undefined;
+    const text = typeof init?.body === "string" && init.body.length > LONG_BODY ? init.body : undefined;
     const request = new Request(input, text === undefined ? init : { ...init, body: null });
     const { signal } = request;
     try {
