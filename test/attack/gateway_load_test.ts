@@ -1,4 +1,4 @@
-/** A bounded form of gateway_load.ts: the figures of the whole one are in LOG.md. */
+/** A bounded form of gateway_load.ts, whose figures are in docs/log/2026-11-22-a-recording-gateway-under-load.md. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { temporaryFolder } from "../fixtures/folder.ts";

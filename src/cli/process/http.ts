@@ -1,4 +1,7 @@
-/** The runtime's plain HTTP client behind `fetch`'s face: on loopback it takes half of `fetch`'s time (LOG.md). */
+/**
+ * The runtime's plain HTTP client behind `fetch`'s face: on loopback it takes half of `fetch`'s time
+ * (docs/log/2026-11-21-tinkers-protocol-on-loopback.md).
+ */
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { Readable } from "node:stream";

@@ -1,8 +1,9 @@
 /**
  * C = alpha A B (+ addend) in the orientations a transformer needs, by the kernel that suits the adapter.
  *
- * Measured (LOG.md): software drivers issue each storage load lane by lane and pay for every barrier, so their kernels
- * hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in workgroup memory.
+ * Measured (docs/log/2026-11-20-matmul-on-lavapipe.md): software drivers issue each storage load lane by lane and pay for
+ * every barrier, so their kernels hold large register tiles and share loads by subgroup broadcast; GPUs stage tiles in
+ * workgroup memory.
  */
 import type { Device } from "../device.ts";
 import type { Constants } from "../kernel.ts";

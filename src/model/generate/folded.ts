@@ -5,7 +5,7 @@ import { parameterCount } from "../files/config.ts";
 import { StoredWeights } from "../stored_weights.ts";
 import type { LoraAdapter } from "../train/lora_adapter.ts";
 
-/** A fold of more elements takes more memory than its speed is worth: measured on a software GPU, LOG.md. */
+/** A fold of more elements takes more memory than its speed is worth: docs/log/2026-11-22-a-lora-adapter-beside-the-weights.md. */
 const MAX_FOLDED_ELEMENTS = 2 ** 25;
 
 /** Whether this adapter is folded rather than applied beside the base. */
