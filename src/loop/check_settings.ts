@@ -8,12 +8,12 @@ import type { Backend } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 import type { EstimateAdvantages } from "./contract.ts";
+import { algorithmOf } from "./roles.ts";
 import type { LoopSettings } from "./settings.ts";
 import { playsGreedy } from "./stages/greedy.ts";
 import { groupings, rejections } from "./stages/hooks.ts";
 import { lossSettings } from "./stages/loss_settings.ts";
 import { REJECTION_MODES } from "./stages/reject.ts";
-import { algorithmOf } from "./stages/roles.ts";
 
 /**
  * Checks the estimator, the loss and their arguments for the run and for each role, and the names of hooks.

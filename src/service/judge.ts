@@ -2,11 +2,11 @@
 import { longestToken } from "../chat/text_work.ts";
 import { Turns } from "../chat/turns.ts";
 import type { Episode } from "../data/types.ts";
+import { componentKeys } from "../loop/roles.ts";
 import { runAttempt, templateVariables } from "../loop/rollout/attempt.ts";
 import type { Draws } from "../loop/rollout/draw_queue.ts";
 import { JobPool } from "../loop/rollout/job_pool.ts";
 import { pickComponents } from "../loop/stages/components.ts";
-import { componentKeys } from "../loop/stages/roles.ts";
 import { withReward } from "../loop/stages/transform.ts";
 import { type AttemptParts, causeOf, contextOf, metricsOf, noTask, taskAt } from "./attempts.ts";
 import type { ServiceFigures } from "./figures.ts";

@@ -2,10 +2,10 @@
 import { mergeSteps, type Row } from "../data/pack.ts";
 import type { Episode, RewardedTrajectory, Step } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
+import { componentKeys } from "../loop/roles.ts";
 import type { LoopSettings } from "../loop/settings.ts";
 import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
 import { pickComponents } from "../loop/stages/components.ts";
-import { componentKeys } from "../loop/stages/roles.ts";
 import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
 import { metricsOf } from "./attempts.ts";
 import type { ClusterTrajectory, Takes } from "./protocol.ts";

@@ -2,8 +2,8 @@
 import { setting } from "../../config/schema.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
+import { componentKeys } from "../../loop/roles.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
-import { componentKeys } from "../../loop/stages/roles.ts";
 import type { RolloutSettings } from "../../task/choose.ts";
 import { evaluators, rewards } from "../../task/registered.ts";
 import {

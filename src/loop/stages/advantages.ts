@@ -14,12 +14,12 @@ import type {
 import { withTeacher } from "../distill/advantages.ts";
 import { isTeacherOnly } from "../distill/choices.ts";
 import { groupBy } from "../group_by.ts";
+import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import { advantageMetrics, difficulty, greedyMetrics, rewardMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
 import { checkComponents, componentMetrics, componentsOf } from "./components.ts";
 import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
-import { algorithmOf } from "./roles.ts";
 
 /**
  * Estimates the advantages of each role with the role's estimator. A trajectory has one advantage for all its steps;

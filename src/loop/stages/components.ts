@@ -3,9 +3,9 @@ import type { Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import { summary } from "../../statistics.ts";
 import type { AdvantageOptions, ProcessedRows } from "../contract.ts";
+import { algorithmOf, componentKeys } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { Unit } from "./advantage_spread.ts";
-import { algorithmOf, componentKeys } from "./roles.ts";
 
 /** What every unit's trajectory has among its signals; undefined where that is nothing. */
 export function componentsOf(

@@ -1,8 +1,8 @@
 /** Which runs need a greedy baseline, and the groups that have none. */
 import type { TrajectoryGroup } from "../../data/types.ts";
 import { isTeacherOnly } from "../distill/choices.ts";
+import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
-import { algorithmOf } from "./roles.ts";
 
 type Chosen = Pick<LoopSettings, "algorithm" | "distillation">;
 

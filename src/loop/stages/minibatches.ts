@@ -2,9 +2,9 @@
 import type { TopTokens, TrainBatch } from "../../contract/backend.ts";
 import { rowCount, sliceTokens } from "../../data/pack.ts";
 import type { AdvantageRows } from "../contract.ts";
+import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { RoleLoss } from "./loss_settings.ts";
-import { algorithmOf } from "./roles.ts";
 
 export interface Range {
   readonly from: number;

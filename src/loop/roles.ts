@@ -1,6 +1,6 @@
 /** The estimator and the loss of a role: those of `traj_group_adv_estimator_map`, or the run's. */
-import { ConfigError } from "../../errors.ts";
-import type { LoopSettings } from "../settings.ts";
+import { ConfigError } from "../errors.ts";
+import type { LoopSettings } from "./settings.ts";
 
 type Args = Readonly<Record<string, unknown>>;
 
