@@ -6,7 +6,7 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { recordPolicyLoss } from "../src/algorithm/loss/device.ts";
-import type { LossBuffers } from "../src/algorithm/loss/seats.ts";
+import type { LossBuffers } from "../src/algorithm/loss/binding_slots.ts";
 import { countRows } from "../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";

@@ -9,7 +9,7 @@
 // `workspace`: row table in columns of `row_stride` floats {weight, advantage, a, b}, then GROUPS x 8 partial sums,
 // then the selection threshold (u32 bits).
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
-// A user's loss takes the place of the two marked sections (custom_loss.ts). Formulas: verl core_algos, Tinker's losses, TRL GRPOTrainer.
+// The function token_loss of a loss (src/algorithm/loss/form.ts) is joined to this frame, with the Settings that it reads.
 
 //#include "loss/parts/kl.wgsl"
 //#include "parts/spans.wgsl"
@@ -19,7 +19,6 @@ const THREADS = 64u;
 const GROUPS = 256u;
 const LANES = 16u;
 
-override LOSS: u32 = 0u;
 override OLD: u32 = 0u;
 override ADVANTAGE: u32 = 0u;
 override WEIGHT: u32 = 0u;
@@ -34,23 +33,6 @@ override ROW_ADVANTAGE: bool = false;
 override ROW_COUPLED: bool = false;
 // False where the row statistic holds the importance weights of the slopes already.
 override WEIGHTED_SLOPE: bool = true;
-
-//--- settings ---
-struct Settings {
-  low: f32,
-  high: f32,
-  cap: f32,
-  tau_pos: f32,
-  tau_neg: f32,
-  beta: f32,
-  delta: f32,
-  k_pos: f32,
-  lambda_pos: f32,
-  k_neg: f32,
-  lambda_neg: f32,
-  spare: f32,
-}
-//--- end of settings ---
 
 struct Params {
   tokens: u32,
@@ -74,7 +56,7 @@ struct Params {
 @group(0) @binding(7) var<storage, read_write> dlogprobs: array<vec4f>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-// One trained token. `d` = logprob - old. `a`, `b`: what loss/rows.wgsl found for its row.
+// One trained token. `d` = logprob - old. `a`, `b`: the row statistic of its row.
 struct Token { logprob: f32, d: f32, advantage: f32, is_weight: f32, a: f32, b: f32 }
 
 // Loss of one token, its slope in logprob, and three numbers that are averaged over trained tokens.
@@ -87,237 +69,6 @@ fn bounded(d: f32) -> f32 {
 fn count(condition: bool) -> f32 {
   return select(0.0, 1.0, condition);
 }
-
-//--- losses ---
-// L = max(-A r, -A clip(r)), and for A < 0 at most -A c. Metrics: clipped, -d, clipped by c.
-fn vanilla(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let d = bounded(t.d);
-  let r = exp(d);
-  let plain = -t.advantage * r;
-  let clipped = -t.advantage * clamp(r, s.low, s.high);
-  let worse = max(plain, clipped);
-  let ceiling = -t.advantage * s.cap;
-  let capped = t.advantage < 0.0 && worse > ceiling;
-  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && !capped && abs(t.d) <= MAX_LOG_RATIO;
-  return TokenLoss(
-    select(worse, ceiling, capped),
-    select(0.0, plain, flows),
-    vec3(count(clipped > plain), -d, count(capped)),
-  );
-}
-
-// s = exp(min(a, 10)), a = mean of d over the row: every token gets the row's ratio.
-fn gspo(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let r = exp(min(t.a, 10.0));
-  let plain = -t.advantage * r;
-  let clipped = -t.advantage * clamp(r, s.low, s.high);
-  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && t.a <= 10.0;
-  return TokenLoss(max(plain, clipped), select(0.0, plain, flows), vec3(count(clipped > plain), -t.d, 0.0));
-}
-
-// L = -A (4 / tau) sigmoid(tau (r - 1))
-fn soft_gate(advantage: f32, r: f32) -> vec2f {
-  let tau = select(params.settings.tau_neg, params.settings.tau_pos, advantage > 0.0);
-  let gate = 1.0 / (1.0 + exp(-tau * (r - 1.0)));
-  return vec2(-advantage * gate * 4.0 / tau, -advantage * 4.0 * gate * (1.0 - gate) * r);
-}
-
-fn sapo(t: Token) -> TokenLoss {
-  let d = bounded(t.d);
-  let soft = soft_gate(t.advantage, exp(d));
-  return TokenLoss(soft.x, select(0.0, soft.y, abs(t.d) <= MAX_LOG_RATIO), vec3(0.0, -d, 0.0));
-}
-
-fn gpg(t: Token) -> TokenLoss {
-  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0, -t.d, 0.0));
-}
-
-// a = row loss / n, b = d(row loss)/d(logprob) where it passes: within (or inside) the log-space band on A's side.
-fn geo_mean(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let flows = (t.advantage > 0.0 && t.d <= s.high) || (t.advantage < 0.0 && t.d >= s.low);
-  let outside = t.d < s.low || t.d > s.high;
-  return TokenLoss(
-    t.a,
-    select(0.0, t.b, flows),
-    vec3(count(outside && t.advantage > 0.0), -t.d, count(outside && t.advantage < 0.0)),
-  );
-}
-
-// L = -stopgrad(clip(r)) A logprob
-fn cispo(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let d = bounded(t.d);
-  let r = exp(d);
-  let fixed = clamp(r, s.low, s.high);
-  let slope = -fixed * t.advantage;
-  return TokenLoss(slope * t.logprob, slope, vec3(count(r != fixed), -d, 0.0));
-}
-
-fn dppo(t: Token, keep: bool) -> TokenLoss {
-  let d = bounded(t.d);
-  let r = exp(d);
-  let slope = select(0.0, -t.advantage * min(r, params.settings.cap), keep);
-  return TokenLoss(
-    slope * t.logprob,
-    slope,
-    vec3(count(!keep), -d, count(r > params.settings.cap && keep)),
-  );
-}
-
-// Trust region on the change of the token's own probability.
-fn dppo_tv(t: Token) -> TokenLoss {
-  let change = exp(t.logprob) - exp(t.logprob - t.d);
-  return dppo(t, select(change >= -params.settings.low, change <= params.settings.high, t.advantage > 0.0));
-}
-
-// Trust region on the KL of the token against all others.
-fn dppo_kl(t: Token) -> TokenLoss {
-  let p = exp(t.logprob);
-  let p_old = exp(t.logprob - t.d);
-  let kl = -p_old * t.d + (1.0 - p_old) * log((1.0 - p_old + 1e-8) / (1.0 - p + 1e-8));
-  let up = kl <= params.settings.high || p <= p_old;
-  let down = kl <= params.settings.low || p >= p_old;
-  return dppo(t, select(down, up, t.advantage > 0.0));
-}
-
-// L = -(A logprob - beta d^2 / 2)
-fn dro(t: Token) -> TokenLoss {
-  let beta = params.settings.beta;
-  return TokenLoss(
-    -(t.logprob * t.advantage - 0.5 * beta * t.d * t.d),
-    -t.advantage + beta * t.d,
-    vec3(0.0, -t.d, 0.0),
-  );
-}
-
-// Like vanilla without clipping; selected tokens (a = 1) add coef |d|.
-fn kl_cov(t: Token) -> TokenLoss {
-  let plain = -t.advantage * exp(t.d);
-  let extra = select(0.0, params.settings.beta, t.a > 0.5);
-  return TokenLoss(plain + extra * abs(t.d), plain + extra * sign(t.d), vec3(0.0, abs(t.d), 0.0));
-}
-
-// Clipped surrogate without the cap on d; selected tokens (a = 1) count as 0.
-fn clip_cov(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let r = exp(t.d);
-  let plain = -t.advantage * r;
-  let clipped = -t.advantage * clamp(r, s.low, s.high);
-  let dropped = t.a > 0.5;
-  let flows = (plain > clipped || (r >= s.low && r <= s.high)) && !dropped;
-  return TokenLoss(
-    select(max(plain, clipped), 0.0, dropped),
-    select(0.0, plain, flows),
-    vec3(count(dropped), -t.d, 0.0),
-  );
-}
-
-// Tinker: L = -logprob weight (the weight arrives as the advantage)
-fn cross_entropy(t: Token) -> TokenLoss {
-  return TokenLoss(-t.logprob * t.advantage, -t.advantage, vec3(0.0));
-}
-
-fn importance_sampling(t: Token) -> TokenLoss {
-  let plain = -t.advantage * exp(t.d);
-  return TokenLoss(plain, plain, vec3(0.0, -t.d, 0.0));
-}
-
-// L = -min(r A, clip(r) A)
-fn ppo(t: Token) -> TokenLoss {
-  return surrogate(t, t.d);
-}
-
-// The row's ratio without a bound, with the slope of the token's own log-prob.
-fn tinker_gspo(t: Token) -> TokenLoss {
-  return surrogate(t, t.a);
-}
-
-fn tinker_cispo(t: Token) -> TokenLoss {
-  let r = exp(t.d);
-  let fixed = clamp(r, params.settings.low, params.settings.high);
-  let slope = -fixed * t.advantage;
-  return TokenLoss(slope * t.logprob, slope, vec3(count(r != fixed), -t.d, 0.0));
-}
-
-// TRL's clipped objective on a log-ratio: L = -min(min(r, delta) A, clip(r) A). Metrics: low, -d, high.
-fn surrogate(t: Token, log_ratio: f32) -> TokenLoss {
-  let s = params.settings;
-  let raw = exp(log_ratio);
-  let r = min(raw, s.delta);
-  let plain = -t.advantage * r;
-  let clipped = -t.advantage * clamp(raw, s.low, s.high);
-  let inside = raw >= s.low && raw <= s.high;
-  let flows = select(inside, raw <= s.delta, plain > clipped);
-  return TokenLoss(
-    max(plain, clipped),
-    select(0.0, -t.advantage * raw, flows),
-    vec3(count(r < s.low && t.advantage < 0.0), -t.d, count(r > s.high && t.advantage > 0.0)),
-  );
-}
-
-fn trl_token(t: Token) -> TokenLoss {
-  return surrogate(t, t.d);
-}
-
-// a = log-ratio of the row; b = mean over the row of isw L', since every token moves the ratio.
-fn trl_sequence(t: Token) -> TokenLoss {
-  let loss = surrogate(t, t.a);
-  return TokenLoss(loss.value, t.b, loss.metrics);
-}
-
-fn trl_cispo(t: Token) -> TokenLoss {
-  let r = exp(t.d);
-  let slope = -min(r, params.settings.high) * t.advantage;
-  return TokenLoss(
-    slope * t.logprob,
-    slope,
-    vec3(0.0, -t.d, count(r > params.settings.high && t.advantage > 0.0)),
-  );
-}
-
-fn trl_sapo(t: Token) -> TokenLoss {
-  let soft = soft_gate(t.advantage, exp(t.d));
-  return TokenLoss(soft.x, soft.y, vec3(0.0, -t.d, 0.0));
-}
-
-// phi = exp(lambda + k lw - lambda e^lw), detached; a = lw of the row.
-fn vespo(t: Token) -> TokenLoss {
-  let s = params.settings;
-  let up = t.advantage >= 0.0;
-  let k = select(s.k_neg, s.k_pos, up);
-  let lambda = select(s.lambda_neg, s.lambda_pos, up);
-  let phi = exp(lambda + k * t.a - lambda * exp(min(t.a, 80.0)));
-  let slope = -phi * t.advantage;
-  return TokenLoss(slope * t.logprob, slope, vec3(phi, -t.d, 0.0));
-}
-
-fn token_loss(t: Token) -> TokenLoss {
-  if (LOSS == 0u) { return vanilla(t); }
-  if (LOSS == 1u) { return gspo(t); }
-  if (LOSS == 2u) { return sapo(t); }
-  if (LOSS == 3u) { return gpg(t); }
-  if (LOSS == 4u) { return clip_cov(t); }
-  if (LOSS == 5u) { return kl_cov(t); }
-  if (LOSS == 6u) { return geo_mean(t); }
-  if (LOSS == 7u) { return cispo(t); }
-  if (LOSS == 8u) { return dppo_tv(t); }
-  if (LOSS == 9u) { return dppo_kl(t); }
-  if (LOSS == 10u) { return dro(t); }
-  if (LOSS == 11u) { return cross_entropy(t); }
-  if (LOSS == 12u) { return importance_sampling(t); }
-  if (LOSS == 13u) { return ppo(t); }
-  if (LOSS == 14u) { return tinker_cispo(t); }
-  if (LOSS == 15u) { return trl_token(t); }
-  if (LOSS == 16u) { return trl_sequence(t); }
-  if (LOSS == 17u) { return trl_cispo(t); }
-  if (LOSS == 18u) { return trl_sapo(t); }
-  if (LOSS == 20u) { return tinker_gspo(t); }
-  return vespo(t);
-}
-//--- end of losses ---
 
 fn stream(slot: u32, i: u32, absent: vec4f) -> vec4f {
   if (slot == 1u) { return slot1[i]; }

@@ -62,15 +62,9 @@ export {
   tokenWeights,
   weightOfRow,
 } from "./loss/aggregation.ts";
+export type { LossBuffers } from "./loss/binding_slots.ts";
 export { type CustomLoss, defineLoss } from "./loss/custom.ts";
-export type {
-  LossDefinition,
-  LossPlan,
-  LossSettings,
-  ShaderSettings,
-  Token,
-  TokenLoss,
-} from "./loss/definition.ts";
+export type { LossDefinition, LossPlan } from "./loss/definition.ts";
 export {
   type DeviceLossBatch,
   type RecordedLoss,
@@ -81,7 +75,7 @@ export { type HostLoss, type LossBatch, policyLoss } from "./loss/host.ts";
 export { type KlBatch, type KlSpec, klLoss, type RecordedKl, recordKl } from "./loss/kl_loss.ts";
 export { findLoss, lossNames, registerLoss } from "./loss/losses.ts";
 export { isHostOnly, type LossResult, type PolicyLossSpec } from "./loss/resolve.ts";
-export type { LossBuffers } from "./loss/seats.ts";
+export type { LossSettings, Token, TokenLoss } from "./loss/token.ts";
 export { type TrlWeightBatch, type TrlWeightOptions, trlWeights } from "./loss/trl_weights.ts";
 export {
   type RecordedValueLoss,

@@ -9,7 +9,7 @@ export interface SettingsSchema<S> {
 interface Configurable<S> {
   readonly name: string;
   readonly settings: S;
-  readonly schema?: SettingsSchema<S>;
+  readonly schema?: SettingsSchema<S> | undefined;
 }
 
 /**

@@ -49,8 +49,8 @@ export interface Kernel<B extends BindingKinds = BindingKinds, P extends ParamTy
   reference(buffers: { readonly [K in keyof B]: ArrayOf<B[K]> }, params: Values<P>, constants: Constants): void;
   /** How far the device may be from the reference: |a - b| <= absolute + relative * |b|. */
   readonly tolerance: { readonly relative: number; readonly absolute: number };
-  /** WGSL text instead of a file: a user's loss joined to its frame. */
-  readonly source?: string | undefined;
+  /** WGSL text in place of a file; a function makes it when the kernel is compiled, as for a loss joined to its frame. */
+  readonly source?: string | (() => Promise<string>) | undefined;
 }
 
 /** Infers the types of a kernel literal. */

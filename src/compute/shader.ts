@@ -1,4 +1,5 @@
 /** Links WGSL modules: the file of a kernel with the files it includes. */
+import type { Kernel } from "./kernel.ts";
 import { readShader } from "./shader_files.ts";
 
 const INCLUDE = /^\/\/#include "(.+)\.wgsl"$/gm;
@@ -7,7 +8,12 @@ const FILE_MARK = "//#file ";
 
 const files = new Map<string, Promise<string>>();
 
-/** The module of a kernel: `shaders/<name>.wgsl` with its includes. */
+/** The text of a kernel's module: its own source, or its file with the files it includes. */
+export async function kernelText({ name, source }: Pick<Kernel, "name" | "source">): Promise<string> {
+  return (typeof source === "function" ? await source() : source) ?? loadShader(name);
+}
+
+/** The module `shaders/<name>.wgsl` with its includes. */
 export function loadShader(name: string): Promise<string> {
   return linkShader(name, readOnce);
 }

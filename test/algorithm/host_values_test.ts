@@ -11,8 +11,9 @@ import { adaptiveKlController, fixedKlController } from "../../src/algorithm/kl/
 import { KL_NAMES, klCode, klEstimate } from "../../src/algorithm/kl/estimate.ts";
 import { klInReward } from "../../src/algorithm/kl/reward.ts";
 import { tokenWeights, weightOfRow } from "../../src/algorithm/loss/aggregation.ts";
-import { composeLoss, defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { defineLoss } from "../../src/algorithm/loss/custom.ts";
 import { planLoss } from "../../src/algorithm/loss/definition.ts";
+import { lossForm } from "../../src/algorithm/loss/form.ts";
 import { findLoss } from "../../src/algorithm/loss/losses.ts";
 import { hashToken, selectTokens } from "../../src/algorithm/loss/selection.ts";
 import { countRows, filledRows, trainedTokens } from "../../src/algorithm/rows.ts";
@@ -292,7 +293,7 @@ describe("the KL divergence", () => {
 describe("a token's loss", () => {
   const of = (name: string, token: object, settings: object = {}) => {
     const loss = planLoss(findLoss(name), settings as never);
-    return loss.token({ logprob: 0, d: 0, advantage: 1, a: 0, ...token } as never, loss.settings as never);
+    return loss.form.token({ logprob: 0, d: 0, advantage: 1, a: 0, ...token } as never, loss.params);
   };
 
   // phi = e^(lambda + k a - lambda e^a), with k 2 and lambda 3 above an advantage of 0, 3 and 2 below.
@@ -347,7 +348,9 @@ describe("a user's loss", () => {
     await expect(named).rejects.toThrow(
       /^Cannot register the loss reserved: its setting logits_temperature .*\(loss\)\.$/,
     );
-    expect(() => composeLoss("fn other() {}", [], "")).toThrow(/it does not define token_loss\. .*\(wgsl\)\.$/);
+    expect(() => lossForm({ name: "other", params: [], wgsl: "fn other() {}" })).toThrow(
+      /it does not define token_loss\. .*\(wgsl\)\.$/,
+    );
   });
 });
 

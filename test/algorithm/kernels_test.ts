@@ -3,16 +3,19 @@ import { describe, expect, test } from "vitest";
 import * as advantage from "../../src/algorithm/advantage/kernels.ts";
 import * as correction from "../../src/algorithm/correction/kernels.ts";
 import * as logprobs from "../../src/algorithm/logprobs/kernels.ts";
-import * as loss from "../../src/algorithm/loss/kernels.ts";
+import * as entropy from "../../src/algorithm/loss/entropy_kernel.ts";
 import * as kl from "../../src/algorithm/loss/kl_loss.ts";
+import { meanLogRatio } from "../../src/algorithm/loss/losses/mean_log_ratio.ts";
 import * as selection from "../../src/algorithm/loss/selection_kernels.ts";
 import * as value from "../../src/algorithm/loss/value_loss.ts";
 import * as bradleyTerry from "../../src/algorithm/preference/bradley_terry.ts";
 import * as preference from "../../src/algorithm/preference/kernel.ts";
 import type { Grid } from "../../src/compute/kernel.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
+import { lossKernels } from "../fixtures/loss_kernels.ts";
 
-const KERNELS = kernelsOf({ advantage, bradleyTerry, correction, logprobs, kl, loss, preference, selection, value });
+const MODULES = { advantage, bradleyTerry, correction, entropy, logprobs, kl, preference, selection, value };
+const KERNELS = [...kernelsOf(MODULES), ...lossKernels()];
 
 describe("a kernel's value says what its shader declares", () => {
   test.each(KERNELS)("$name", expectContract);
@@ -38,8 +41,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [advantage.advantagePower, { rows: MANY }, [32_768, 2]],
   [correction.correctionWeights, { rows: 65 }, [2]],
   [correction.correctionReject, { rows: MANY }, [32_768, 2]],
-  [loss.lossRows, { rows: 65 }, [2]],
-  [loss.lossRows, { rows: MANY }, [32_768, 2]],
+  [meanLogRatio.kernel, { rows: 65 }, [2]],
+  [meanLogRatio.kernel, { rows: MANY }, [32_768, 2]],
   [logprobs.logitsForward, { rows: 9 }, [2]],
   [logprobs.logitsForward, { rows: 9 }, [1], { WORKGROUP: 128 }],
   // 16 vec4s of a row in each of 8 threads.
@@ -52,8 +55,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   // Sums whose order must not depend on the size.
   [advantage.advantageSums, { count: 1 }, [64]],
   [advantage.advantageWhiten, { count: 1 }, [64]],
-  [loss.lossPolicy, { tokens: 1 }, [256]],
-  [loss.lossEntropy, { tokens: 1 }, [64]],
+  [lossKernels()[0]!, { tokens: 1 }, [256]],
+  [entropy.lossEntropy, { tokens: 1 }, [64]],
   [kl.klValues, { tokens: 1 }, [64]],
   [value.lossValue, { tokens: 1 }, [64]],
   [selection.selectionMeans, { tokens: 1 }, [64]],

@@ -3,13 +3,14 @@ import { describe, expect, test } from "vitest";
 import { planLoss } from "../../src/algorithm/loss/definition.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import { findLoss } from "../../src/algorithm/loss/losses.ts";
-import { rowStatistic } from "../../src/algorithm/loss/row_statistics.ts";
+import { rowSums } from "../../src/algorithm/loss/row_statistic.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
+import { builtInPlans } from "../fixtures/loss_kernels.ts";
 
 describe("the statistic of a row", () => {
   // Tokens 1 to 4 are the row's; token 3 is not trained on.
   const of = (
-    kind: Parameters<typeof rowStatistic>[0],
+    kind: string,
     d: readonly number[],
     {
       mask = [1, 1, 1, 0, 1],
@@ -30,7 +31,8 @@ describe("the statistic of a row", () => {
       advantage: (t: number) => advantages[t]!,
     };
     const bounds = { low: 0.5, high: 1.5, delta: Infinity, ...settings };
-    const { a, b } = rowStatistic(kind, { row: 0, first: 1, end: 5 }, { streams, settings: bounds });
+    const statistic = builtInPlans().find(({ rows }) => rows?.name === kind)!.rows!;
+    const { a, b } = statistic.numbers(rowSums(streams, { row: 0, first: 1, end: 5 }), bounds);
     return [Number(a.toFixed(7)) + 0, Number(b.toFixed(7)) + 0];
   };
   const D = [9, 0.1, 0.2, 9, 0.3];
@@ -203,10 +205,10 @@ describe("a whole loss", () => {
 
   test("of VESPO takes its own settings, and lambdas of 1e-4 at least", () => {
     const settings = { vespo_k_pos: 5, vespo_lambda_pos: 0, vespo_k_neg: 6, vespo_lambda_neg: 7 };
-    expect(planLoss(findLoss("trl.vespo"), settings).settings).toEqual({
+    expect(planLoss(findLoss("trl.vespo"), settings).params).toEqual({
       ...{ k_pos: 5, lambda_pos: 1e-4, k_neg: 6, lambda_neg: 7 },
     });
-    expect(planLoss(findLoss("trl.vespo"), { vespo_lambda_neg: -1 }).settings).toEqual({
+    expect(planLoss(findLoss("trl.vespo"), { vespo_lambda_neg: -1 }).params).toEqual({
       ...{ k_pos: 2, lambda_pos: 3, k_neg: 3, lambda_neg: 1e-4 },
     });
   });

@@ -1,6 +1,8 @@
 /** Which tokens a selection takes, and how the parts of a loss lie on the device, in figures. */
 import { describe, expect, test } from "vitest";
-import { lossEntropy, lossPolicy } from "../../src/algorithm/loss/kernels.ts";
+import { planLoss } from "../../src/algorithm/loss/definition.ts";
+import { lossEntropy } from "../../src/algorithm/loss/entropy_kernel.ts";
+import { findLoss } from "../../src/algorithm/loss/losses.ts";
 import { hashToken, selectedCount, selectTokens } from "../../src/algorithm/loss/selection.ts";
 import { layOut, windowsOf } from "../../src/algorithm/loss/workspace.ts";
 
@@ -70,7 +72,7 @@ describe("the reference of the fused pass", () => {
   const [PARTIALS, THRESHOLD] = [256, 256 + 2048];
   const run = (
     tokens: number,
-    constants: object,
+    { loss = "gpg", ...constants }: { loss?: string; [constant: string]: unknown },
     { dlogprobs = new Float32Array(tokens), mask = [] as number[] } = {},
   ) => {
     const workspace = new Float32Array(THRESHOLD + 64);
@@ -79,10 +81,10 @@ describe("the reference of the fused pass", () => {
     ones.set(mask);
     const given = { logprobs: new Float32Array(tokens).fill(-2), slot1: new Float32Array(tokens).fill(1) };
     const others = { slot2: new Float32Array(tokens).fill(-3), slot3: new Float32Array(tokens) };
-    lossPolicy.reference(
+    planLoss(findLoss(loss), {}).form.kernel!.reference(
       { ...given, ...others, mask: ones, row_of_token: new Uint32Array(tokens), workspace, dlogprobs } as never,
       { tokens, row_stride: 64, partials_at: PARTIALS, threshold_at: THRESHOLD, weight: 1, beta: 8 } as never,
-      { LOSS: 3, KL: 0, OLD: 0, ADVANTAGE: 1, SELECT: 0, MASKED: 1, ...constants } as never,
+      { KL: 0, WEIGHTED_SLOPE: 1, OLD: 0, ADVANTAGE: 1, SELECT: 0, MASKED: 1, ...constants } as never,
     );
     const losses = Array.from({ length: 256 }, (_, group) => workspace[PARTIALS + 8 * group]!);
     return { losses, dlogprobs: [...dlogprobs] };
@@ -111,7 +113,7 @@ describe("the reference of the fused pass", () => {
   test("selects the tokens whose keys reach the threshold, and none without keys", () => {
     // kl_cov: -e^d at d = 1, and beta = 8 more where selected.
     const keys = new Float32Array(Uint32Array.of(6, 7, 8).buffer);
-    const cov = { LOSS: 5, OLD: 2 };
+    const cov = { loss: "kl_cov", OLD: 2 };
     const slope = Math.fround(-Math.E);
     expect(run(3, { ...cov, SELECT: 4 }, { dlogprobs: keys }).dlogprobs).toEqual([
       slope,

@@ -1,14 +1,15 @@
 /** The losses of single tokens in figures: at the bounds of their ratios exactly, beyond them, and at their limits. */
 import { describe, expect, test } from "vitest";
-import { planLoss, type ShaderSettings, shaderSettings, type Token } from "../../src/algorithm/loss/definition.ts";
+import { planLoss } from "../../src/algorithm/loss/definition.ts";
 import { findLoss } from "../../src/algorithm/loss/losses.ts";
+import type { LossSettings, Token } from "../../src/algorithm/loss/token.ts";
 
 /** A loss with absolute bounds, so that a ratio of exactly 1 lies exactly at one of them. */
-const lossOf = (name: string, token: Partial<Token>, settings: Partial<ShaderSettings> = {}) => {
+const lossOf = (name: string, token: Partial<Token>, settings: LossSettings = {}) => {
   const plan = planLoss(findLoss(name), name === "dro" ? { dro_beta: 1 } : {});
-  const { value, slope, metrics } = plan.token(
+  const { value, slope, metrics } = plan.form.token(
     { logprob: 0, d: 0, advantage: 1, a: 0, b: 0, ...token },
-    { ...shaderSettings(plan), ...settings },
+    { ...plan.params, ...settings },
   );
   // Adding 0 makes -0 a 0.
   return [value + 0, slope + 0, metrics.map((x) => x + 0)] as const;
@@ -18,7 +19,7 @@ type Case = [
   what: string,
   name: string,
   token: Partial<Token>,
-  settings: Partial<ShaderSettings>,
+  settings: LossSettings,
   value: number,
   slope: number,
   metrics: number[],

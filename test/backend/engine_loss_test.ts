@@ -2,6 +2,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { defineLoss } from "../../src/algorithm/loss/custom.ts";
+import { lossForm } from "../../src/algorithm/loss/form.ts";
+import { meanLogRatio } from "../../src/algorithm/loss/losses/mean_log_ratio.ts";
 import { registerLoss } from "../../src/algorithm/loss/losses.ts";
 import { ENGINE_LOSSES, EngineLoss, engineLosses } from "../../src/backend/local/engine_loss.ts";
 import type { LossRows } from "../../src/contract/engine.ts";
@@ -277,10 +279,13 @@ describe("a loss that the operator registers", async () => {
       name: "engine-test-rows",
       settings: {},
       plan: () => ({
-        code: 0,
-        settings: {},
-        token: () => ({ value: 0, slope: 0, metrics: [0, 0, 0] }),
-        rows: "mean-log-ratio",
+        form: lossForm({
+          name: "engine-test-rows",
+          params: [],
+          token: () => ({ value: 0, slope: 0, metrics: [0, 0, 0] }),
+        }),
+        params: {},
+        rows: meanLogRatio,
         metrics: [null, null, null],
       }),
     });

@@ -1,9 +1,10 @@
 /** Every kernel compiles on the runtime's own WebGPU, except those that need subgroups where it has none. */
 import { readdirSync } from "node:fs";
 import { expect, test } from "vitest";
-import { loadShader } from "../../src/compute/shader.ts";
+import { kernelText } from "../../src/compute/shader.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { kernelsOf } from "../fixtures/kernel_contract.ts";
+import { lossKernels } from "../fixtures/loss_kernels.ts";
 
 const files = ["compute", "model", "algorithm"].flatMap((room) =>
   readdirSync(`src/${room}`, { recursive: true, encoding: "utf8" })
@@ -12,10 +13,9 @@ const files = ["compute", "model", "algorithm"].flatMap((room) =>
 );
 const modules: object[] = [];
 for (const file of files) modules.push(await import(/* @vite-ignore */ file));
-const kernels = [...new Set(modules.flatMap(kernelsOf))];
+const kernels = [...new Set([...modules.flatMap(kernelsOf), ...lossKernels()])];
 const needsSubgroups = new Set<string>();
-for (const { name, source } of kernels)
-  if (/^enable subgroups/m.test(source ?? (await loadShader(name)))) needsSubgroups.add(name);
+for (const kernel of kernels) if (/^enable subgroups/m.test(await kernelText(kernel))) needsSubgroups.add(kernel.name);
 
 test("the device is the runtime's own", () => {
   expect(gpuDevice?.gpuDevice).toBeInstanceOf(GPUDevice);

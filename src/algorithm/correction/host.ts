@@ -1,7 +1,7 @@
 /** Rollout correction: the sampler's policy is not the trainer's, so tokens are reweighted or rejected. In float64. */
 import type { Metrics } from "../../contract/backend.ts";
 import { sum } from "../../statistics.ts";
-import { clamp } from "../loss/definition.ts";
+import { clamp } from "../loss/token.ts";
 import { COUNT_EPSILON } from "../rows.ts";
 import { type CorrectionConfig, type CorrectionPlan, planCorrection, type Rejection } from "./config.ts";
 import { judge } from "./judge.ts";

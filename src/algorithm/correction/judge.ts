@@ -1,5 +1,5 @@
 /** Rejection of tokens and rows by their divergence between trainer and sampler, in float64. */
-import { clamp } from "../loss/definition.ts";
+import { clamp } from "../loss/token.ts";
 import type { Rejection } from "./config.ts";
 import { type CorrectionRows, SAFETY_BOUND } from "./rows.ts";
 

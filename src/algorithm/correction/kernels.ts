@@ -2,7 +2,7 @@
 import { defineKernel, folded } from "../../compute/kernel.ts";
 import { forEachRow, trainedIn } from "../../data/offsets.ts";
 import { sum } from "../../statistics.ts";
-import { clamp } from "../loss/definition.ts";
+import { clamp } from "../loss/token.ts";
 import { divergence } from "./judge.ts";
 import { SAFETY_BOUND } from "./rows.ts";
 

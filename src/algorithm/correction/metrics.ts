@@ -2,7 +2,7 @@
 import type { Metrics } from "../../contract/backend.ts";
 import { mapRows, trainedIn } from "../../data/offsets.ts";
 import { largest, sampleDeviation, smallest, sum } from "../../statistics.ts";
-import { clamp } from "../loss/definition.ts";
+import { clamp } from "../loss/token.ts";
 import { COUNT_EPSILON } from "../rows.ts";
 import type { CorrectionPlan, Rejection } from "./config.ts";
 import type { Judgement } from "./judge.ts";

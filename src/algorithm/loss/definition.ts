@@ -1,51 +1,9 @@
-/** What a policy loss is: one function of a token, its settings under their published names, and its metrics. */
-import type { Kernel } from "../../compute/kernel.ts";
+/** What a policy loss is: a function of one token in both languages, settings under their published names, and metrics. */
 import { mergeSettings, type SettingsSchema } from "../settings.ts";
 import type { Normalisers } from "./aggregation.ts";
-
-/** One trained token as a loss sees it. */
-export interface Token {
-  readonly logprob: number;
-  /** logprob - oldLogprob. */
-  readonly d: number;
-  readonly advantage: number;
-  /** The loss's {@link RowStatistic} of the token's row; with a {@link Selection}, a = 1 where the token is selected. */
-  readonly a: number;
-  readonly b: number;
-}
-
-/** A token's loss before aggregation, its slope in the log-prob, and three numbers averaged over trained tokens. */
-export interface TokenLoss {
-  readonly value: number;
-  readonly slope: number;
-  readonly metrics: readonly [number, number, number];
-}
-
-/** A loss as a function of one trained token, in float64. */
-export type TokenFunction = (t: Token, s: ShaderSettings) => TokenLoss;
-
-/** Settings as the fused pass takes them: absolute bounds of the ratio, not distances from 1. */
-export interface ShaderSettings {
-  readonly low: number;
-  readonly high: number;
-  readonly cap: number;
-  readonly tau_pos: number;
-  readonly tau_neg: number;
-  readonly beta: number;
-  readonly delta: number;
-  readonly k_pos: number;
-  readonly lambda_pos: number;
-  readonly k_neg: number;
-  readonly lambda_neg: number;
-}
-
-/** Two numbers per row, computed before the pass, for losses whose tokens are coupled through their row. */
-export type RowStatistic =
-  | "mean-log-ratio"
-  | "geometric-mean"
-  | "sequence-surrogate"
-  | "sequence-sum-surrogate"
-  | "vespo";
+import type { LossForm } from "./form.ts";
+import type { RowStatistic } from "./row_statistic.ts";
+import type { LossSettings } from "./token.ts";
 
 /** Tokens chosen before the pass by the covariance of their log-prob and advantage. */
 export interface Selection {
@@ -61,9 +19,6 @@ export interface Selection {
   readonly high: number;
 }
 
-/** Settings of a loss under their published names. */
-export type LossSettings = Readonly<Record<string, number>>;
-
 /** Rows of a whole optimiser step, of which a call may hold a part. */
 export interface StepRows {
   /** Those without a trained token too. */
@@ -78,59 +33,66 @@ export type Aggregation = (step: StepRows) => { readonly mode: string; readonly 
 /** Names of the three averaged numbers; null is not reported. */
 export type MetricNames = readonly [string | null, string | null, string | null];
 
+/** The form of a loss with the values of its parameters, which its settings give. */
+export interface BoundForm {
+  readonly form: LossForm;
+  /** One value for each of `form.params`: absolute bounds of the ratio, not distances from 1. */
+  readonly params: LossSettings;
+}
+
 /** A loss under its settings: what the pass over the tokens computes. */
-export interface LossPlan {
-  /** Branch of `token_loss` in loss/policy.wgsl. */
-  readonly code: number;
-  readonly settings: { readonly [K in keyof ShaderSettings]?: number | undefined };
-  /** The same branch in float64. */
-  readonly token: TokenFunction;
-  /** A user's loss: its fused pass and settings. Null: a function of the host alone. */
-  readonly custom?: { readonly kernel: Kernel; readonly params: LossSettings } | null | undefined;
+export interface LossPlan extends BoundForm {
   readonly rows?: RowStatistic | undefined;
-  readonly selection?: Selection;
+  readonly selection?: Selection | undefined;
   /** Aggregation that the published loss imposes, whatever `loss_agg_mode` says. */
-  readonly aggregation?: Aggregation;
+  readonly aggregation?: Aggregation | undefined;
   readonly metrics: MetricNames;
   /** Metrics computed from the three averages. */
-  readonly derived?: (averages: readonly [number, number, number]) => Record<string, number>;
+  readonly derived?: ((averages: readonly [number, number, number]) => Record<string, number>) | undefined;
   /** Where the k3 estimate is cut off. Default verl's 10. */
-  readonly klBound?: number;
+  readonly klBound?: number | undefined;
   /** Where the row statistic already contains the importance weights: in the slopes, or in values and slopes. */
   readonly weightsInRows?: "slope" | "all" | undefined;
 }
 
-/** A policy loss: its name, settings with defaults, and how it plans a pass. */
-export interface LossDefinition {
+/** How a training service of Tinker's protocol takes a loss. */
+export interface ServiceForm {
+  /** `loss_fn`. */
   readonly name: string;
-  /** Settings with their defaults. A setting outside this table is refused. */
-  readonly settings: LossSettings;
-  /** Checks settings in place of the table. */
-  readonly schema?: SettingsSchema<LossSettings>;
-  plan(settings: LossSettings): LossPlan;
+  /** Inputs that every datum must hold beside its targets, and those that it may hold. */
+  readonly needs: readonly string[];
+  readonly may: readonly string[];
+  /** Whether the loss is proportional to the advantage, so that a client can weigh tokens through it. */
+  readonly isLinear: boolean;
 }
 
-/** Settings without effect. */
-const EMPTY_SETTINGS: ShaderSettings = {
-  low: 0,
-  high: 0,
-  cap: 0,
-  tau_pos: 0,
-  tau_neg: 0,
-  beta: 0,
-  delta: 3.0e38,
-  k_pos: 0,
-  lambda_pos: 0,
-  k_neg: 0,
-  lambda_neg: 0,
-};
+/** What other systems call a loss. A system that is not named does not have it. */
+export interface LossElsewhere {
+  /** verl's `policy_loss.loss_mode`, and the first of its versions here that knows the name. */
+  readonly verl?: { readonly name: string; readonly since?: string };
+  /** Trinity-RFT's `algorithm.policy_loss_fn`. */
+  readonly trinity?: string;
+  readonly tinker?: ServiceForm;
+}
 
-/** In the order of the shader's params. */
-export const SETTING_NAMES = Object.keys(EMPTY_SETTINGS) as readonly (keyof ShaderSettings)[];
+/** A policy loss: its name, settings with defaults, and how it plans a pass. */
+export interface LossDefinition<S extends LossSettings = LossSettings> {
+  readonly name: string;
+  /** What it computes, in one line: `config explain` and docs/algorithms.md show it. */
+  readonly describe?: string | undefined;
+  /** Papers and published functions, and the system whose numbers it has. */
+  readonly sources?: readonly string[];
+  readonly elsewhere?: LossElsewhere;
+  /** Settings with their defaults. A setting outside this table is refused. */
+  readonly settings: S;
+  /** Checks settings in place of the table. */
+  readonly schema?: SettingsSchema<S> | undefined;
+  plan(settings: S): LossPlan;
+}
 
-/** All settings of the pass; those that a loss does not use have no effect. */
-export function shaderSettings(plan: Pick<LossPlan, "settings">): ShaderSettings {
-  return { ...EMPTY_SETTINGS, ...plan.settings } as ShaderSettings;
+/** Types a built-in loss by its own settings. */
+export function policyLossOf<const S extends LossSettings>(loss: LossDefinition<S>): LossDefinition {
+  return loss as unknown as LossDefinition;
 }
 
 /**
@@ -139,13 +101,4 @@ export function shaderSettings(plan: Pick<LossPlan, "settings">): ShaderSettings
  */
 export function planLoss(definition: LossDefinition, given: LossSettings): LossPlan {
   return definition.plan(mergeSettings("loss", definition, given));
-}
-
-/** 1 where the condition holds: what a fraction is the mean of. */
-export function count(condition: boolean): number {
-  return condition ? 1 : 0;
-}
-
-export function clamp(x: number, low: number, high: number): number {
-  return Math.max(Math.min(x, high), low);
 }

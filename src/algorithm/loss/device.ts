@@ -12,13 +12,17 @@ import { checkAdvantages } from "../advantage/level.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
 import { type RowCounts, trainedTokens } from "../rows.ts";
 import { rowWeights, TOKEN_GROUPS } from "./aggregation.ts";
-import { type LossPlan, SETTING_NAMES, type Selection, type ShaderSettings } from "./definition.ts";
+import { assignSlots, type BindingSlots, type LossBuffers } from "./binding_slots.ts";
+import type { Selection } from "./definition.ts";
+import { lossEntropy } from "./entropy_kernel.ts";
 import { checkTerms } from "./host.ts";
-import { lossEntropy, lossPolicy, lossRows, PASS_CONSTANTS, PASS_GROUPS, ROW_STATISTICS } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
+import { PASS_CONSTANTS, PASS_GROUPS, type PassKernel } from "./pass_kernel.ts";
 import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
-import { type LossBuffers, type Seats, seatStreams } from "./seats.ts";
+import type { RowStatistic } from "./row_statistic.ts";
 import { recordSelection } from "./selection_kernels.ts";
+import { paddedParams } from "./settings_struct.ts";
+import type { LossSettings } from "./token.ts";
 import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
 /** A policy loss in GPU buffers: its gradient per token, and partial sums to read back. */
@@ -66,7 +70,7 @@ class Recording {
   private readonly loss: ResolvedLoss;
   private readonly buffers: LossBuffers;
   private readonly counts: RowCounts;
-  private readonly kernel: typeof lossPolicy;
+  private readonly kernel: PassKernel;
   private readonly windows: readonly Window[];
   private readonly layout: Layout;
   private readonly workspace: Buffer;
@@ -103,8 +107,8 @@ class Recording {
     this.fillTable();
     if (plan.rows) this.recordRows(plan.rows);
     if (plan.selection) this.recordSelection(plan.selection);
-    const seats = seatStreams(this.loss, this.buffers);
-    for (const [index, window] of this.windows.entries()) this.recordPass(seats, index, window);
+    const slots = assignSlots(this.loss, this.buffers);
+    for (const [index, window] of this.windows.entries()) this.recordPass(slots, index, window);
     const { dlogprobs, dentropy } = this;
     if (this.buffers.entropy && dentropy) this.recordEntropy(this.buffers.entropy, dentropy);
     return {
@@ -134,11 +138,10 @@ class Recording {
     this.device.copy(this.buffers.advantages.values, column, bytes);
   }
 
-  private recordRows(statistic: NonNullable<LossPlan["rows"]>): void {
+  private recordRows({ kernel, params }: RowStatistic): void {
     const { workspace, isPerToken } = this;
     const { logprobs, oldLogprobs, isWeights, mask, offsets, advantages } = this.buffers;
-    const { low, high, delta } = this.loss.settings;
-    this.device.dispatch(lossRows, {
+    this.device.dispatch(kernel, {
       buffers: {
         logprobs,
         old: oldLogprobs ?? logprobs,
@@ -148,9 +151,14 @@ class Recording {
         is_weights: isWeights ?? logprobs,
         workspace,
       },
-      params: { rows: this.counts.trained.length, row_stride: this.layout.rowStride, low, high, delta },
+      params: {
+        rows: this.counts.trained.length,
+        row_stride: this.layout.rowStride,
+        spare0: 0,
+        spare1: 0,
+        ...settingsFor(params, this.loss.plan.params),
+      },
       constants: {
-        STATISTIC: ROW_STATISTICS.indexOf(statistic),
         OLD: flag(oldLogprobs),
         TOKEN_ADVANTAGE: flag(isPerToken),
         WEIGHT: flag(isWeights),
@@ -174,12 +182,12 @@ class Recording {
     );
   }
 
-  private recordPass({ slots, riding, constants }: Seats, index: number, { first, tokens }: Window): void {
+  private recordPass({ slots, inOutput, constants }: BindingSlots, index: number, { first, tokens }: Window): void {
     const { loss, buffers, layout, workspace } = this;
     const window = (buffer: Buffer) =>
       tokens === this.counts.tokens ? buffer : buffer.slice(first * F32_BYTES, tokens * F32_BYTES);
     const [logprobs, dlogprobs] = [window(buffers.logprobs), window(this.dlogprobs)];
-    if (riding) this.device.copy(window(riding), dlogprobs, tokens * F32_BYTES);
+    if (inOutput) this.device.copy(window(inOutput), dlogprobs, tokens * F32_BYTES);
     const slot = (k: number) => (slots[k] ? window(slots[k]) : logprobs);
     this.device.dispatch(this.kernel, {
       buffers: {
@@ -201,7 +209,7 @@ class Recording {
         kl_weight: loss.termWeight.uniform,
         kl_coef: loss.klCoef,
         kl_bound: finiteF32(loss.klBound),
-        ...settingParams(loss),
+        ...settingsFor(loss.plan.form.params, loss.plan.params),
       },
       constants: { ...this.constants(), ...constants },
     });
@@ -211,7 +219,6 @@ class Recording {
     const { plan, weight, termWeight, klCode } = this.loss;
     return {
       ...PASS_CONSTANTS,
-      LOSS: plan.code,
       KL: klCode,
       MASKED: flag(trainedTokens(this.counts) < this.counts.tokens),
       ROW_WEIGHTED: flag(weight.byRow),
@@ -252,19 +259,18 @@ class Recording {
   }
 }
 
-function passKernel({ name, plan }: ResolvedLoss): typeof lossPolicy {
-  if (plan.custom === null)
-    throw new UnsupportedError(
-      `Cannot take the loss ${name} on the device: it is a function of the host. Use computePolicyLoss, or write it in WGSL.`,
-      { part: "loss", capability: name },
-    );
-  return (plan.custom?.kernel ?? lossPolicy) as typeof lossPolicy;
+function passKernel({ name, plan }: ResolvedLoss): PassKernel {
+  if (plan.form.kernel) return plan.form.kernel;
+  throw new UnsupportedError(
+    `Cannot take the loss ${name} on the device: it is a function of the host. Use computePolicyLoss, or write it in WGSL.`,
+    { part: "loss", capability: name },
+  );
 }
 
-function settingParams({ settings, plan }: ResolvedLoss): Record<keyof ShaderSettings | "spare", number> {
-  if (plan.custom) return plan.custom.params as ReturnType<typeof settingParams>;
-  const values = SETTING_NAMES.map((name) => [name, finiteF32(settings[name])]);
-  return { ...Object.fromEntries(values), spare: 0 };
+/** The values of the struct `Settings`, padding included. */
+function settingsFor(names: readonly string[], params: LossSettings): LossSettings {
+  const fields = Object.keys(paddedParams(names));
+  return Object.fromEntries(fields.map((name) => [name, finiteF32(params[name] ?? 0)]));
 }
 
 function flag(present: unknown): number {

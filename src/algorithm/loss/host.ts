@@ -7,7 +7,7 @@ import { countRows, type MaskedRows, type RowCounts } from "../rows.ts";
 import { weightOfRow } from "./aggregation.ts";
 import { type PassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
 import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
-import { rowStatistic } from "./row_statistics.ts";
+import { rowSums } from "./row_statistic.ts";
 import { selectTokens } from "./selection.ts";
 
 /** Per-token arrays are [T]. */
@@ -41,8 +41,10 @@ export function policyLoss(batch: LossBatch, spec: PolicyLossSpec): HostLoss {
   const loss = resolveLoss(spec, rows);
   checkTerms(loss, batch);
   const streams = hostStreams(batch);
-  const inputs = { streams, table: rowTable(batch, loss, { streams, rows }) };
-  const options = passOptions(loss, selectTokens(loss.plan.selection, streams, rows.tokens));
+  const table = rowTable(batch, loss, { streams, rows });
+  const { weightsInRows, selection } = loss.plan;
+  const inputs = { streams: weightsInRows === "all" ? { ...streams, isWeights: undefined } : streams, table };
+  const options = passOptions(loss, selection && selectTokens(selection, streams, rows.tokens));
   const sums = new Float64Array(SUM_COUNT);
   const dlogprobs = new Float64Array(rows.tokens);
   for (let t = 0; t < rows.tokens; t++) if (batch.mask[t] !== 0) dlogprobs[t] = passToken(t, inputs, options, sums);
@@ -84,14 +86,14 @@ function hostStreams(batch: LossBatch): Streams {
 
 function rowTable(
   { offsets }: LossBatch,
-  { weight, termWeight, plan, settings }: ResolvedLoss,
+  { weight, termWeight, plan }: ResolvedLoss,
   { streams, rows }: { streams: Streams; rows: RowCounts },
 ): RowTable {
   // A KL or entropy term that is aggregated by row shares the loss's weights, as in TRL.
   const byRow = weight.byRow ? weight : termWeight;
-  const kind = plan.rows;
-  const numbers = kind
-    ? mapRows(offsets, (row, first, end) => rowStatistic(kind, { row, first, end }, { streams, settings }))
+  const statistic = plan.rows;
+  const numbers = statistic
+    ? mapRows(offsets, (row, first, end) => statistic.numbers(rowSums(streams, { row, first, end }), plan.params))
     : [];
   return {
     weight: Float64Array.from(rows.trained, (n) => weightOfRow(byRow, n)),
@@ -100,9 +102,18 @@ function rowTable(
   };
 }
 
-function passOptions(loss: ResolvedLoss, selected: (t: number) => boolean): PassOptions {
-  const { plan, settings, weight, termWeight: klWeight, klCode, klCoef, klBound } = loss;
-  return { plan, settings, weight, klWeight, klCode, klCoef, klBound, selected };
+function passOptions(loss: ResolvedLoss, selected: PassOptions["selected"]): PassOptions {
+  const { plan, weight, termWeight: klWeight, klCode, klCoef, klBound } = loss;
+  const { form, params, rows, weightsInRows } = plan;
+  const terms = { weight, klWeight, klCode, klCoef, klBound };
+  return {
+    ...terms,
+    token: form.token,
+    params,
+    couplesRows: !!rows,
+    weighsSlopes: weightsInRows !== "slope",
+    selected,
+  };
 }
 
 /** The aggregated entropy, and d(loss)/d(entropy) where it has a coefficient. */

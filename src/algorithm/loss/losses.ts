@@ -1,11 +1,33 @@
-/** Every loss by name: verl's, Tinker's, TRL's, and those that users add. */
+/** Every loss by name: verl's, Tinker's, TRL's, and those that users add. A built-in loss is its file in losses/ and its name here. */
 import { createRegistry } from "../../registry.ts";
 import type { LossDefinition } from "./definition.ts";
-import { TINKER_LOSSES } from "./tinker.ts";
-import { TRL_LOSSES } from "./trl.ts";
-import { VERL_LOSSES } from "./verl.ts";
+import { cispo } from "./losses/cispo.ts";
+import { clipCov } from "./losses/clip_cov.ts";
+import { crossEntropy, tinkerCrossEntropy } from "./losses/cross_entropy.ts";
+import { dppoKl, dppoTv } from "./losses/dppo.ts";
+import { dro, tinkerDro } from "./losses/dro.ts";
+import { geoMean } from "./losses/geo_mean.ts";
+import { gpg, reinforce } from "./losses/gpg.ts";
+import { gspo } from "./losses/gspo.ts";
+import { importanceSampling, tinkerImportanceSampling } from "./losses/importance_sampling.ts";
+import { klCov } from "./losses/kl_cov.ts";
+import { sapo } from "./losses/sapo.ts";
+import { tinkerCispo } from "./losses/tinker_cispo.ts";
+import { tinkerGspo } from "./losses/tinker_gspo.ts";
+import { ppo, tinkerPpo } from "./losses/tinker_ppo.ts";
+import { trlCispo } from "./losses/trl_cispo.ts";
+import { trlBnpo, trlDapo, trlDrGrpo, trlGrpo, trlLuspo, trlRloo } from "./losses/trl_clipped.ts";
+import { trlSapo } from "./losses/trl_sapo.ts";
+import { trlVespo } from "./losses/trl_vespo.ts";
+import { vanilla } from "./losses/vanilla.ts";
 
-const BUILT_IN: readonly LossDefinition[] = [...VERL_LOSSES, ...TINKER_LOSSES, ...TRL_LOSSES];
+/** In the order in which names are listed. */
+const BUILT_IN: readonly LossDefinition[] = [
+  ...[vanilla, gspo, sapo, gpg, reinforce, clipCov, klCov, geoMean, cispo, dppoTv, dppoKl, dro],
+  ...[tinkerCrossEntropy, crossEntropy, tinkerImportanceSampling, importanceSampling, tinkerPpo, ppo],
+  ...[tinkerCispo, tinkerDro, tinkerGspo],
+  ...[trlGrpo, trlBnpo, trlDrGrpo, trlDapo, trlLuspo, trlCispo, trlSapo, trlVespo, trlRloo],
+];
 
 const registry = createRegistry<LossDefinition>("loss", {
   setting: "loss",
@@ -16,6 +38,11 @@ const registry = createRegistry<LossDefinition>("loss", {
 /** Names of every loss, the user's included. */
 export function lossNames(): readonly string[] {
   return registry.names();
+}
+
+/** The losses of this package, in the order of {@link lossNames}. */
+export function builtInLosses(): readonly LossDefinition[] {
+  return BUILT_IN;
 }
 
 /** Names of the losses that users add. */

@@ -1,7 +1,7 @@
 /** The pass over the tokens of a loss in float64, on any arrays: what loss/policy.wgsl computes. */
 import { klEstimate } from "../kl/estimate.ts";
 import type { TokenWeights } from "./aggregation.ts";
-import type { LossPlan, ShaderSettings, Token } from "./definition.ts";
+import type { LossSettings, Token, TokenFunction } from "./token.ts";
 
 /** Per-token inputs, [T]. Absent old log-probs are the current ones, detached. */
 export interface Streams {
@@ -28,8 +28,9 @@ export interface PassInputs {
 }
 
 export interface PassOptions {
-  readonly plan: LossPlan;
-  readonly settings: ShaderSettings;
+  readonly token: TokenFunction;
+  /** The params of the loss's form. */
+  readonly params: LossSettings;
   /** Uniform weights; the row table's where `byRow`. */
   readonly weight: TokenWeights;
   readonly klWeight: TokenWeights;
@@ -37,7 +38,12 @@ export interface PassOptions {
   readonly klCode: number;
   readonly klCoef: number;
   readonly klBound: number;
-  selected(t: number): boolean;
+  /** Whether the row table's a and b are the loss's. */
+  readonly couplesRows: boolean;
+  /** Whether importance weights multiply the slopes: not where the row statistic contains them. */
+  readonly weighsSlopes: boolean;
+  /** Which tokens a selection has chosen. */
+  readonly selected?: ((t: number) => boolean) | undefined;
 }
 
 /** Sums of the pass in the order of the shader. */
@@ -46,15 +52,14 @@ export const SUM_COUNT = 8;
 
 /** Adds one trained token to `sums` and returns d(loss)/d(logprob). */
 export function passToken(t: number, inputs: PassInputs, options: PassOptions, sums: Float64Array): number {
-  const { plan } = options;
   const { streams, table } = inputs;
   const { isWeights, ref } = streams;
   const row = streams.row(t);
   const token = tokenAt(t, row, inputs, options);
-  const isWeight = isWeights && plan.weightsInRows !== "all" ? isWeights[t]! : 1;
+  const isWeight = isWeights ? isWeights[t]! : 1;
   const weight = options.weight.byRow ? table.weight[row]! : options.weight.uniform;
-  const loss = plan.token(token, options.settings);
-  let slope = weight * loss.slope * (plan.weightsInRows === "slope" ? 1 : isWeight);
+  const loss = options.token(token, options.params);
+  let slope = weight * loss.slope * (options.weighsSlopes ? isWeight : 1);
   add(sums, SUMS.loss, weight * isWeight * loss.value);
   for (let k = 0; k < 3; k++) add(sums, SUMS.metrics + k, loss.metrics[k]!);
   const reference = ref ? ref[t]! : 0;
@@ -71,14 +76,14 @@ export function passToken(t: number, inputs: PassInputs, options: PassOptions, s
 }
 
 function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: PassOptions): Token {
-  const { rows, selection } = options.plan;
+  const { couplesRows, selected } = options;
   const logprob = streams.logprobs[t]!;
   return {
     logprob,
     d: streams.old ? logprob - streams.old[t]! : 0,
     advantage: streams.advantage(t, row),
-    a: selection ? Number(options.selected(t)) : rows ? table.a[row]! : 0,
-    b: rows ? table.b[row]! : 0,
+    a: selected ? Number(selected(t)) : couplesRows ? table.a[row]! : 0,
+    b: couplesRows ? table.b[row]! : 0,
   };
 }
 

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import { K3_BOUND, klCode } from "../kl/estimate.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
 import { type Normalisers, type TokenWeights, tokenWeights } from "./aggregation.ts";
-import { type LossPlan, planLoss, type ShaderSettings, shaderSettings } from "./definition.ts";
+import { type LossPlan, planLoss } from "./definition.ts";
 import { findLoss } from "./losses.ts";
 import { SUMS } from "./pass.ts";
 
@@ -15,14 +15,13 @@ export type PolicyLossSpec = Pick<LossSpec, "name" | "loss_agg_mode"> & {
 
 /** True for a user's loss that is a TypeScript function alone. */
 export function isHostOnly(spec: PolicyLossSpec): boolean {
-  return planLoss(findLoss(spec.name), spec.settings ?? {}).custom === null;
+  return planLoss(findLoss(spec.name), spec.settings ?? {}).form.kernel === null;
 }
 
 /** Everything that the pass over the tokens needs to know of a spec. */
 export interface ResolvedLoss {
   readonly name: string;
   readonly plan: LossPlan;
-  readonly settings: ShaderSettings;
   /** Weights of the loss, and of the KL and entropy terms (the spec's own aggregation). */
   readonly weight: TokenWeights;
   readonly termWeight: TokenWeights;
@@ -44,7 +43,6 @@ export function resolveLoss(spec: PolicyLossSpec, rows: RowCounts): ResolvedLoss
   return {
     name: spec.name,
     plan,
-    settings: shaderSettings(plan),
     weight: imposed ? tokenWeights(imposed.mode, rows, { ...spec, ...imposed.given }) : termWeight,
     termWeight,
     klCode: spec.kl && spec.kl.coef !== 0 ? klCode(spec.kl.type) : 0,

@@ -2,8 +2,9 @@
 import { trainedIn } from "../../data/offsets.ts";
 import { sum } from "../../statistics.ts";
 import { COUNT_EPSILON } from "../rows.ts";
-import { clamp, type Selection } from "./definition.ts";
+import type { Selection } from "./definition.ts";
 import type { Streams } from "./pass.ts";
+import { clamp } from "./token.ts";
 
 /** A well-mixed u32 of a token index and a seed, by PCG's output function: candidates are drawn in its order. */
 export function hashToken(t: number, seed: number): number {
@@ -17,9 +18,8 @@ export function selectedCount({ ratio }: Selection, trained: number): number {
   return Math.max(Math.floor(ratio * trained), 1);
 }
 
-/** The test of whether a token is selected. Without a selection, none is. */
-export function selectTokens(selection: Selection | undefined, s: Streams, tokens: number): (t: number) => boolean {
-  if (!selection) return () => false;
+/** The test of whether a token is selected. */
+export function selectTokens(selection: Selection, s: Streams, tokens: number): (t: number) => boolean {
   const trained = trainedIn(s.mask, 0, tokens);
   const order = selection.kind === "largest" ? largestFirst(s, trained) : randomOrder(s, trained, selection);
   const chosen = new Set(order.slice(0, selectedCount(selection, trained.length)));

@@ -6,8 +6,9 @@ import type { Advantages } from "../../contract/backend.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
 import { COUNT_EPSILON, type RowCounts, trainedTokens } from "../rows.ts";
-import { clamp, type Selection } from "./definition.ts";
+import type { Selection } from "./definition.ts";
 import { hashToken, selectedCount } from "./selection.ts";
+import { clamp } from "./token.ts";
 
 const GROUPS = 64;
 /** Keys by one of their bytes; then the bytes found so far, and how many keys are still wanted. */

@@ -1,5 +1,5 @@
 /** Losses that a training service computes from what it recorded while it sampled, so that the pass of this engine has none of them. */
-import type { LossSettings } from "./definition.ts";
+import type { LossSettings } from "./token.ts";
 
 /** The name of a loss and its settings with their defaults. */
 export interface ServiceLossDefinition {

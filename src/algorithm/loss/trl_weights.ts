@@ -8,7 +8,7 @@ import { ConfigError } from "../../errors.ts";
 import { sum } from "../../statistics.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import type { MaskedRows } from "../rows.ts";
-import { clamp } from "./definition.ts";
+import { clamp } from "./token.ts";
 
 /** Which of TRL's token weights and masks apply. */
 export interface TrlWeightOptions {

@@ -6,8 +6,8 @@ import { addStrided } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
 import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
 import { forEachWeighted, type Normalisers, TOKEN_GROUPS, tokenWeights, uploadRowWeights } from "./aggregation.ts";
-import { clamp } from "./definition.ts";
 import type { LossResult } from "./resolve.ts";
+import { clamp } from "./token.ts";
 
 /** Clip range and aggregation of a critic's loss. */
 export interface ValueLossSpec extends Normalisers {

@@ -3,8 +3,8 @@ import type { Data, Device } from "../../compute/device.ts";
 import { addStrided, sum } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
 import { TOKEN_GROUPS } from "./aggregation.ts";
-import { PASS_GROUPS } from "./kernels.ts";
 import { SUM_COUNT } from "./pass.ts";
+import { PASS_GROUPS } from "./pass_kernel.ts";
 
 /** Elements per slice alignment. */
 const ALIGNMENT = 64;

@@ -1,41 +1,30 @@
 /** Tinker's losses as in its service: sums over every target, without a mask and without normalisation. */
-import { planLoss, type ShaderSettings, shaderSettings } from "../../algorithm/loss/definition.ts";
-import { customLossNames, findLoss } from "../../algorithm/loss/losses.ts";
+import { type LossPlan, planLoss, type ServiceForm } from "../../algorithm/loss/definition.ts";
+import { builtInLosses, customLossNames, findLoss } from "../../algorithm/loss/losses.ts";
+import type { LossSettings, TokenFunction } from "../../algorithm/loss/token.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import { checkInputs, placeOf } from "./loss_inputs.ts";
 
-const CLIPS: readonly string[] = ["clip_low_threshold", "clip_high_threshold"];
-const OFF_POLICY: readonly string[] = ["logprobs", "advantages"];
-
-/** The required inputs of a loss in addition to the targets, and the optional ones. */
-interface LossInputs {
-  readonly needs: readonly string[];
-  readonly may: readonly string[];
-}
-
-const INPUTS: Readonly<Record<string, LossInputs>> = {
-  cross_entropy: { needs: [], may: ["weights"] },
-  importance_sampling: { needs: OFF_POLICY, may: [] },
-  ppo: { needs: OFF_POLICY, may: CLIPS },
-  cispo: { needs: OFF_POLICY, may: CLIPS },
-  dro: { needs: OFF_POLICY, may: [] },
-  gspo: { needs: [...OFF_POLICY, "sequence_ratio_mask"], may: CLIPS },
-};
+/** The losses of Tinker's protocol, by `loss_fn`. */
+const PUBLISHED: ReadonlyMap<string, ServiceForm & { readonly loss: string }> = new Map(
+  builtInLosses().flatMap(({ name, elsewhere }) =>
+    elsewhere?.tinker && name.startsWith("tinker.")
+      ? [[elsewhere.tinker.name, { ...elsewhere.tinker, loss: name }]]
+      : [],
+  ),
+);
 
 /** What a loss of the operator's own is a function of. */
-const CUSTOM_INPUTS: LossInputs = { needs: OFF_POLICY, may: [] };
+const CUSTOM_INPUTS: Pick<ServiceForm, "needs" | "may"> = { needs: ["logprobs", "advantages"], may: [] };
 
 /** Tinker's losses. */
-export const ENGINE_LOSSES: readonly string[] = Object.keys(INPUTS);
+export const ENGINE_LOSSES: readonly string[] = [...PUBLISHED.keys()];
 
 /** The losses that clients can name: Tinker's, and those that modules of the operator have registered. */
 export function engineLosses(): readonly string[] {
   return [...new Set([...ENGINE_LOSSES, ...customLossNames()])];
 }
-
-type LossPlan = ReturnType<typeof planLoss>;
-type TokenFunction = LossPlan["token"];
 
 /**
  * A loss over packed rows, computed one pass at a time in float64. Inputs named like the clip thresholds replace those of
@@ -50,7 +39,7 @@ export class EngineLoss {
   private readonly rows: LossRows;
   private readonly token: TokenFunction;
   private readonly couplesRows: boolean;
-  private readonly settings: ShaderSettings;
+  private readonly params: LossSettings;
   /** The loss at every target, [R]: a pass that is repeated counts once. */
   private readonly values: Float64Array;
   /** A custom loss's own numbers that have names, and their values at every target, [R] each. */
@@ -62,13 +51,13 @@ export class EngineLoss {
     const plan = checkLoss(loss, Object.keys(rows.inputs));
     this.name = name;
     this.rows = rows;
-    this.token = plan.token;
+    this.token = plan.form.token;
     this.couplesRows = plan.rows !== undefined;
-    this.settings = shaderSettings(plan);
+    this.params = plan.params;
     this.offsets = rows.targetOffsets ?? rows.offsets;
     this.logprobs = new Float32Array(rows.targets.length);
     this.values = new Float64Array(rows.targets.length);
-    const names = Object.hasOwn(INPUTS, name) ? [] : plan.metrics;
+    const names = PUBLISHED.has(name) ? [] : plan.metrics;
     this.own = names.flatMap((own, at) =>
       own === null ? [] : [{ name: own, at, values: new Float64Array(rows.targets.length) }],
     );
@@ -109,7 +98,7 @@ export class EngineLoss {
     const { weights, advantages = weights } = this.rows.inputs;
     const logprob = this.logprobs[t]!;
     const it = { logprob, d: this.logRatio(t), advantage: advantages ? advantages[t]! : 1, a, b: 0 };
-    const { value, slope, metrics } = this.token(it, this.settingsAt(t));
+    const { value, slope, metrics } = this.token(it, this.paramsAt(t));
     if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
     this.values[t] = value;
     for (const { at, values } of this.own) values[t] = metrics[at] ?? 0;
@@ -142,10 +131,10 @@ export class EngineLoss {
     return this.offsets.findLastIndex((offset) => offset <= t);
   }
 
-  private settingsAt(t: number): ShaderSettings {
+  private paramsAt(t: number): LossSettings {
     const { clip_low_threshold: low, clip_high_threshold: high } = this.rows.inputs;
-    if (!low && !high) return this.settings;
-    return { ...this.settings, ...(low && { low: low[t] }), ...(high && { high: high[t] }) };
+    if (!low && !high) return this.params;
+    return { ...this.params, ...(low && { low: low[t]! }), ...(high && { high: high[t]! }) };
   }
 
   private overflow(t: number, it: { logprob: number; d: number; advantage: number }): ConfigError {
@@ -160,7 +149,7 @@ export class EngineLoss {
  * Checks a loss and its inputs by name.
  * @throws ConfigError for an unknown loss or setting, an input that the loss does not have, or one that it lacks.
  */
-export function checkLoss({ name, config }: LossRequest, inputs: readonly string[]): ReturnType<typeof planLoss> {
+export function checkLoss({ name, config }: LossRequest, inputs: readonly string[]): LossPlan {
   if (name === "stable_reinforce")
     throw new ConfigError(
       "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo, or start the server with --stable-reinforce score_centering, which serves the name by a published method that fits its description.",
@@ -172,11 +161,11 @@ export function checkLoss({ name, config }: LossRequest, inputs: readonly string
       `Cannot take the loss ${JSON.stringify(name.slice(0, 100))}: known are ${known.join(", ")}. The server's operator adds others (defineLoss) with \`grpu serve tinker --import FILE\`.`,
       { path: "loss_fn" },
     );
-  const isPublished = Object.hasOwn(INPUTS, name);
+  const published = PUBLISHED.get(name);
   // Text is refused there, as a value of another type.
-  const plan = planLoss(findLoss(isPublished ? `tinker.${name}` : name), config as Readonly<Record<string, number>>);
-  if (!isPublished) checkCustom(name, plan);
-  const { needs, may } = isPublished ? INPUTS[name]! : CUSTOM_INPUTS;
+  const plan = planLoss(findLoss(published?.loss ?? name), config as Readonly<Record<string, number>>);
+  if (!published) checkCustom(name, plan);
+  const { needs, may } = published ?? CUSTOM_INPUTS;
   const missing = needs.find((input) => !inputs.includes(input));
   if (missing !== undefined)
     throw new ConfigError(

@@ -4,7 +4,7 @@
  * here: the gradient by each log-prob becomes the weight of a cross-entropy, which is exact for any loss.
  */
 
-import { factorsOf, type HostLoss, policyLoss } from "../../algorithm/mod.ts";
+import { factorsOf, findLoss, type HostLoss, policyLoss } from "../../algorithm/mod.ts";
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
 import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { UnsupportedError } from "../../errors.ts";
@@ -21,24 +21,13 @@ export interface ServiceLoss {
   readonly spans?: readonly (readonly Span[])[] | undefined;
 }
 
-const THRESHOLDS = ["clip_low_threshold", "clip_high_threshold"];
-
-/** The service's losses that scale with the advantage, and their settings. `dro` does not, so it is computed here. */
-const SERVICE_LOSSES: Readonly<Record<string, readonly string[]>> = {
-  cross_entropy: [],
-  importance_sampling: [],
-  ppo: THRESHOLDS,
-  cispo: THRESHOLDS,
-  gspo: THRESHOLDS,
-};
-
-/** verl's losses that share their name with one of Tinker's. */
-const VERLS: readonly string[] = ["cispo", "gspo"];
-
-/** The service's name of a loss. verl's `cispo`, `dro` and `gspo` are not Tinker's. */
+/**
+ * The service's name of a loss that is proportional to the advantage, so that tokens are weighed through it. `tinker.dro` is
+ * not, so it is computed here, and so are losses of the same name that are not Tinker's (verl's `cispo`, `dro`, `gspo`).
+ */
 function serviceName(name: string): string | undefined {
-  const bare = name.startsWith("tinker.") ? name.slice("tinker.".length) : VERLS.includes(name) ? "" : name;
-  return Object.hasOwn(SERVICE_LOSSES, bare) ? bare : undefined;
+  const tinker = findLoss(name).elsewhere?.tinker;
+  return tinker?.isLinear ? tinker.name : undefined;
 }
 
 /** The settings of a loss on log-probs at a temperature. At 1 there are none, so that every service takes the loss. */
@@ -59,9 +48,8 @@ function nativeLoss(batch: TrainBatch, spec: LossSpec): ServiceLoss | undefined 
   // Without old log-probs the ratio is 1: each of these losses has the gradient of a cross-entropy.
   if (name === "cross_entropy" || !batch.oldLogprobs)
     return { lossFn: "cross_entropy", config: {}, inputs: { weights: advantages } };
-  const config = Object.fromEntries(
-    SERVICE_LOSSES[name]!.filter((key) => key in spec.settings).map((key) => [key, spec.settings[key]!]),
-  );
+  const { settings } = findLoss(spec.name);
+  const config = Object.fromEntries(Object.entries(spec.settings).filter(([key]) => key in settings));
   const inputs = { logprobs: batch.oldLogprobs, advantages };
   if (name !== "gspo") return { lossFn: name, config, inputs };
   return { lossFn: name, config, inputs: { ...inputs, sequence_ratio_mask: Float32Array.from(batch.mask) } };

@@ -1,7 +1,7 @@
 /** Compiles kernels, once per set of constants, and turns WebGPU's errors into ones that quote the shader. */
 import { ShaderError } from "../../errors.ts";
 import type { BindingKinds, Constants, Kernel } from "../kernel.ts";
-import { loadShader, sourceLine } from "../shader.ts";
+import { kernelText, sourceLine } from "../shader.ts";
 import type { GpuBindGroupLayout, GpuComputePipeline, GpuDevice } from "./types.ts";
 
 const COMPUTE_STAGE = 0x4;
@@ -125,7 +125,7 @@ export class PipelineCache {
   }
 
   private async compileModule(kernel: Kernel): Promise<GPUShaderModule> {
-    const code = inOneGroup(kernel.source ?? (await loadShader(kernel.name)));
+    const code = inOneGroup(await kernelText(kernel));
     this.device.pushErrorScope("validation");
     const module = this.device.createShaderModule({ label: kernel.name, code });
     const scope = this.device.popErrorScope();

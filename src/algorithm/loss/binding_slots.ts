@@ -2,7 +2,7 @@
 import type { Buffer } from "../../compute/device.ts";
 import type { Advantages } from "../../contract/backend.ts";
 import { UnsupportedError } from "../../errors.ts";
-import { SLOT } from "./kernels.ts";
+import { SLOT } from "./pass_kernel.ts";
 import type { ResolvedLoss } from "./resolve.ts";
 
 /** A packed batch on the device. Per-token buffers hold T elements. */
@@ -25,19 +25,19 @@ export interface LossBuffers {
   readonly entropy?: Buffer | undefined;
 }
 
-export interface Seats {
+export interface BindingSlots {
   /** Buffers of the slots 1 to 3. */
   readonly slots: readonly Buffer[];
   /** Copied into the output before the pass. */
-  readonly riding: Buffer | undefined;
+  readonly inOutput: Buffer | undefined;
   readonly constants: Readonly<Record<string, number>>;
 }
 
 /**
- * Gives each optional stream a slot. The fourth rides in the output; a selection's keys are there already.
+ * Assigns each optional stream a slot. The fourth is copied into the output; a selection's keys are there already.
  * @throws {UnsupportedError} for four streams and a selection
  */
-export function seatStreams({ name, plan, klCode }: ResolvedLoss, buffers: LossBuffers): Seats {
+export function assignSlots({ name, plan, klCode }: ResolvedLoss, buffers: LossBuffers): BindingSlots {
   const { oldLogprobs, isWeights, refLogprobs, advantages } = buffers;
   const wanted: [string, Buffer | undefined][] = [
     ["OLD", oldLogprobs],
@@ -45,16 +45,16 @@ export function seatStreams({ name, plan, klCode }: ResolvedLoss, buffers: LossB
     ["WEIGHT", plan.weightsInRows === "all" ? undefined : isWeights],
     ["REF", klCode !== 0 ? refLogprobs : undefined],
   ];
-  const seated = wanted.flatMap(([constant, buffer]) => (buffer ? [{ constant, buffer }] : []));
-  if (seated.length > 3 && plan.selection)
+  const streams = wanted.flatMap(([constant, buffer]) => (buffer ? [{ constant, buffer }] : []));
+  if (streams.length > 3 && plan.selection)
     throw new UnsupportedError(
       `Cannot take the loss ${name} with old and reference log-probs, importance weights and per-token advantages together: a kernel binds 8 buffers. Give the advantages per row.`,
       { part: "loss", capability: "five optional streams" },
     );
-  const places = seated.map(({ constant }, k) => [constant, k < 3 ? k + 1 : SLOT.inOutput] as const);
+  const places = streams.map(({ constant }, k) => [constant, k < 3 ? k + 1 : SLOT.inOutput] as const);
   return {
-    slots: seated.slice(0, 3).map(({ buffer }) => buffer),
-    riding: seated[3]?.buffer,
+    slots: streams.slice(0, 3).map(({ buffer }) => buffer),
+    inOutput: streams[3]?.buffer,
     constants: { ...(plan.selection && { SELECT: SLOT.inOutput }), ...Object.fromEntries(places) },
   };
 }
