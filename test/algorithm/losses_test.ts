@@ -4,7 +4,13 @@ import { expect, test } from "vitest";
 import { type LossDefinition, planLoss } from "../../src/algorithm/loss/definition.ts";
 import { lossForm } from "../../src/algorithm/loss/form.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
-import { builtInLosses, findLoss, registerLoss } from "../../src/algorithm/loss/losses.ts";
+import {
+  builtInLosses,
+  findLoss,
+  lossesOfVerlAndTrinity,
+  registerLoss,
+  verlLossNames,
+} from "../../src/algorithm/loss/losses.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { builtInPlans, lossKernels, settingsFor } from "../fixtures/loss_kernels.ts";
 import { deviceLoss } from "./device_loss.ts";
@@ -61,7 +67,9 @@ test("a loss that two names share is one form, and two forms never share a name 
 
 test("each file of losses/ is registered, and every loss says what it is and where it comes from", async () => {
   const files = readdirSync("src/algorithm/loss/losses");
-  const exported = await Promise.all(files.map((file) => import(/* @vite-ignore */ `../../src/algorithm/loss/losses/${file}`)));
+  const exported = await Promise.all(
+    files.map((file) => import(/* @vite-ignore */ `../../src/algorithm/loss/losses/${file}`)),
+  );
   const isLoss = (value: unknown): value is LossDefinition =>
     typeof value === "object" && value !== null && "plan" in value && "settings" in value;
   const losses = exported.flatMap((module: object) => Object.values(module)).filter(isLoss);
@@ -74,6 +82,19 @@ test("each file of losses/ is registered, and every loss says what it is and whe
     expect(describe?.length, name).toBeGreaterThan(3);
     expect(sources.length, name).toBeGreaterThan(0);
   }
+});
+
+test("the names in other systems are those of the losses that have them", () => {
+  const verl = ["vanilla", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"];
+  expect(verlLossNames()).toEqual([...verl, "dro"]);
+  expect(verlLossNames("0.8.0")).toEqual(verl);
+  for (const version of ["0.9", "0.9.0", "0.9.1", "0.10.0", "1.0"]) expect(verlLossNames(version)).toContain("dro");
+  expect(lossesOfVerlAndTrinity()).toEqual([
+    ["vanilla", "ppo"],
+    ["gspo", "gspo"],
+    ["sapo", "sapo"],
+    ["cispo", "cispo"],
+  ]);
 });
 
 test("a taken name is refused, and a param without a value never reaches a kernel", () => {

@@ -45,6 +45,28 @@ export function builtInLosses(): readonly LossDefinition[] {
   return BUILT_IN;
 }
 
+/** The losses that verl has, by its names; those that a version knows where one is given. */
+export function verlLossNames(version?: string): readonly string[] {
+  return BUILT_IN.flatMap(({ elsewhere }) => {
+    const { name, since = "0" } = elsewhere?.verl ?? {};
+    return name !== undefined && (version === undefined || isAtLeast(version, since)) ? [name] : [];
+  });
+}
+
+/** Versions by their numbers: 0.10 is above 0.9. */
+function isAtLeast(version: string, least: string): boolean {
+  const [have, need] = [version, least].map((text) => text.split(".").map(Number));
+  const at = need!.findIndex((number, i) => number !== (have![i] ?? 0));
+  return at < 0 || (have![at] ?? 0) > need![at]!;
+}
+
+/** The losses that verl and Trinity-RFT both have: their names there. */
+export function lossesOfVerlAndTrinity(): readonly (readonly [verl: string, trinity: string])[] {
+  return BUILT_IN.flatMap(({ elsewhere: { verl, trinity } = {} }) =>
+    verl && trinity ? [[verl.name, trinity] as const] : [],
+  );
+}
+
 /** Names of the losses that users add. */
 export function customLossNames(): readonly string[] {
   const builtIn = new Set(BUILT_IN.map(({ name }) => name));

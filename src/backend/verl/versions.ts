@@ -1,4 +1,5 @@
 /** The published versions of verl that runs are made for, and what differs between them where a run meets it. */
+import { verlLossNames } from "../../algorithm/loss/losses.ts";
 import { ConfigError } from "../../errors.ts";
 
 export interface VerlVersion {
@@ -35,31 +36,34 @@ const ESTIMATORS = [
   ],
   ...["reinforce_plus_plus_baseline", "remax", "rloo", "rloo_vectorized", "tir_optimal_token_baseline"],
 ];
-const LOSSES = [
-  ...["bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "geo_mean", "gpg", "gspo", "kl_cov", "sapo", "vanilla"],
-];
+/** `bypass_mode` takes its loss from the correction. */
+const lossesOf = (version: string) => [...verlLossNames(version), "bypass_mode"];
 
 /** Added to the tree between 0.9.0 and 0.9.1. */
 const SINCE_091 =
   /\.(turbo_config|hybrid_rollout)\.|\.(use_no_sync_for_gradient_accumulation|finish_hook_\w+|relocate_results|memory_snapshot_num_steps|router_config_path|checkpoint_callback_class)$|^ray_kwargs\.ray_init\.runtime_env\.py_executable$/;
 
-const V1 = { tree: "0.9.1", hasV1: true, estimators: ESTIMATORS, losses: [...LOSSES, "dro"] } as const;
+const V1 = { tree: "0.9.1", hasV1: true, estimators: ESTIMATORS } as const;
 
 /** Oldest first. */
 const VERSIONS: readonly VerlVersion[] = [
   {
-    ...{ name: "0.8.0", tree: "0.8.0", hasV1: false, estimators: ESTIMATORS, losses: LOSSES },
+    ...{ name: "0.8.0", tree: "0.8.0", hasV1: false, estimators: ESTIMATORS, losses: lossesOf("0.8.0") },
     ...{ averagesByMode: [], pip: ["verl==0.8.0"] },
   },
   {
     ...V1,
     name: "0.9.0",
+    losses: lossesOf("0.9.0"),
     lacks: SINCE_091,
     defaults: { "algorithm.filter_groups.metric": null },
     averagesByMode: [],
     pip: ["verl[verl-core]==0.9.0", "orjson"],
   },
-  { ...V1, name: "0.9.1", averagesByMode: ["gspo"], pip: ["verl[verl-core]==0.9.1", "orjson"] },
+  {
+    ...{ ...V1, name: "0.9.1", losses: lossesOf("0.9.1") },
+    ...{ averagesByMode: ["gspo"], pip: ["verl[verl-core]==0.9.1", "orjson"] },
+  },
 ];
 
 export const VERL_RUN_VERSIONS: readonly string[] = VERSIONS.map(({ name }) => name);

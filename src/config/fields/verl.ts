@@ -3,6 +3,7 @@
  * the task among them; everything else is verl's own tree (`config/verl/<version>.yaml`), which holds the values.
  * `VERL_NOTES` explains native settings and narrows their types where the default does not show them.
  */
+import { verlLossNames } from "../../algorithm/loss/losses.ts";
 import { CLUSTER_FIELDS } from "./cluster.ts";
 import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
 import { ANSWER_KEY, GDPO_FIELDS, TASK_FIELDS } from "./local_and_tinker.ts";
@@ -111,7 +112,6 @@ const ESTIMATORS = [
   "optimal_token_baseline",
   "tir_optimal_token_baseline",
 ];
-const LOSSES = ["vanilla", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "cispo", "dppo_tv", "dppo_kl"];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 
 export const VERL_NOTES: Readonly<Record<string, Note>> = {
@@ -147,7 +147,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   [`${ACTOR}.tau_neg`]: { describe: "sapo: temperature for negative advantages" },
   [`${ACTOR}.policy_loss.loss_mode`]: {
     describe: "policy loss",
-    choices: [...LOSSES, "dro", "bypass_mode"],
+    choices: [...verlLossNames(), "bypass_mode"],
     open: true,
   },
   [`${ACTOR}.policy_loss.clip_cov_ratio`]: { describe: "clip_cov: share of tokens that are clipped" },

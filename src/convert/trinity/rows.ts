@@ -1,4 +1,5 @@
 /** The settings that verl and Trinity-RFT share under two names, one row each; what needs more is in the two builders. */
+import { lossesOfVerlAndTrinity } from "../../algorithm/loss/losses.ts";
 import type { Value } from "../../config/yaml/tree.ts";
 
 export interface Row {
@@ -69,12 +70,7 @@ export const ROWS: readonly Row[] = [
   {
     verl: `${ACTOR}.policy_loss.loss_mode`,
     trinity: "algorithm.policy_loss_fn",
-    values: [
-      ["vanilla", "ppo"],
-      ["gspo", "gspo"],
-      ["sapo", "sapo"],
-      ["cispo", "cispo"],
-    ],
+    values: lossesOfVerlAndTrinity(),
   },
   { verl: `${ACTOR}.clip_ratio`, trinity: "algorithm.policy_loss_fn_args.clip_range" },
   { verl: `${ACTOR}.clip_ratio_low`, trinity: "algorithm.policy_loss_fn_args.clip_range_low" },

@@ -1,4 +1,6 @@
 /** Portable settings of the algorithm: advantages, loss, schedule, correction. */
+import { builtInLosses } from "../../../algorithm/loss/losses.ts";
+import { STABLE_REINFORCE } from "../../../algorithm/loss/service_losses.ts";
 import { bool, dict, float, int, oneOf, str } from "../field.ts";
 
 /** Built in, by the engine's names; a test compares them with its registry. */
@@ -23,14 +25,8 @@ const ESTIMATORS = [
   "rllm.reinforce_plus_plus_baseline",
   "trl.grpo",
 ] as const;
-const LOSSES = [
-  ...["importance_sampling", "ppo", "cispo", "dro", "cross_entropy"],
-  ...["vanilla", "gspo", "sapo", "gpg", "reinforce", "clip_cov", "kl_cov", "geo_mean", "dppo_tv", "dppo_kl"],
-  "bypass_mode",
-  ...["cross_entropy", "importance_sampling", "ppo", "cispo", "dro", "gspo"].map((name) => `tinker.${name}`),
-  ...["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo", "rloo"].map((name) => `trl.${name}`),
-  "stable_reinforce",
-];
+/** With verl's mode in which the loss is chosen by the correction, and a loss that is computed from what a service recorded. */
+const LOSSES = [...builtInLosses().map(({ name }) => name), "bypass_mode", STABLE_REINFORCE.name];
 
 const ACTOR = "actor_rollout_ref.actor";
 /** Read by this loop, which verl and Trinity do not use. */
