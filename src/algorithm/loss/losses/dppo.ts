@@ -66,7 +66,7 @@ const trust = (s: VerlSettings) => ({ low: s.clip_ratio_low, high: s.clip_ratio_
 export const dppoTv = policyLossOf({
   name: "dppo_tv",
   describe: "-A detach(min(r, clip_ratio_c)) logprob where p - p_old stays within the trust region",
-  sources: ["verl core_algos.compute_policy_loss_dppo_tv"],
+  sources: ["verl core_algos, dppo_tv"],
   elsewhere: { verl: { name: "dppo_tv" } },
   settings: VERL_SETTINGS,
   plan: (s) => ({ form: tv, params: trust(s), metrics: CLIP_METRICS }),
@@ -74,8 +74,8 @@ export const dppoTv = policyLossOf({
 
 export const dppoKl = policyLossOf({
   name: "dppo_kl",
-  describe: "the same where the binary KL of p_old and p stays within the trust region",
-  sources: ["verl core_algos.compute_policy_loss_dppo_kl"],
+  describe: "-A detach(min(r, clip_ratio_c)) logprob where the binary KL of p_old and p stays within the trust region",
+  sources: ["verl core_algos, dppo_kl"],
   elsewhere: { verl: { name: "dppo_kl" } },
   settings: VERL_SETTINGS,
   plan: (s) => ({ form: kl, params: trust(s), metrics: CLIP_METRICS }),

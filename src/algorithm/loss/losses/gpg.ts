@@ -25,7 +25,7 @@ export const gpg = policyLossOf({
 export const reinforce = policyLossOf({
   name: "reinforce",
   describe: "-A logprob: REINFORCE of verl's bypass mode",
-  sources: ["verl core_algos.compute_policy_loss_bypass_mode, loss_type reinforce"],
+  sources: ["verl core_algos, bypass_mode with loss_type=reinforce"],
   settings: VERL_SETTINGS,
   plan: () => ({ form, params: {}, metrics: KL_METRIC }),
 });
