@@ -50,7 +50,10 @@ export function mutateShaders({ lines, part, seed }: Chosen): Mutant[] {
   try {
     return wgslFiles().flatMap((file) => {
       const original = readFileSync(join(ROOT, file), "utf8");
-      const chosen = mutantsOf(original).filter((mutant) => isMeant(mutant, { file, lines, part, seed }));
+      const isTypeScript = file.endsWith(".ts");
+      const chosen = mutantsOf(original, { isTypeScript }).filter((mutant) =>
+        isMeant(mutant, { file, lines, part, seed }),
+      );
       return chosen.map((mutant) => judge(checkout, { file, original, mutant }));
     });
   } finally {
@@ -122,15 +125,18 @@ function runTests(checkout: string, tests: readonly string[]): { status: number 
  * doors lie further up, all tests. For an included file: those of all kernels that include it.
  */
 export function ownTests(file: string): string[] {
+  if (/^src\/algorithm\//.test(file)) return algorithmTests();
   const name = file.replace(/^shaders\/|\.wgsl$/g, "");
   const owners = sourceFiles().filter((path) => textOf(path).includes(`"${name}"`));
   if (owners.length === 0) return [...new Set(includers(name).flatMap(ownTests))].sort();
   const top = owners[0]!.split("/")[1]!;
-  // A browser runs what is built, not the changed checkout.
-  if (top === "algorithm") return testFiles("test/algorithm").filter((path) => !path.endsWith("/browser_test.ts"));
+  if (top === "algorithm") return algorithmTests();
   const beside = sourceFiles().filter((path) => dirname(path) === dirname(owners[0]!) && importsAny(path, owners));
   return testFiles(`test/${top}`).filter((path) => importsAny(path, [...owners, ...beside]));
 }
+
+/** A browser runs what is built, not the changed checkout. */
+const algorithmTests = () => testFiles("test/algorithm").filter((path) => !path.endsWith("/browser_test.ts"));
 
 function importsAny(path: string, files: readonly string[]): boolean {
   return importsOf(path).some((imported) => files.includes(imported));
@@ -148,7 +154,11 @@ function textOf(path: string): string {
   return text;
 }
 
-const wgslFiles = () => filesIn("shaders", ".wgsl");
+/** Files of shaders/, and those of src/ that hold WGSL. */
+const wgslFiles = () => [
+  ...filesIn("shaders", ".wgsl"),
+  ...filesIn("src", ".ts").filter((path) => textOf(path).includes("/* wgsl */ `")),
+];
 const sourceFiles = () => filesIn("src", ".ts");
 const testFiles = (folder: string) =>
   filesIn(folder, "_test.ts").filter((path) => !SLOW_TESTS.includes(path) || LONG_TESTS.includes(path));

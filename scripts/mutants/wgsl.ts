@@ -43,9 +43,21 @@ interface Edit {
   readonly mutator: string;
 }
 
-/** Every mistake that can be made in one place of a module, in the module's order. */
-export function mutantsOf(text: string): WgslMutant[] {
-  const code = blankComments(text);
+/** WGSL in a TypeScript file. */
+const EMBEDDED = /(?<=\/\* wgsl \*\/ `)[^`]*/g;
+
+/** The text with everything that is no WGSL blanked out, so that places stay: of TypeScript, all but its WGSL literals. */
+function wgslOf(text: string, isTypeScript: boolean): string {
+  if (!isTypeScript) return text;
+  const code = text.replace(/[^\n]/g, " ").split("");
+  for (const { 0: literal, index } of text.matchAll(EMBEDDED))
+    code.splice(index, literal.length, ...literal.replace(/\$\{[^}]*\}/g, (hole) => " ".repeat(hole.length)));
+  return code.join("");
+}
+
+/** Every mistake that can be made in one place of a module, or of the WGSL in a TypeScript file, in its order. */
+export function mutantsOf(text: string, { isTypeScript = false } = {}): WgslMutant[] {
+  const code = blankComments(wgslOf(text, isTypeScript));
   const edits = [...operators(code), ...floats(code), ...calls(code), ...selections(code), ...conditions(code)];
   return edits
     .filter(({ at }) => !isInLoopHeader(code, at) && !isDeclaration(code, at))

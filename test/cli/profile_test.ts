@@ -73,7 +73,8 @@ test("writes phases within steps and kernels within the run, and leaves every bi
       expect(end, stage).toBeLessThanOrEqual(steps[i]![1] + 1);
     }
   const kernels = spansOf(events, /^kernels/);
-  for (const name of ["norm/rms_norm", "optimizer/adamw", "loss/policy"]) expect(kernels.has(name), name).toBe(true);
+  for (const name of ["norm/rms_norm", "optimizer/adamw", "loss/tinker.ppo"])
+    expect(kernels.has(name), `${name} of ${[...kernels.keys()].join(", ")}`).toBe(true);
   // Two warm-up steps and two steps of training take an optimiser step each; its work lies in the phase that asked for it.
   const holders = [...phases.get("warmup")!, ...phases.get("update")!].sort((a, b) => a[0] - b[0]);
   for (const [start, end] of kernels.get("optimizer/adamw")!)

@@ -47,6 +47,15 @@ test.each([
   expect(tests).not.toContain(`test/${folder}/${other}`);
 });
 
+test("of a TypeScript file only the WGSL changes, outside of what it takes from TypeScript", () => {
+  const hole = ["$", "{d + e}"].join("");
+  const text = `const a = b + c;\nconst w = /* wgsl */ \`\nfn f() { x = y * z; ${hole} }\`;\nconst v = \`a - b\`;\n`;
+  const found = mutantsOf(text, { isTypeScript: true });
+  expect(found.map(({ line, to }) => [line, to])).toEqual([[3, `fn f() { x = y / z; ${hole} }\`;`]]);
+  expect(found[0]!.text).toBe(text.replace("y * z", "y / z"));
+  expect(ownTests("src/algorithm/loss/losses/gspo.ts")).toContain("test/algorithm/losses_test.ts");
+});
+
 test("kernels of algorithms are judged by all their tests but the browser's", () => {
   const tests = ownTests("shaders/loss/parts/kl.wgsl");
   expect(tests).toContain("test/algorithm/loss_golden_test.ts");
