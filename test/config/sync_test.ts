@@ -382,10 +382,11 @@ describe("verl synchronisation", () => {
     });
   }
 
-  test("the rows with a name of verl's are those of the published table", () => {
+  test("the rows with a name of verl's are those of the published table, and the entropy bonus", () => {
+    const ours = { native: `${ACTOR}.entropy_coeff`, rllm: "rllm.algorithm.entropy_coeff" };
     const text = (rows: readonly { native: string; rllm: string }[]) =>
       rows.map(({ native, rllm }) => `${native} ${rllm}`).sort();
-    expect(text(VERL_SHARED)).toEqual(text(PUBLISHED_ROWS));
+    expect(text(VERL_SHARED)).toEqual(text([...PUBLISHED_ROWS, ours]));
   });
 
   test("a value in a file counts below the command line and above defaults", () => {

@@ -520,6 +520,27 @@ describe("loss settings", () => {
   });
 });
 
+test("every field of a loss request is set by some setting", () => {
+  const SETTINGS: Readonly<Record<string, Parameters<typeof loopSettings>[0]>> = {
+    loss_agg_mode: { algorithm: { loss_agg_mode: "token-sum" } },
+    loss_scale_factor: { rollout: { train: { max_tokens: 77 } } },
+    settings: { algorithm: { eps_clip: 0.3 } },
+    entropy_coeff: { algorithm: { entropy_coeff: 0.25 } },
+    kl: { algorithm: { kl_beta: 0.5 } },
+    temperature: { rollout: { train: { temperature: 0.5 } } },
+  };
+  const specOf = (given: Parameters<typeof loopSettings>[0]) =>
+    lossSpec({ name: "vanilla", loss_args: {} }, loopSettings(given)) as unknown as Record<string, unknown>;
+  const { name, ...fields }: Record<string, unknown> = { kl: undefined, ...specOf({}) };
+  expect(name).toBe("vanilla");
+  expect(Object.keys(SETTINGS).sort()).toEqual(Object.keys(fields).sort());
+  for (const [field, given] of Object.entries(SETTINGS)) {
+    const changed = specOf(given);
+    const moved = Object.keys(SETTINGS).filter((key) => JSON.stringify(changed[key]) !== JSON.stringify(fields[key]));
+    expect(moved).toEqual([field]);
+  }
+});
+
 describe("mini-batches", () => {
   test.each([
     [4, 1, [[0, 4]]],

@@ -71,7 +71,7 @@ export function refuseUnsupported(
     );
   if (entropy_coeff !== 0)
     throw new UnsupportedError(
-      "Cannot train with an entropy bonus: the service returns no entropies. Set entropy_coeff=0.",
+      "Cannot train with an entropy bonus: the service returns no entropies. Set rllm.algorithm.entropy_coeff=0.",
       about("entropy_coeff"),
     );
 }

@@ -50,6 +50,11 @@ const CLASHES: readonly Clash[] = [
     clashes: (value) => Number(value) > 0,
     why: "the loss is taken without a KL term to the reference. Set it to 0; rllm.algorithm.loss_args.kl_coeff holds the policy to its sampler",
   },
+  {
+    path: "rllm.algorithm.entropy_coeff",
+    clashes: (value) => Number(value) !== 0,
+    why: "the loss is taken without an entropy bonus. Set it to 0",
+  },
 ];
 
 function clashOf(read: Read, clashes: readonly Clash[]): Finding | undefined {

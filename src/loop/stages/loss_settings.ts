@@ -18,7 +18,7 @@ const WITHOUT_ADVANTAGES: RoleLoss = { name: "importance_sampling", loss_args: {
 export function lossSpec(role: RoleLoss, settings: LoopSettings): LossSpec {
   const { algorithm, rollout } = settings;
   const { name, loss_args } = isTeacherOnly(settings) && teacherKl(settings) ? WITHOUT_ADVANTAGES : role;
-  const { loss_agg_mode, kl_beta } = algorithm;
+  const { loss_agg_mode, kl_beta, entropy_coeff } = algorithm;
   const kl = kl_beta > 0 ? { type: "low_var_kl", coef: kl_beta } : teacherKl(settings);
   return {
     name,
@@ -27,7 +27,7 @@ export function lossSpec(role: RoleLoss, settings: LoopSettings): LossSpec {
     // As in verl, where every row is as long as the longest response allowed.
     loss_scale_factor: rollout.train.max_tokens,
     settings: lossSettings(name, { algorithm, loss_args }),
-    entropy_coeff: 0,
+    entropy_coeff,
     ...(kl && { kl }),
     temperature: rollout.train.temperature || 1,
   };

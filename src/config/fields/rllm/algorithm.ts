@@ -134,6 +134,13 @@ export const ALGORITHM_FIELDS = {
     loop: true,
     verl: `${ACTOR}.kl_loss_coef`,
   }),
+  "rllm.algorithm.entropy_coeff": float(0, "weight of the entropy bonus, which is subtracted from the loss; 0 = off", {
+    note: "A key that only grpu has, under verl's name; rLLM sets verl's own. The entropy is aggregated like the KL loss, by loss_agg_mode.",
+    loop: true,
+    verl: `${ACTOR}.entropy_coeff`,
+    on: "acts refused forwarded forwarded",
+    why: { tinker: "the service returns no entropies" },
+  }),
   "rllm.algorithm.eps_clip": float(0.2, "clip range of the probability ratio", {
     min: 0,
     loop: true,
