@@ -1,11 +1,11 @@
 /** Converts between rLLM's settings and verl's, both ways. Settings native to verl keep their names. */
 
+import { ownAggregation } from "../algorithm/loss/losses.ts";
 import { LOCAL_FIELDS } from "../config/fields/local.ts";
 import { isOlderVerl, movedInVerl } from "../config/fields/rename.ts";
 import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
 import { asVerl, VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
-import { ownAggregation } from "../config/rules/aggregation.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
 import type { Value } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";

@@ -27,8 +27,7 @@ function elsewhereOf({ elsewhere: { verl, trinity, tinker } = {} }: LossDefiniti
 }
 
 function aggregationOf(loss: LossDefinition): string {
-  const { aggregation } = planLoss(loss, settingsFor(loss.name));
-  return aggregation ? `its own: ${code(aggregation({ count: 1, longest: 1 }).mode)}` : code("loss_agg_mode");
+  return loss.loss_agg_mode ? `its own: ${code(loss.loss_agg_mode)}` : code("loss_agg_mode");
 }
 
 function metricsOf(loss: LossDefinition): string {

@@ -8,6 +8,7 @@ import {
   builtInLosses,
   findLoss,
   lossesOfVerlAndTrinity,
+  ownAggregation,
   registerLoss,
   verlLossNames,
 } from "../../src/algorithm/loss/losses.ts";
@@ -82,6 +83,20 @@ test("each file of losses/ is registered, and every loss says what it is and whe
     expect(describe?.length, name).toBeGreaterThan(3);
     expect(sources.length, name).toBeGreaterThan(0);
   }
+});
+
+test("a loss names the mode of the aggregation that it brings, and its value is that mode's", () => {
+  for (const { name, loss_agg_mode, aggregation } of builtInPlans().map((plan) => ({
+    ...findLoss(plan.name),
+    ...plan,
+  })))
+    expect(aggregation !== undefined, name).toBe(loss_agg_mode !== undefined);
+  expect(ownAggregation("gspo")).toBe("seq-mean-token-mean");
+  expect(ownAggregation("vanilla")).toBeUndefined();
+  expect(ownAggregation("bypass_mode")).toBeUndefined();
+  // geo_mean and luspo divide by rows what their tokens share already.
+  for (const { name, aggregation } of builtInPlans().filter((plan) => !/^(geo_mean|trl\.luspo)$/.test(plan.name)))
+    if (aggregation) expect(aggregation({ count: 3, longest: 5 }).mode, name).toBe(ownAggregation(name));
 });
 
 test("the names in other systems are those of the losses that have them", () => {

@@ -1,6 +1,6 @@
 /** What a policy loss is: a function of one token in both languages, settings under their published names, and metrics. */
 import { mergeSettings, type SettingsSchema } from "../settings.ts";
-import type { Normalisers } from "./aggregation.ts";
+import type { AggregationMode, Normalisers } from "./aggregation.ts";
 import type { LossForm } from "./form.ts";
 import type { RowStatistic } from "./row_statistic.ts";
 import type { LossSettings } from "./token.ts";
@@ -83,6 +83,8 @@ export interface LossDefinition<S extends LossSettings = LossSettings> {
   /** Papers and published functions, and the system whose numbers it has. */
   readonly sources?: readonly string[];
   readonly elsewhere?: LossElsewhere;
+  /** The mode that a loss with an aggregation of its own takes in place of `loss_agg_mode`, where one fits it. */
+  readonly loss_agg_mode?: AggregationMode;
   /** Settings with their defaults. A setting outside this table is refused. */
   readonly settings: S;
   /** Checks settings in place of the table. */

@@ -1,5 +1,6 @@
 /** Every loss by name: verl's, Tinker's, TRL's, and those that users add. A built-in loss is its file in losses/ and its name here. */
 import { createRegistry } from "../../registry.ts";
+import type { AggregationMode } from "./aggregation.ts";
 import type { LossDefinition } from "./definition.ts";
 import { cispo } from "./losses/cispo.ts";
 import { clipCov } from "./losses/clip_cov.ts";
@@ -65,6 +66,11 @@ export function lossesOfVerlAndTrinity(): readonly (readonly [verl: string, trin
   return BUILT_IN.flatMap(({ elsewhere: { verl, trinity } = {} }) =>
     verl && trinity ? [[verl.name, trinity] as const] : [],
   );
+}
+
+/** The `loss_agg_mode` that a loss brings itself; undefined for one that takes any, or that is not registered. */
+export function ownAggregation(name: string): AggregationMode | undefined {
+  return registry.get(name)?.loss_agg_mode;
 }
 
 /** Names of the losses that users add. */

@@ -1,6 +1,7 @@
 /** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
+
+import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
-import { ownAggregation } from "../../config/rules/aggregation.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
 import { getAt, type Value } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";

@@ -1,7 +1,9 @@
 /** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
+
+import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
-import { aggregationConflict, ownAggregation } from "../../config/rules/aggregation.ts";
+import { aggregationConflict } from "../../config/rules/aggregation.ts";
 import { GDPO_KEYS } from "../../config/rules/gdpo.ts";
 import { originOf } from "../../config/yaml/layer.ts";
 import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";

@@ -1,7 +1,8 @@
 /** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
 
+import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
-import { aggregationConflict, ownAggregation } from "../../config/rules/aggregation.ts";
+import { aggregationConflict } from "../../config/rules/aggregation.ts";
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";

@@ -1,22 +1,8 @@
 /** Losses that bring their own aggregation of tokens, so that no other `loss_agg_mode` acts on them. */
+import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Finding, Rule } from "./rules.ts";
 
 type Read = Parameters<Rule["check"]>[0];
-
-const BY_ROW = "seq-mean-token-mean";
-const BY_TOKEN = "token-mean";
-
-const OWN: ReadonlyMap<string, string> = new Map([
-  ...["gspo", "sapo", "geo_mean", "trl.grpo", "trl.sapo", "trl.rloo"].map((name) => [name, BY_ROW] as const),
-  ...["trl.bnpo", "trl.dapo", "trl.cispo", "trl.vespo"].map((name) => [name, BY_TOKEN] as const),
-  ["trl.dr_grpo", "seq-mean-token-sum-norm"],
-  ["trl.luspo", "seq-mean-token-sum"],
-]);
-
-/** The mode of a loss that takes no other. */
-export function ownAggregation(loss: string): string | undefined {
-  return OWN.get(loss);
-}
 
 /** Why a mode cannot be set with a loss. */
 export function aggregationConflict(loss: string, given: string | null | undefined): string | undefined {

@@ -1,6 +1,6 @@
 /** Writes verl's estimator, KL and loss as Trinity's `algorithm` section. */
 
-import { ownAggregation } from "../../config/rules/aggregation.ts";
+import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Build } from "../build.ts";
 import { ADVANTAGE_ARGS, ESTIMATORS, KL_TO_TRINITY, LOSS_ARGS, VERL_CLIP_DEFAULT, WITHOUT_TYPE } from "./rows.ts";
 

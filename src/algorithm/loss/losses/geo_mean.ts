@@ -79,6 +79,7 @@ export const geoMean = policyLossOf({
   describe: "GMPO: -mean A times the geometric mean of the row's clipped ratios, spread over its tokens",
   sources: ["https://arxiv.org/abs/2507.20673", "verl core_algos.compute_policy_loss_geo_mean"],
   elsewhere: { verl: { name: "geo_mean" } },
+  loss_agg_mode: "seq-mean-token-mean",
   settings: VERL_SETTINGS,
   plan: (s) => ({
     form,

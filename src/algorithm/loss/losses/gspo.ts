@@ -38,6 +38,7 @@ export const gspo = policyLossOf({
   describe: "max(-A r, -A clip(r)) with the row's r = e^a, a = min(mean d of the row, 10)",
   sources: ["https://arxiv.org/abs/2507.18071", "verl core_algos.compute_policy_loss_gspo"],
   elsewhere: { verl: { name: "gspo" }, trinity: "gspo" },
+  loss_agg_mode: "seq-mean-token-mean",
   settings: VERL_SETTINGS,
   plan: (s) => ({
     form,

@@ -26,6 +26,7 @@ export const sapo = policyLossOf({
   describe: "-A (4 / tau) sigmoid(tau (r - 1)): a soft gate in place of the clip, with a tau for each sign of A",
   sources: ["https://arxiv.org/abs/2511.20347", "verl core_algos.compute_policy_loss_sapo"],
   elsewhere: { verl: { name: "sapo" }, trinity: "sapo" },
+  loss_agg_mode: "seq-mean-token-mean",
   settings: VERL_SETTINGS,
   plan: ({ tau_pos, tau_neg }) => ({
     form,

@@ -24,6 +24,7 @@ export const trlCispo = policyLossOf({
   name: "trl.cispo",
   describe: "-A detach(min(r, epsilon_high)) logprob; the mean over all tokens of the generation batch",
   sources: ["https://arxiv.org/abs/2506.13585", "TRL GRPOTrainer._compute_loss"],
+  loss_agg_mode: "token-mean",
   settings: TRL_SETTINGS,
   plan: (s) => ({
     form,

@@ -1,4 +1,5 @@
 /** TRL's losses on the clipped surrogate. They differ in their aggregation and in whether a token or its row has the ratio. */
+import type { AggregationMode } from "../aggregation.ts";
 import { type Aggregation, type LossDefinition, type LossPlan, policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
 import { type RowNumbers, type RowSums, rowStatistic } from "../row_statistic.ts";
@@ -98,31 +99,48 @@ function clipped(s: TrlSettings, aggregation: Aggregation): LossPlan {
   };
 }
 
-function trlLoss(name: string, describe: string, plan: (s: TrlSettings) => LossPlan): LossDefinition {
-  return policyLossOf({ name, describe, sources: ["TRL GRPOTrainer._compute_loss"], settings: TRL_SETTINGS, plan });
+/** A clipped loss by its mode and the normalisers that it brings. */
+function trlLoss(
+  { name, mode, describe }: { name: string; mode: AggregationMode; describe: string },
+  plan: (s: TrlSettings) => LossPlan,
+): LossDefinition {
+  const sources = ["TRL GRPOTrainer._compute_loss"];
+  return policyLossOf({ name, describe, sources, loss_agg_mode: mode, settings: TRL_SETTINGS, plan });
 }
 
-export const trlGrpo = trlLoss("trl.grpo", "clipped; the mean of each row, then over rows", (s) => clipped(s, rowMean));
-
-export const trlBnpo = trlLoss("trl.bnpo", "clipped; the mean over all tokens of the batch", (s) =>
-  clipped(s, () => ({ mode: "token-mean", given: {} })),
+export const trlGrpo = trlLoss(
+  { name: "trl.grpo", mode: "seq-mean-token-mean", describe: "clipped; the mean of each row, then over rows" },
+  (s) => clipped(s, rowMean),
 );
 
-export const trlDrGrpo = trlLoss("trl.dr_grpo", "clipped; the sum of each row over max_completion_length", (s) =>
-  clipped(s, (step) => ({
-    mode: "seq-mean-token-sum-norm",
-    given: { global_batch_size: step.count, loss_scale_factor: s.max_completion_length || step.longest },
-  })),
+export const trlBnpo = trlLoss(
+  { name: "trl.bnpo", mode: "token-mean", describe: "clipped; the mean over all tokens of the batch" },
+  (s) => clipped(s, () => ({ mode: "token-mean", given: {} })),
 );
 
-export const trlDapo = trlLoss("trl.dapo", "clipped; the mean over all tokens of the generation batch", (s) =>
-  clipped(s, allTokens(s)),
+export const trlDrGrpo = trlLoss(
+  {
+    ...{ name: "trl.dr_grpo", mode: "seq-mean-token-sum-norm" },
+    describe: "clipped; the sum of each row over max_completion_length",
+  },
+  (s) =>
+    clipped(s, (step) => ({
+      mode: "seq-mean-token-sum-norm",
+      given: { global_batch_size: step.count, loss_scale_factor: s.max_completion_length || step.longest },
+    })),
+);
+
+export const trlDapo = trlLoss(
+  { name: "trl.dapo", mode: "token-mean", describe: "clipped; the mean over all tokens of the generation batch" },
+  (s) => clipped(s, allTokens(s)),
 );
 
 /** The mean over rows of L n: every row weighs as many tokens as it has. */
 export const trlLuspo = trlLoss(
-  "trl.luspo",
-  "the row's ratio, clipped; the mean over rows of the row's loss times its length",
+  {
+    ...{ name: "trl.luspo", mode: "seq-mean-token-sum" },
+    describe: "the row's ratio, clipped; the mean over rows of the row's loss times its length",
+  },
   (s) =>
     clipped({ ...s, importance_sampling_level: 1 }, (step) => ({
       mode: "seq-mean-token-sum",
@@ -132,9 +150,12 @@ export const trlLuspo = trlLoss(
 
 /** The ratio of the whole sequence is a product, not a mean. */
 export const trlRloo: LossDefinition = {
-  ...trlLoss("trl.rloo", "the ratio of the whole sequence, clipped, averaged over rows", (s) => ({
-    ...clipped({ ...s, importance_sampling_level: 1 }, rowMean),
-    rows: sumSurrogate,
-  })),
+  ...trlLoss(
+    {
+      ...{ name: "trl.rloo", mode: "seq-mean-token-mean" },
+      describe: "the ratio of the whole sequence, clipped, averaged over rows",
+    },
+    (s) => ({ ...clipped({ ...s, importance_sampling_level: 1 }, rowMean), rows: sumSurrogate }),
+  ),
   sources: ["TRL RLOOTrainer._compute_loss"],
 };

@@ -20,6 +20,7 @@ export const trlSapo = policyLossOf({
   name: "trl.sapo",
   describe: "-A (4 / tau) sigmoid(tau (r - 1)); the mean of each row, then over rows",
   sources: ["https://arxiv.org/abs/2511.20347", "TRL GRPOTrainer._compute_loss"],
+  loss_agg_mode: "seq-mean-token-mean",
   settings: TRL_SETTINGS,
   plan: (s) => ({
     form,

@@ -61,6 +61,7 @@ export const trlVespo = policyLossOf({
   name: "trl.vespo",
   describe: "-A phi logprob with phi = e^(lambda + k a - lambda e^a) detached, a = the row's log-ratio",
   sources: ["TRL GRPOTrainer._compute_loss"],
+  loss_agg_mode: "token-mean",
   settings: TRL_SETTINGS,
   plan: (s) => ({
     form,
