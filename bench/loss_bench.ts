@@ -5,8 +5,8 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { recordPolicyLoss } from "../src/algorithm/loss/device.ts";
 import type { LossBuffers } from "../src/algorithm/loss/binding_slots.ts";
+import { recordPolicyLoss } from "../src/algorithm/loss/device.ts";
 import { countRows } from "../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { measureCeilings } from "../src/compute/measure.ts";

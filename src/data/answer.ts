@@ -75,7 +75,9 @@ export function withAnswer(
       `Cannot use the row: its reward can read no answer in ${shown(value)}. Correct the row, or name another field with data.answer_key.`,
       at,
     );
-  return answerKey === undefined ? row : mergedJson(row, typeof value === "number" ? jsonField("answer", text) : { answer: value });
+  return answerKey === undefined
+    ? row
+    : mergedJson(row, typeof value === "number" ? jsonField("answer", text) : { answer: value });
 }
 
 function findAnswer(row: Row, keys = ANSWER_KEYS): { readonly text?: string; readonly value?: unknown } {

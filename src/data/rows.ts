@@ -1,8 +1,8 @@
 /** Reads the rows of a data file, and makes tasks of them. */
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
-import { type AnswerOptions, withAnswer } from "./answer.ts";
 import { mergedJson, numberText, parseJson, withBigInts } from "../json.ts";
+import { type AnswerOptions, withAnswer } from "./answer.ts";
 import { readMessages } from "./messages.ts";
 import { parquetRows } from "./parquet_rows.ts";
 import type { Task } from "./types.ts";
