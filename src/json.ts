@@ -47,9 +47,17 @@ export function jsonField<const K extends string>(key: K, text: string): { reado
 /**
  * As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
  * @param indent spaces a level; 0: one line
+ * @throws {TypeError} for a value that contains itself
  */
 export function stringifyJson(value: unknown, indent = 0): string {
-  return written(value, { step: " ".repeat(indent), depth: 0 })!;
+  try {
+    return written(value, { step: " ".repeat(indent), depth: 0 })!;
+  } catch (error) {
+    // A value that contains itself has no end: JSON.stringify names the place.
+    if (error instanceof RangeError)
+      JSON.stringify(value, (_, each) => (typeof each === "bigint" ? String(each) : each));
+    throw error;
+  }
 }
 
 /** A response of JSON, as `Response.json`, without a loss. */

@@ -290,8 +290,8 @@ export function evaluationOf(judgement: Judgement): Evaluation {
 }
 
 function checkComponents(components: unknown): void {
-  if (components === undefined || components === null) return;
-  const isTable = typeof components === "object" && !Array.isArray(components);
+  if (components === undefined) return;
+  const isTable = typeof components === "object" && components !== null && !Array.isArray(components);
   if (isTable && Object.values(components).every(Number.isFinite)) return;
   throw unusable("a judgement", {
     is: `its components must be finite numbers by name (${shownNumbers(components)})`,

@@ -233,6 +233,7 @@ describe("warm-up", () => {
       ...(addSpecialTokens ? [60] : []),
       ...[...text].map((letter) => letter.charCodeAt(0)),
     ],
+    decode: (ids: readonly number[]) => String.fromCharCode(...ids),
   } as unknown as Tokenizer;
 
   async function run(

@@ -352,19 +352,14 @@ describe("trajectories", () => {
   });
 });
 
-describe("tasks that JSON cannot hold", () => {
-  const itself: Record<string, unknown> = {};
-  itself.again = itself;
-  test.each<[string, Record<string, unknown>, RegExp]>([
-    ["a bigint", { sizes: [1, 2n] }, /JSON cannot hold it \(task\.metadata\.sizes\.1 is a bigint\)/],
-    ["a value that contains itself", itself, /JSON cannot hold it \(Converting circular structure to JSON\)/],
-  ])("%s", async (_, metadata, message) => {
-    const { run, calls } = start({ task: { ...TASK, metadata }, agent: reporting(1) });
-    const { error } = (await run()).metadata;
-    expect(error).toMatch(/Cannot send the task sum 1\/2 to the agent http:\/\/agent\.test\/run: /);
-    expect(error).toMatch(message);
-    expect(calls).toEqual([]);
-  });
+test("a task that contains itself is not sent", async () => {
+  const metadata: Record<string, unknown> = {};
+  metadata.again = metadata;
+  const { run, calls } = start({ task: { ...TASK, metadata }, agent: reporting(1) });
+  const { error } = (await run()).metadata;
+  expect(error).toMatch(/Cannot send the task sum 1\/2 to the agent http:\/\/agent\.test\/run: /);
+  expect(error).toMatch(/JSON cannot hold it \(Converting circular structure to JSON\)/);
+  expect(calls).toEqual([]);
 });
 
 describe("answers that are none", () => {

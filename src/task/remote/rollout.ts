@@ -155,25 +155,13 @@ function requestText(body: AgentRequest, { url }: Asked): string {
   try {
     return stringifyJson(body);
   } catch (cause) {
-    const path = bigintIn(body, "");
-    const what = path === undefined ? (cause as Error).message.split("\n")[0] : `${path} is a bigint`;
+    const [what] = (cause as Error).message.split("\n");
     throw new ConfigError(
-      `Cannot send the task ${body.task.id} to the agent ${url}: JSON cannot hold it (${what}). Give numbers, texts, lists and objects alone; a bigint as a text.`,
+      `Cannot send the task ${body.task.id} to the agent ${url}: JSON cannot hold it (${what}). Give numbers, texts, lists and objects alone.`,
       { kind: "code" },
       { cause },
     );
   }
-}
-
-/** The path of the first bigint. Undefined where there is none, and in a value that contains itself. */
-function bigintIn(value: unknown, path: string, above: readonly unknown[] = []): string | undefined {
-  if (typeof value === "bigint") return path;
-  if (typeof value !== "object" || value === null || above.includes(value)) return undefined;
-  for (const [key, each] of Object.entries(value)) {
-    const found = bigintIn(each, path === "" ? key : `${path}.${key}`, [...above, value]);
-    if (found !== undefined) return found;
-  }
-  return undefined;
 }
 
 /** Connections break off before an answer and within it. */

@@ -204,7 +204,7 @@ describe("problems", () => {
     ["0.9.1", "rllm.stepwise_advantage.enable=true", "", "verl's own trainer makes the step"],
     ["0.9.1", "rllm.algorithm.traj_group_adv_estimator_map={a:rloo}", "", "Use one algorithm.adv_estimator"],
     ["0.9.1", "rllm.async_training.enable=true", "", "trainer.v1.trainer_mode=separate_async"],
-    ["0.8.0", "actor_rollout_ref.actor.policy_loss.loss_mode=dro", "", "verl 0.8.0 has bypass_mode, cispo"],
+    ["0.8.0", "actor_rollout_ref.actor.policy_loss.loss_mode=dro", "", "verl 0.8.0 has vanilla, gspo"],
     ["0.9.1", "custom_reward_function.path=a.py", "", "rewards come from this run's own reward function"],
     ["0.9.1", "reward.custom_reward_function.name=f", "", "rewards come from this run's own reward function"],
     ["0.9.1", "reward_model.reward_manager=dapo", "", "verl 0.9.1 ignores it. Set reward.reward_manager.name"],
