@@ -5,6 +5,11 @@ import { answersEqual } from "../../../src/task/answers/equal.ts";
 /** Cases of the MATH data set's kinds. */
 const EQUAL: readonly (readonly [string, string])[] = [
   ["\\frac{1}{2}", "1/2"],
+  ["2**3", "8"],
+  ["x \\not= 3", "x \\neq 3"],
+  ["\\(5\\)", "5"],
+  ["(-8)^{1/3}", "-2"],
+  ["0.333333", "\\frac13"],
   ["\\dfrac{1}{2}", "0.5"],
   ["\\frac12", "\\tfrac{1}{2}"],
   ["\\frac1{72}", "\\frac{1}{72}"],
@@ -105,6 +110,8 @@ const EQUAL: readonly (readonly [string, string])[] = [
 ];
 
 const UNEQUAL: readonly (readonly [string, string])[] = [
+  ["1.0000000001", "1"],
+  ["\\ln|x|", "\\ln x"],
   ["1", "2"],
   ["(0,1)", "[0,1]"],
   ["(1,2)", "(2,1)"],

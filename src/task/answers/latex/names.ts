@@ -9,7 +9,7 @@ function table(entries: Readonly<Record<string, string>>): Readonly<Record<strin
 export const SIGNS = table({
   ...{ times: "*", cdot: "*", ast: "*", div: "/", colon: ":", pm: "pm", mp: "mp", "%": "%", percent: "%" },
   ...{ le: "<=", leq: "<=", leqslant: "<=", ge: ">=", geq: ">=", geqslant: ">=", lt: "<", gt: ">" },
-  ...{ ne: "!=", neq: "!=", approx: "=", equiv: "=", in: "in", cup: "cup", cap: "cap", setminus: "setminus" },
+  ...{ not: "!", ne: "!=", neq: "!=", approx: "=", equiv: "=", in: "in", cup: "cup", cap: "cap", setminus: "setminus" },
   ...{ "{": "\\{", lbrace: "\\{", "}": "\\}", rbrace: "\\}", "|": "|", lvert: "|", rvert: "|", vert: "|", mid: "|" },
   ...{ lVert: "|", rVert: "|", Vert: "|", degree: "degree", "\\": "\\\\", "&": "&", "#": "#", _: "_", prime: "'" },
   ...{ lparen: "(", rparen: ")", lbrack: "[", rbrack: "]", langle: "<(", rangle: ")>", backslash: "setminus" },

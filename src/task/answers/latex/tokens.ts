@@ -21,7 +21,24 @@ const TEXTS: ReadonlySet<string> = new Set([
 const LOOKS: ReadonlySet<string> = new Set([
   ...["left", "right", "middle", "big", "Big", "bigg", "Bigg", "bigl", "Bigl", "biggl", "Biggl", "bigr", "Bigr"],
   ...["biggr", "Biggr", "bigm", "Bigm", "biggm", "Biggm", "displaystyle", "textstyle", "scriptstyle", "limits"],
-  ...["nolimits", "rm", "bf", "it", "mathbf", "mathit", "bold", "boldsymbol", "bm", "mathstrut", "strut", "hfill"],
+  ...[
+    "nolimits",
+    "rm",
+    "bf",
+    "it",
+    "mathbf",
+    "mathit",
+    "bold",
+    "boldsymbol",
+    "bm",
+    "mathstrut",
+    "strut",
+    "hfill",
+    "(",
+    ")",
+    "[",
+    "]",
+  ],
 ]);
 
 /** Commands that are space; `\ ` and `\~` have no letters. */
@@ -72,7 +89,7 @@ class Tokens {
     this.isSpaced = false;
   }
 
-  /** `{,}` is the comma between thousands. */
+  /** `{,}` is the comma between thousands, and `**` a power. */
   mark(mark: string): void {
     const { list } = this;
     if (mark === "$") return;
@@ -80,14 +97,16 @@ class Tokens {
       list.splice(-2);
       this.isSpaced = false;
       this.add("mark", "{,}");
-    } else this.add("mark", mark);
+    } else if (mark === "*" && list.at(-1)?.text === "*" && !this.isSpaced)
+      list.splice(-1, 1, { ...list.at(-1)!, text: "^" });
+    else this.add("mark", mark);
   }
 
   /** Where reading goes on. */
   command(name: string, text: string, at: number): number {
     const content = TEXTS.has(name) ? braces(text, at) : undefined;
     if (content) {
-      this.add("text", content.text);
+      this.text(content.text);
       return content.end;
     }
     if (name === "!") this.thin();
@@ -95,6 +114,13 @@ class Tokens {
     else if (SIGNS[name] !== undefined) this.add("mark", SIGNS[name]);
     else if (!LOOKS.has(name) && name !== "$") this.add("command", name);
     return at;
+  }
+
+  private text(content: string): void {
+    const inner = content.trim();
+    if (inner === "") this.space();
+    else if (inner === "," || inner === ";") this.add("mark", inner);
+    else this.add("text", content);
   }
 
   /** `1,\!000`. */

@@ -35,8 +35,8 @@ function placeAt(point: number, { budget, names }: { budget: Budget; names: Map<
 type Compare = (values: readonly Value[]) => boolean;
 
 /**
- * Evaluates at several points; a point where one of them has no value, or where one alone is not real, tells nothing. False where
- * no point tells anything.
+ * Evaluates at several points. A point where one of them has no value, or where all leave the reals, tells nothing; of two
+ * expressions one that is real alone is another: `\ln|x|` is not `\ln x`. False where no point tells anything.
  */
 function holds(nodes: readonly Node[], budget: Budget, compare: Compare): boolean {
   const names = new Map<string, number>();
@@ -46,7 +46,9 @@ function holds(nodes: readonly Node[], budget: Budget, compare: Compare): boolea
     if (point === POINTS && told + complex.length > 0) break;
     const values = valuesAt(nodes, placeAt(point, { budget, names }));
     if (!values) continue;
-    if (!values.every((value) => isExact(value) || isReal(value))) complex.push(values);
+    const reals = values.filter((value) => isExact(value) || isReal(value)).length;
+    if (nodes.length === 2 && reals === 1) return false;
+    if (reals < values.length) complex.push(values);
     else if (!compare(values)) return false;
     else told++;
     if (names.size === 0) break;
@@ -65,27 +67,22 @@ function valuesAt(nodes: readonly Node[], place: ReturnType<typeof placeAt>): Va
 
 /** Integers and ratios exactly; other numbers as far as 40 digits tell; a rounded decimal by its digits. */
 export function expressionsEqual(a: Node, b: Node, budget: Budget): boolean {
-  const digits = roundedDigits(a, b) ?? roundedDigits(b, a);
-  return holds(
-    [a, b],
-    budget,
-    ([x, y]) => valuesEqual(x!, y!, budget) || (digits !== undefined && rounds(x!, y!, digits)),
-  );
+  const [p, q] = [roundedDigits(a), roundedDigits(b)];
+  return holds([a, b], budget, ([x, y]) => {
+    return valuesEqual(x!, y!, budget) || isRounded(x!, y!, p) || isRounded(y!, x!, q);
+  });
 }
 
 function valuesEqual(x: Value, y: Value, budget: Budget): boolean {
   return isExact(x) && isExact(y) ? equalExact(x, y, budget) : near(wide(x), wide(y));
 }
 
-/** `0.333333` is 1/3 and `1.414214` the root of 2: the digits to round to, where `b` is not a decimal itself. */
-function roundedDigits(a: Node, b: Node): number | undefined {
-  const [number, other] = [literal(a), literal(b)];
-  if (!number || (other && other.decimals > 0)) return undefined;
-  const significant = `${number.digits}`.length;
-  const isRounded = number.decimals >= LEAST_ROUNDED_DIGITS && significant >= LEAST_ROUNDED_DIGITS;
-  // The last digit may be cut off or rounded.
-  const digits = Math.max(LEAST_ROUNDED_DIGITS, Math.min(number.decimals - 1, MOST_ROUNDED_DIGITS));
-  return isRounded ? digits : undefined;
+/** Of a decimal that may be another number, rounded: `0.333333`, `1.414214`. Its last digit may be rounded or cut off. */
+function roundedDigits(node: Node): number | undefined {
+  const number = literal(node);
+  if (!number || number.decimals < LEAST_ROUNDED_DIGITS) return undefined;
+  const isPrecise = `${number.digits}`.length >= LEAST_ROUNDED_DIGITS;
+  return isPrecise ? Math.max(LEAST_ROUNDED_DIGITS, Math.min(number.decimals - 1, MOST_ROUNDED_DIGITS)) : undefined;
 }
 
 function literal(node: Node): NumberNode | undefined {
@@ -93,10 +90,15 @@ function literal(node: Node): NumberNode | undefined {
   return node.kind === "call" && node.name === "negate" ? literal(node.of[0]!) : undefined;
 }
 
-function rounds(x: Value, y: Value, digits: number): boolean {
-  const [p, q] = [wide(x), wide(y)];
-  if (!isReal(p) || !isReal(q)) return false;
-  return p.re.toDecimalPlaces(digits).eq(q.re.toDecimalPlaces(digits));
+/** Whether the decimal is the other number, rounded. A number that ends after some digits needs no rounding: 1 is not 1.0000000001. */
+function isRounded(decimal: Value, other: Value, digits: number | undefined): boolean {
+  if (digits === undefined || (isExact(other) && endsAfterSomeDigits(other))) return false;
+  const [p, q] = [wide(decimal), wide(other)];
+  return isReal(q) && p.re.toDecimalPlaces(digits).eq(q.re.toDecimalPlaces(digits));
+}
+
+function endsAfterSomeDigits({ n, d }: Exact): boolean {
+  return (n * 10n ** 40n) % d === 0n;
 }
 
 /**

@@ -101,6 +101,11 @@ function power(base: Value, exponent: Value, place: Place): Value {
   }
   if (isExact(exponent) && exponent.d === 2n) return power(root(base, place), { n: exponent.n, d: 1n }, place);
   if (isExact(base) && base.n === 0n) return base;
+  if (isExact(exponent) && isNegative(base)) {
+    const { n, d } = exact.reduced(exponent, budget);
+    // The real root of an odd degree.
+    if (d % 2n === 1n) return signed(power(RULES.negate!([base], place), { n, d }, place), n % 2n !== 0n);
+  }
   approximate.chargeFunction(budget);
   approximate.chargeFunction(budget);
   return approximate.exp(approximate.multiply(wide(exponent), approximate.ln(wide(base))));
@@ -125,12 +130,15 @@ function root(value: Value, { budget }: Place): Value {
   return approximate.sqrt(wide(value));
 }
 
-/** The real root of a negative number where the degree is odd. */
 function nthRoot(value: Value, degree: Value, place: Place): Value {
-  const isOdd = isExact(degree) && exact.isInteger(degree) && degree.n % 2n !== 0n;
-  const isNegative = isExact(value) ? value.n < 0n : approximate.isReal(value) && value.re.isNeg();
-  const inverse = divide([{ n: 1n, d: 1n }, degree], place);
-  if (!isOdd || !isNegative) return power(value, inverse, place);
-  const flipped = RULES.negate!([value], place);
-  return RULES.negate!([power(flipped, inverse, place)], place);
+  return power(value, divide([{ n: 1n, d: 1n }, degree], place), place);
+}
+
+function isNegative(value: Value): boolean {
+  return isExact(value) ? value.n < 0n : approximate.isReal(value) && value.re.isNeg();
+}
+
+function signed(value: Value, isFlipped: boolean): Value {
+  if (!isFlipped) return value;
+  return isExact(value) ? negated(value) : approximate.negate(value);
 }

@@ -18,6 +18,14 @@ export function ratio(n: bigint, d: bigint): Exact {
   return bottom !== 1n && top % bottom === 0n ? { n: top / bottom, d: 1n } : { n: top, d: bottom };
 }
 
+/** In lowest terms: for small ones, exponents. */
+export function reduced({ n, d }: Exact, budget: Budget): Exact {
+  if (bitsOf(d) > 128) throw new NoValue();
+  let [a, b] = [n < 0n ? -n : n, d];
+  for (; b !== 0n; [a, b] = [b, a % b]) budget.spend(1);
+  return { n: n / a, d: d / a };
+}
+
 export function isInteger({ d }: Exact): boolean {
   return d === 1n;
 }
