@@ -2,11 +2,13 @@
  * Model APIs in this process: a `fetch` for any client library, and a client object for code without one. Both call the same
  * engine.
  */
+
+import { parseJson } from "../json.ts";
 import { answerChat, answerOptions, streamChat } from "./apis/chat/answer.ts";
 import { readChatRequest } from "./apis/chat/request.ts";
 import { type ChatCompletion, type ChatCompletionChunk, chatCompletion } from "./apis/chat/response.ts";
 import { answerText } from "./apis/completions/answer.ts";
-import { errorResponse, formOf } from "./apis/errors.ts";
+import { errorResponse, formOf, withRequestId } from "./apis/errors.ts";
 import { collected } from "./apis/events.ts";
 import { answerCount, answerMessages } from "./apis/messages/answer.ts";
 import { findModel, modelList } from "./apis/models.ts";
@@ -66,7 +68,7 @@ export function createFetch(
     const { signal } = request;
     try {
       const { route, id } = findRoute(request);
-      return await route({ engine, responses, request, text, id, signal });
+      return withRequestId(await route({ engine, responses, request, text, id, signal }), formOf(request));
     } catch (error) {
       signal.throwIfAborted();
       return errorResponse(error, formOf(request));
@@ -105,15 +107,25 @@ function noRoute({ method }: Request, path: string): ApiError {
 
 /** Letters that take about ten milliseconds. */
 const LONG_BODY = 2 ** 21;
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 async function readBody({ request, text: given }: RouteCall): Promise<unknown> {
-  const text = given ?? (await request.text());
+  const text = given ?? (await textOf(request));
   // So that others do not wait for all steps of a long one at once.
   if (text.length > LONG_BODY) await new Promise((resolve) => setTimeout(resolve, 0));
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch (cause) {
     throw new ApiError(`Cannot read the body: it is not JSON (${(cause as Error).message}).`);
+  }
+}
+
+async function textOf(request: Request): Promise<string> {
+  try {
+    return UTF8.decode(await request.arrayBuffer());
+  } catch (cause) {
+    if (request.signal.aborted || !(cause instanceof TypeError)) throw cause;
+    throw new ApiError("Cannot read the body: it is not UTF-8. Send it as UTF-8.");
   }
 }
 

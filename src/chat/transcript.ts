@@ -16,6 +16,7 @@ import { HistoryTree, messageKey } from "./history.ts";
 import { type PrefixNode, PrefixTree, unitsOf } from "./prefix_tree.ts";
 import { splitReasoning } from "./reply.ts";
 import { endsInReasoning } from "./reply_reader.ts";
+import { checkRoles } from "./roles.ts";
 
 /** Tokenizer of a {@link Transcript}, and what it keeps of earlier replies. */
 export interface TranscriptOptions {
@@ -82,11 +83,12 @@ export class Transcript {
 
   /**
    * The prompt of a conversation.
-   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for malformed messages, and for those
-   * that the template refuses
+   * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for malformed messages, for roles that
+   * nobody knows, and for messages that the template refuses
    */
   prompt(given: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
     const messages = readMessages(given);
+    checkRoles(messages, this.tokenizer.chatTemplate ?? "");
     const nodes = this.histories.find(messages);
     const known = this.knownReplies(nodes);
     const isEdited = this.isEdited(messages, nodes);

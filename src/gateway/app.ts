@@ -1,5 +1,7 @@
 /** The gateway as a plain `fetch` handler: model calls of sessions, and the routes of rLLM's model gateway. */
+
 import { Hono } from "hono";
+import { formOf, withRequestId } from "../chat/apis/errors.ts";
 import { type GuardOptions, guarded } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
 import { isLoopback } from "../http/origin.ts";
@@ -47,7 +49,13 @@ export async function createGatewayApp(options: GatewayAppOptions): Promise<App>
     const path = callPath(request);
     return path ? answerCall(request, path) : app.fetch(request);
   };
-  return { fetch: guarded(handle, guardOf(options, host)) };
+  const answer = guarded(handle, guardOf(options, host));
+  return {
+    fetch: async (request) => {
+      const response = await answer(request);
+      return callPath(request) ? withRequestId(response, formOf(request)) : response;
+    },
+  };
 }
 
 function guardOf({ allowedHosts, allowedOrigins }: GatewayAppOptions, host: string): GuardOptions {

@@ -38,7 +38,7 @@ export async function readJson(
   try {
     // A short value, such as an empty list, takes more memory than text.
     read.lease.take(BYTES_PER_VALUE * (await checkJsonInTurns(read.bytes, limits.json ?? JSON_LIMITS)));
-    const text = read.text();
+    const text = textOf(read.bytes);
     if (read.bytes.length > SLICE_BYTES) await breathe();
     return { body: objectOf(text), text, print: read.print, lease: read.lease };
   } catch (error) {
@@ -53,6 +53,14 @@ export function objectIn(body: JsonBody, name: string): JsonBody | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === "object" && !Array.isArray(value)) return value as JsonBody;
   throw new Refusal(400, `Cannot read ${name}: it is not an object (${typeof value}). Send {"key": value}.`);
+}
+
+function textOf(bytes: Uint8Array): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    throw new Refusal(400, "Cannot read the body: it is not UTF-8. Send it as UTF-8.");
+  }
 }
 
 function objectOf(text: string): JsonBody {

@@ -37,7 +37,7 @@ describe("readChatRequest()", () => {
     [{ tools: [] }, {}],
     [{ tools: null }, {}],
     [{ chat_template_kwargs: { enable_thinking: false } }, { variables: { enable_thinking: false } }],
-    [{ model: "m", user: "u", presence_penalty: 0, store: false, top_logprobs: 0, logit_bias: {}, min_p: 0 }, {}],
+    [{ model: "m", user: "u", presence_penalty: 0, store: true, top_logprobs: 0, logit_bias: {}, min_p: 0 }, {}],
     [
       { seed: 1, metadata: { a: 1 }, logprobs: true, top_logprobs: 5 },
       { seed: 1, metadata: { a: 1 }, logprobs: true, topLogprobs: 5 },
@@ -66,7 +66,7 @@ describe("readChatRequest()", () => {
 
   test.each<[body: object, param: string, says: RegExp]>([
     [{ temperature: -1 }, "temperature", /^Cannot use temperature: it must be at least 0 \(-1\)\.$/],
-    [{ top_p: 0 }, "top_p", /^Cannot use top_p: it must be above 0 \(0\)\.$/],
+    [{ top_p: -0.1 }, "top_p", /^Cannot use top_p: it must be at least 0 \(-0\.1\)\.$/],
     [{ top_k: -2 }, "top_k", /^Cannot use top_k: it must be at least -1 \(-2\)\.$/],
     [{ top_k: 1.5 }, "top_k", /^Cannot use top_k: it must be a whole number \(1\.5\)\.$/],
     [{ n: 0 }, "n", /^Cannot use n: it must be at least 1 \(0\)\.$/],
@@ -90,7 +90,8 @@ describe("readChatRequest()", () => {
       "response_format.type",
       /^Cannot use response_format\.type: it has none of the known forms \("xml"\)\.$/,
     ],
-    [{ store: true }, "store", /only false is supported/],
+    [{ verbosity: "loud" }, "verbosity", /^Cannot use verbosity: it must be "low" or "medium" or "high" \("loud"\)\.$/],
+    [{ functions: [{ name: "f" }] }, "functions", /^Cannot use functions: send tools, which replaced it /],
     [{ modalities: ["audio"] }, "modalities.0", /^Cannot use modalities\.0: it must be "text" \("audio"\)\.$/],
     [{ n: 129 }, "n", /^Cannot use n: it must be at most 128 \(129\)\.$/],
     [

@@ -32,6 +32,16 @@ export function errorBody(error: unknown, form: ApiForm, request_id = requestId(
   return { type: "error", error: { type: anthropicType(anthropicStatus(status)), message }, request_id };
 }
 
+/** Puts a request's id on an answer, under the name that the API's clients read. */
+export function withRequestId(response: Response, form: ApiForm): Response {
+  const name = form === "anthropic" ? "request-id" : "x-request-id";
+  if (response.headers.has(name)) return response;
+  const { status, statusText, body } = response;
+  const headers = new Headers(response.headers);
+  headers.set(name, requestId());
+  return new Response(body, { status, statusText, headers });
+}
+
 function requestId(): string {
   return `req_${crypto.randomUUID().replaceAll("-", "")}`;
 }

@@ -5,14 +5,19 @@ import { readMessages } from "../../data/messages.ts";
 import { ConfigError } from "../../errors.ts";
 import { anyObject, readAs } from "../../shape.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
+import { SAMPLING_FIELDS } from "./fields.ts";
+
+/** At 0 only the most probable token is sampled: no vocabulary is so large that one below 1e-6 is the most probable. */
+const LEAST_TOP_P = 1e-6;
+export const topP = z
+  .number()
+  .min(0)
+  .max(1)
+  .transform((value) => Math.max(value, LEAST_TOP_P))
+  .nullish();
 
 /** A count that a request may leave out. */
 export const count = z.number().int().min(1).nullish();
-
-/** Only this value, which has no effect. */
-export function only<const T extends string | number | boolean>(value: T) {
-  return z.literal(value, `only ${value} is supported`).nullish();
-}
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
@@ -24,9 +29,10 @@ export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T>
 
 /** @throws {ApiError} for messages that cannot be read */
 export function checkMessages(value: unknown, param = "messages"): ChatMessage[] {
-  checkArguments(value, param);
+  const messages: unknown = Array.isArray(value) ? value.map(withoutFunctions) : value;
+  checkArguments(messages, param);
   try {
-    return readMessages(value);
+    return readMessages(messages);
   } catch (error) {
     if (error instanceof ConfigError) throw new ApiError(error.message, { param });
     throw error;
@@ -78,12 +84,31 @@ function jsonSize(text: string): { values: number; levels: number } {
   return { values, levels };
 }
 
+/** What tools replaced: the role `function`, and an assistant's `function_call`. A template would leave them out. */
+function withoutFunctions(message: unknown): unknown {
+  if (typeof message !== "object" || message === null) return message;
+  const { role, function_call, audio, refusal, content, ...others } = message as Readonly<Record<string, unknown>>;
+  if (audio != null)
+    throw new ApiError("Cannot use messages: a message holds audio. The model reads text alone.", {
+      param: "messages",
+    });
+  const calls = function_call == null ? {} : { tool_calls: [{ type: "function", function: function_call }] };
+  return {
+    ...others,
+    ...calls,
+    role: role === "function" ? "tool" : role,
+    content: content ?? refusal,
+    ...(content != null && refusal != null && { refusal }),
+  };
+}
+
 /** Parameters of OpenAI's chat and completion requests. */
 export const SAMPLING = {
-  model: z.string().optional(),
+  ...SAMPLING_FIELDS,
+  model: z.string().nullish(),
   max_tokens: count,
   temperature: z.number().min(0).nullish(),
-  top_p: z.number().gt(0).max(1).nullish(),
+  top_p: topP,
   top_k: z.number().int().min(-1).nullish(),
   n: z.number().int().min(1).max(128).nullish(),
   stop: z.union([z.string(), z.array(z.string())], "it must be one text, or several").nullish(),
@@ -93,15 +118,9 @@ export const SAMPLING = {
     .nullish(),
   return_token_ids: z.boolean().nullish(),
   seed: z.number().int().nullish(),
-  // Without effect at these values.
-  presence_penalty: only(0),
-  frequency_penalty: only(0),
-  repetition_penalty: only(1),
-  min_p: only(0),
-  logit_bias: z.strictObject({}, "only an empty one is supported").nullish(),
+  // Zeros change nothing.
+  logit_bias: z.record(z.string(), z.literal(0, "only an empty one is supported")).nullish(),
   metadata: anyObject().nullish(),
-  // Notes to OpenAI's own service.
-  user: z.string().nullish(),
 };
 
 type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;

@@ -4,13 +4,13 @@ import { z } from "zod";
 import { mergedJson } from "../../../json.ts";
 import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
+import { CHAT_FIELDS } from "../fields.ts";
 import {
   check,
   checkMessages,
   count,
   formatOf,
   given,
-  only,
   RESPONSE_FORMAT,
   SAMPLING,
   samplingOf,
@@ -34,7 +34,8 @@ const FORMAT = z.preprocess(
   RESPONSE_FORMAT.nullish(),
 );
 
-const CHAT = z.strictObject({
+export const CHAT = z.strictObject({
+  ...CHAT_FIELDS,
   ...SAMPLING,
   messages: z.unknown().optional(),
   max_completion_tokens: count,
@@ -48,12 +49,7 @@ const CHAT = z.strictObject({
   response_format: FORMAT,
   chat_template_kwargs: anyObject().nullish(),
   reasoning_effort: z.string().nullish(),
-  store: only(false),
-  modalities: z.tuple([z.literal("text")], "only text is supported").nullish(),
-  // Notes to OpenAI's own service.
-  service_tier: z.enum(["auto", "default"], "only auto and default are supported").nullish(),
-  safety_identifier: z.string().nullish(),
-  prompt_cache_key: z.string().nullish(),
+  verbosity: z.enum(["low", "medium", "high"]).nullish(),
 });
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
@@ -61,8 +57,8 @@ export function readChatRequest(body: unknown): ChatRequest {
   const read = check(CHAT, body);
   if (read.top_logprobs && !read.logprobs)
     throw new ApiError("Cannot use top_logprobs: it needs logprobs=true.", { param: "top_logprobs" });
-  const { tool_choice: choice, chat_template_kwargs, reasoning_effort } = read;
-  const variables = mergedJson(given({ reasoning_effort }), chat_template_kwargs ?? {});
+  const { tool_choice: choice, chat_template_kwargs, reasoning_effort, verbosity } = read;
+  const variables = mergedJson(given({ reasoning_effort, verbosity }), chat_template_kwargs ?? {});
   return {
     ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
     messages: checkMessages(read.messages),

@@ -6,10 +6,12 @@ import { mergedJson } from "../../../json.ts";
 import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
-import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
+import { MESSAGE_FIELDS, MESSAGE_TOOL_FIELDS } from "../fields.ts";
+import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf, topP } from "../read.ts";
 import { messagesOf } from "./blocks.ts";
 
-const TOOL = z.object({
+const TOOL = z.strictObject({
+  ...MESSAGE_TOOL_FIELDS,
   type: z.literal("custom", "only tools with an input_schema are supported").nullish(),
   name: z.string(),
   description: z.string().nullish(),
@@ -25,7 +27,8 @@ const CHOICE = z.object({
 
 /** What both routes read: the prompt. */
 const PROMPT = {
-  model: z.string().optional(),
+  ...MESSAGE_FIELDS,
+  model: z.string().nullish(),
   messages: z
     .array(
       z.object({ role: z.enum(["user", "assistant"]), content: z.union([z.string(), z.array(z.looseObject({}))]) }),
@@ -37,26 +40,22 @@ const PROMPT = {
   thinking: z.object({ type: z.enum(["enabled", "disabled", "adaptive", "between_tools"]) }).nullish(),
   output_config: z.object({ effort: z.string().nullish(), format: z.unknown().optional() }).nullish(),
   output_format: z.unknown().optional(),
-  cache_control: z.unknown().optional(),
   // An extension, as in OpenAI's API.
   chat_template_kwargs: anyObject().nullish(),
 };
 
 /** `metadata` names a call's session, and has no effect on the count. */
-const COUNT = z.strictObject({ ...PROMPT, metadata: anyObject().nullish() });
+export const COUNT = z.strictObject({ ...PROMPT, metadata: anyObject().nullish() });
 
-const MESSAGES = z.strictObject({
+export const MESSAGES = z.strictObject({
   ...PROMPT,
   max_tokens: z.number("it must be a whole number above 0").int().min(1),
   temperature: z.number().min(0).nullish(),
-  top_p: z.number().gt(0).max(1).nullish(),
+  top_p: topP,
   top_k: z.number().int().min(-1).nullish(),
   stop_sequences: z.array(z.string()).nullish(),
   stream: z.boolean().nullish(),
   metadata: anyObject().nullish(),
-  service_tier: z.enum(["auto", "standard_only"], "only auto and standard_only are supported").nullish(),
-  // Notes to Anthropic's own service.
-  inference_geo: z.string().nullish(),
   // Extensions, as in OpenAI's API.
   seed: z.number().int().nullish(),
   return_token_ids: z.boolean().nullish(),
@@ -90,7 +89,9 @@ type Prompt = z.infer<typeof COUNT>;
 function promptOf(read: Prompt): Pick<ChatRequest, "messages" | "tools" | "toolChoice" | "variables"> {
   const { system, tools, tool_choice, thinking, chat_template_kwargs, output_config, output_format } = read;
   const instructions: ChatMessage[] =
-    system == null ? [] : [{ role: "system", content: textContent(system, { types: ["text"], param: "system" }) }];
+    system == null || (Array.isArray(system) && system.length === 0)
+      ? []
+      : [{ role: "system", content: textContent(system, { types: ["text"], param: "system" }) }];
   if (read.messages.at(-1)!.role === "assistant")
     throw new ApiError(
       "Cannot use messages: the last one must be the user's, because a reply that was begun cannot be continued.",

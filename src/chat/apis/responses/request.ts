@@ -5,7 +5,8 @@ import type { ChatMessage } from "../../../contract/text.ts";
 import { mergedJson } from "../../../json.ts";
 import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
-import { check, checkMessages, count, formatOf, given, only, RESPONSE_FORMAT, stopsOf, toolsOf } from "../read.ts";
+import { RESPONSE_FIELDS } from "../fields.ts";
+import { check, checkMessages, count, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf, topP } from "../read.ts";
 import { type InputItem, messagesOf } from "./input.ts";
 
 const TOOL = z.object(
@@ -19,15 +20,16 @@ const TOOL = z.object(
   "it must be a function",
 );
 
-const RESPONSE = z.strictObject({
-  model: z.string().optional(),
+export const RESPONSE = z.strictObject({
+  ...RESPONSE_FIELDS,
+  model: z.string().nullish(),
   input: z.union([z.string(), z.array(z.looseObject({})).min(1)], "it must be a text or a list of items"),
   instructions: z.string().nullish(),
   previous_response_id: z.string().nullish(),
   store: z.boolean().nullish(),
   max_output_tokens: count,
   temperature: z.number().min(0).nullish(),
-  top_p: z.number().gt(0).max(1).nullish(),
+  top_p: topP,
   top_logprobs: z.number().int().min(0).max(20).nullish(),
   tools: z.array(TOOL).nullish(),
   tool_choice: z
@@ -37,25 +39,20 @@ const RESPONSE = z.strictObject({
     )
     .nullish(),
   parallel_tool_calls: z.boolean().nullish(),
-  text: z.object({ format: RESPONSE_FORMAT.nullish(), verbosity: z.string().nullish() }).nullish(),
+  text: z
+    .object({ format: RESPONSE_FORMAT.nullish(), verbosity: z.enum(["low", "medium", "high"]).nullish() })
+    .nullish(),
   reasoning: z.object({ effort: z.string().nullish(), summary: z.string().nullish() }).nullish(),
   include: z.array(z.string()).nullish(),
   stream: z.boolean().nullish(),
   stream_options: z.object({ include_obfuscation: z.boolean().nullish() }).nullish(),
   metadata: anyObject().nullish(),
-  background: only(false),
-  truncation: z.literal("disabled", "only disabled is supported").nullish(),
   // Extensions, as in chat.
   seed: z.number().int().nullish(),
   top_k: z.number().int().min(-1).nullish(),
   stop: z.union([z.string(), z.array(z.string())], "it must be one text, or several").nullish(),
   return_token_ids: z.boolean().nullish(),
   chat_template_kwargs: anyObject().nullish(),
-  // Notes to OpenAI's own service.
-  service_tier: z.enum(["auto", "default"], "only auto and default are supported").nullish(),
-  safety_identifier: z.string().nullish(),
-  prompt_cache_key: z.string().nullish(),
-  user: z.string().nullish(),
 });
 
 export type ResponseBody = z.infer<typeof RESPONSE>;
@@ -93,6 +90,8 @@ function samplingOf(body: ResponseBody): Omit<ChatRequest, "messages"> {
   if (unknown !== undefined)
     throw new ApiError(`Cannot use include: only ${LOGPROBS} is supported (${unknown}).`, { param: "include" });
   const logprobs = include?.includes(LOGPROBS) ?? false;
+  if (body.top_logprobs && !logprobs)
+    throw new ApiError(`Cannot use top_logprobs: it needs include=["${LOGPROBS}"].`, { param: "top_logprobs" });
   return {
     params: given({ max_tokens, temperature, top_p, top_k }),
     stop: stopsOf(body.stop, "stop"),
@@ -108,7 +107,10 @@ function samplingOf(body: ResponseBody): Omit<ChatRequest, "messages"> {
 }
 
 function partsOf({ tools, tool_choice, parallel_tool_calls, text, reasoning, chat_template_kwargs }: ResponseBody) {
-  const variables = mergedJson(given({ reasoning_effort: reasoning?.effort }), chat_template_kwargs ?? {});
+  const variables = mergedJson(
+    given({ reasoning_effort: reasoning?.effort, verbosity: text?.verbosity }),
+    chat_template_kwargs ?? {},
+  );
   return {
     ...toolsOf({
       // Chat templates read tools in the form of the chat API.
