@@ -77,6 +77,7 @@ const BYTE_LEVEL = {
     pretokenizers: [
       {
         type: "Split",
+        behavior: "Isolated",
         pattern: {
           Regex:
             "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
