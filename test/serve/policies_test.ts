@@ -3,6 +3,9 @@ import { expect, test } from "vitest";
 import type { BaseModel } from "../../src/serve/base_models.ts";
 import { Policies, type PoliciesOptions } from "../../src/serve/sample/policies.ts";
 
+const SAVED = { dir: "", record: { time: "now" } };
+type Use = (dir: string, record: { time: string }) => unknown;
+
 /** Policies of 100 bytes each, and how many of them are open. */
 function setUp(budgetBytes: number) {
   const open = { count: 0 };
@@ -13,7 +16,7 @@ function setUp(budgetBytes: number) {
   const model = { names: ["toy"], engine: { openPolicy } } as unknown as BaseModel;
   const options = {
     ...{ budgetBytes, onBatch: () => {}, signal: new AbortController().signal, scheduler: {} },
-    checkpoints: { findReadable: () => ({ dir: "", record: { time: "now" } }) },
+    checkpoints: { findReadable: () => SAVED, read: async (_: unknown, use: Use) => use(SAVED.dir, SAVED.record) },
     models: { ofCheckpoint: () => model, use: (_: BaseModel, work: () => Promise<unknown>) => work() },
   };
   const policies = new Policies(options as unknown as PoliciesOptions);

@@ -3,8 +3,10 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
+import { ConfigError } from "../../src/errors.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { parsePath } from "../../src/serve/checkpoint_path.ts";
+import { Refusal } from "../../src/serve/protocol/outcome.ts";
 import { openServer } from "./tinker_client.ts";
 
 /** Calls of these functions fail for matching paths. */
@@ -223,6 +225,29 @@ test("other users can read neither the state folder nor its content", async () =
   const files = [join(dir("a"), "adapter_model.safetensors"), join(dir("a"), "checkpoint.json")];
   for (const file of [...files, join(root, SESSION, "train-0", "run.json")])
     expect(((await stat(file)).mode & 0o777).toString(8), file).toBe("600");
+});
+
+test("what goes wrong while weights are read names the checkpoint; one that is deleted meanwhile is not found", async () => {
+  const root = await folder();
+  const { store } = await saved(root, ["a", "b", "c"]);
+  const path = `tinker://${RUN}/weights/`;
+  expect(await store.read(pathOf("a"), weights)).toBe("a");
+  const damaged = (dir: string) => Promise.reject(new ConfigError("Cannot read the weights: no", { file: dir }));
+  await expect(store.read(pathOf("a"), damaged)).rejects.toThrow(`Cannot read the weights: no (${path}a)`);
+  const gone = async (dir: string) => {
+    await rm(dir, { recursive: true });
+    return weights(dir);
+  };
+  await expect(store.read(pathOf("b"), gone)).rejects.toThrow(
+    new Refusal(404, `Cannot read the checkpoint ${path}b: its files were deleted.`),
+  );
+  const removed = async (dir: string) => {
+    await store.remove(pathOf("c"));
+    return weights(dir);
+  };
+  await expect(store.read(pathOf("c"), removed)).rejects.toThrow(
+    /^Cannot find the checkpoint .* does not exist or has/,
+  );
 });
 
 test("a folder with other content keeps its mode", async () => {

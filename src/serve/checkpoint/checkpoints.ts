@@ -1,4 +1,5 @@
 /** Checkpoints on disk by their tinker:// paths, found again by the next server. Records are listed once they are written. */
+import { existsSync } from "node:fs";
 import { mkdir, mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { FolderLock } from "../../log/folder/lock.ts";
@@ -135,6 +136,23 @@ export class Checkpoints {
       400,
       `Cannot load ${formatPath(path)}: its files are encrypted to recipients of age. Load weights that were saved without age_encryption_recipients.`,
     );
+  }
+
+  /**
+   * Reads the files of weights. Errors name the checkpoint, not the server's folder.
+   * @throws Refusal as {@link findReadable}, and 404 where the files are deleted while they are read.
+   */
+  async read<T>(path: CheckpointPath, use: (dir: string, record: CheckpointRecord) => Promise<T>): Promise<T> {
+    const { dir, record } = this.findReadable(path);
+    try {
+      return await use(dir, record);
+    } catch (error) {
+      this.find(path);
+      const name = formatPath(path);
+      if (!existsSync(dir)) throw new Refusal(404, `Cannot read the checkpoint ${name}: its files were deleted.`);
+      if (error instanceof Error) error.message = error.message.replaceAll(dir, name);
+      throw error;
+    }
   }
 
   /**

@@ -104,14 +104,14 @@ export class Policies {
     for (const [other, held] of this.held)
       if (other.startsWith(`${address} `) && other !== name && !held.policy && !isWaitedFor(held))
         this.held.delete(other);
-    const reopen = async () => {
-      const { dir, record } = checkpoints.findReadable(parsed);
-      if (record.time === time) return model.engine.openPolicy(dir);
-      throw new Refusal(
-        410,
-        `Cannot sample from ${address} as saved at ${time}: it has been overwritten. Create a new sampling client.`,
-      );
-    };
+    const reopen = () =>
+      checkpoints.read(parsed, async (dir, record) => {
+        if (record.time === time) return model.engine.openPolicy(dir);
+        throw new Refusal(
+          410,
+          `Cannot sample from ${address} as saved at ${time}: it has been overwritten. Create a new sampling client.`,
+        );
+      });
     return this.reopenable(name, { model, reopen });
   }
 

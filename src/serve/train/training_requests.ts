@@ -136,9 +136,10 @@ export class TrainingRequests {
       kind: "load",
       run: async (trainer) => {
         const path = parsePath(from.path);
-        const { dir } = this.options.checkpoints.findReadable(path);
-        refuseOptimizerOf(path, from);
-        await trainer.load(dir, from);
+        await this.options.checkpoints.read(path, (dir) => {
+          refuseOptimizerOf(path, from);
+          return trainer.load(dir, from);
+        });
         run.unsavedSteps = 0;
         return jsonOutcome({ path: from.path, model_id: run.name, type: "load_weights" });
       },

@@ -109,12 +109,12 @@ export class TrainingRuns {
   createFrom(of: NewModel & { path: string; optimizer: boolean }): Future {
     const { checkpoints, models } = this.options;
     const path = parsePath(of.path);
-    const { dir, record } = checkpoints.findReadable(path);
+    const { record } = checkpoints.findReadable(path);
     const saved = checkpoints.findRun(record.run);
     const { name: baseModel, model } = models.ofRun(saved);
     return this.open({ ...of, config: saved.config, baseModel, model }, async (run) => {
       refuseOptimizerOf(path, of);
-      await run.loaded().load(dir, of);
+      await checkpoints.read(path, (dir) => run.loaded().load(dir, of));
       return { path: of.path, type: "load_weights" };
     });
   }
