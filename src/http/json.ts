@@ -24,7 +24,11 @@ const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
 const SPACE = 0x20;
+const ZERO = 0x30;
 const NINE = 0x39;
+
+/** The most digits of a number, as Python reads integers: a longer one takes long to parse. */
+const MOST_DIGITS = 4300;
 
 /** What a byte opens or closes. */
 const OPENS = new Uint8Array(256);
@@ -72,6 +76,8 @@ class JsonScan {
   private listLevel = 0;
   /** The last byte that is no space. */
   private last = 0;
+  /** Of the number that ends here. */
+  private digits = 0;
 
   constructor(limits: JsonLimits) {
     this.limits = limits;
@@ -86,12 +92,18 @@ class JsonScan {
     for (let i = 0; i < bytes.length; i++) {
       const byte = bytes[i]!;
       if (!this.isText) {
+        if (isDigit(byte)) this.addDigit();
+        else this.digits = 0;
         if (byte > SPACE) this.mark(byte);
       } else if (this.isEscaped) this.isEscaped = false;
       else if (byte === BACKSLASH) this.isEscaped = true;
       else if (byte === QUOTE) this.isText = false;
       else if (this.key.length <= this.longestKey) this.key += String.fromCharCode(byte);
     }
+  }
+
+  private addDigit(): void {
+    if (++this.digits > MOST_DIGITS) throw tooMuch(`${MOST_DIGITS} digits in a number`);
   }
 
   private mark(byte: number): void {
@@ -123,6 +135,10 @@ class JsonScan {
     if (this.values > values) throw tooMuch(`${values} values`);
     if (numbers && this.numbers > numbers.most) throw tooMuch(`${numbers.most} numbers in its lists`);
   }
+}
+
+function isDigit(byte: number): boolean {
+  return byte <= NINE && byte >= ZERO;
 }
 
 function tooMuch(what: string): Refusal {

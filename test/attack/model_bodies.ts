@@ -67,7 +67,7 @@ export const MODEL_BODIES: readonly Row[] = [
   ["arguments that are one text of 30 MB", CHAT, () => called(`"${"a".repeat(30e6)}"`), 400],
   ["30 MB of white space", CHAT, () => asked(`"a"`, " ".repeat(30e6)), 200],
   ["30 MB of nothing", CHAT, () => " ".repeat(30e6), 400],
-  ["a number of 30 M digits", TEXT, () => `{"prompt":"a","seed":${"9".repeat(30 * MIB)}}`, 400],
+  ["a number of 30 M digits", TEXT, () => `{"prompt":"a","seed":${"9".repeat(30 * MIB)}}`, 422],
   ["a key of 30 MB", TEXT, () => `{${a(30e6)}:1}`, 400],
 ];
 

@@ -170,6 +170,7 @@ describe("JSON is refused before it is parsed", () => {
     [`[${"1,".repeat(10)}1]`, /10 values/],
     [`[${"[],".repeat(10)}1]`, /10 values/],
     ["[1,2,3,4,5,6,7,8,9,10]", /10 values/],
+    [`{"a":-0.${"3".repeat(4301)}}`, /4300 digits in a number/],
   ])("%s", (text, why) => expect(() => check(text)).toThrow(why));
 
   test.each([
@@ -179,6 +180,7 @@ describe("JSON is refused before it is parsed", () => {
     "[1,2,3,4,5,6,7,8]",
     "[1,2,3,4,5,6,7,8,9]",
     "[[[[1]]],[[[2]]]]",
+    `["${"3".repeat(4301)}",${"3".repeat(4300)},${"4".repeat(4300)}]`,
     "",
     "]]]][",
   ])("and %s is not", (text) => check(text));
