@@ -2,9 +2,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
-import { LONGEST_TESTS, SLOW_TESTS } from "./vitest.slow.ts";
+import { LONGEST_TESTS, NIGHTLY_TESTS, SLOW_TESTS } from "./vitest.slow.ts";
 
-const isSlow = process.env.SLOW === "1";
+const isNightly = process.env.NIGHTLY === "1";
+const isSlow = process.env.SLOW === "1" || isNightly;
 
 /** `grpu` and its doors as deno.json names them: a test that writes a program down runs it on the sources. */
 const { imports } = JSON.parse(readFileSync(new URL("deno.json", import.meta.url), "utf8"));
@@ -15,10 +16,10 @@ const alias = Object.entries(imports as Record<string, string>)
     replacement: fileURLToPath(new URL(path, import.meta.url)),
   }));
 
-const include = isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"];
+const include = isNightly ? [...NIGHTLY_TESTS] : isSlow ? [...SLOW_TESTS] : ["test/**/*_test.ts"];
 // With commands of their own: `deno task test:webgpu`, `npm run test:interop` and `test:reference`, which need Python, and `test:soak`.
 const OTHERS = ["test/deno/**", "test/interop/**", "test/reference/**", "test/soak/**"];
-const exclude = ["**/node_modules/**", ...OTHERS, ...(isSlow ? [] : SLOW_TESTS)];
+const exclude = ["**/node_modules/**", ...OTHERS, ...(isSlow ? [] : [...SLOW_TESTS, ...NIGHTLY_TESTS])];
 
 /** The suite as one project in which each file has a process of its own. */
 export const isolated = defineConfig({
@@ -40,7 +41,8 @@ export const isolated = defineConfig({
 });
 
 /** Rooms whose files share two processes, because to start one and to load the sources takes longer than most files. */
-const ROOMS = /^test\/(algorithm|backend|chat|compute|config|convert|data|gateway|http|model|trace)\//;
+const ROOMS =
+  /^test\/(algorithm|backend|chat|compute|config|convert|data|evaluation|gateway|http|log|loop|model|serve|service|task|trace)\//;
 
 /** What other files of the same process would meet: a replaced module, a registered name, what a command line imports. */
 const CHANGES_ITS_PROCESS = /\bvi\.(mock|doMock|resetModules)\(|\b(register|define)[A-Z]\w*\(|\brunCli\(/;

@@ -1,6 +1,6 @@
 /**
  * Tests that take more than about seven seconds on two cores. `npm test` leaves them out, `npm run test:slow` runs them
- * alone, and CI runs both.
+ * alone, and CI runs both. Those of {@link NIGHTLY_TESTS} are run by `scripts/nightly` alone (`npm run test:nightly`).
  */
 
 /** Long tests of single parts, which judge mutants too. */
@@ -21,6 +21,8 @@ export const LONG_TESTS: readonly string[] = [
   "test/loop/dpo/dpo_test.ts",
   "test/loop/interruption_test.ts",
   "test/model/files/chat_template_test.ts",
+  "test/model/generate/kept_rows_test.ts",
+  "test/model/generate/long_context_test.ts",
   "test/model/generate/mixed_batch_test.ts",
   "test/model/generate/prefill_test.ts",
   "test/model/generate/speculation_test.ts",
@@ -37,30 +39,23 @@ const WHOLE_RUNS: readonly string[] = [
   "test/attack/durability_test.ts",
   "test/attack/fuzz_gateway_test.ts",
   "test/attack/fuzz_test.ts",
-  "test/attack/gateway_load_test.ts",
   "test/attack/kill_test.ts",
   "test/attack/page_test.ts",
   "test/backend/published_plan_test.ts",
-  "test/backend/stale_learning_test.ts",
   "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",
-  "test/cli/agents_learning_test.ts",
   "test/cli/cluster_test.ts",
   "test/cli/critic_test.ts",
-  "test/cli/distill_learning_test.ts",
   "test/cli/examples_test.ts",
   "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
-  "test/cli/ppo_learning_test.ts",
   "test/cli/recipes_test.ts",
   "test/cli/remote_agent_test.ts",
-  "test/cli/roles_learning_test.ts",
   "test/cli/row_tinker_test.ts",
   "test/cli/serve_rewards_test.ts",
   "test/cli/signals_test.ts",
   "test/cli/tinker_agent_test.ts",
   "test/cli/tinker_test.ts",
-  "test/cli/tool_learning_test.ts",
   "test/cli/train_traces_test.ts",
   "test/cli/trinity_cluster_test.ts",
   "test/consumer_test.ts",
@@ -69,7 +64,6 @@ const WHOLE_RUNS: readonly string[] = [
   "test/gateway/trace_page_test.ts",
   "test/loop/crash_test.ts",
   "test/loop/device_loss_test.ts",
-  "test/loop/load_test.ts",
   "test/loop/sft/pytorch_test.ts",
   "test/model/batch_invariance_test.ts",
   "test/model/families_test.ts",
@@ -78,19 +72,35 @@ const WHOLE_RUNS: readonly string[] = [
   "test/page/train/page_test.ts",
   "test/page/train/worker_session_test.ts",
   "test/scripts/mutants_collection_test.ts",
-  "test/serve/load_test.ts",
 ];
 
-/** Those of a minute or more, which start first: one that starts last keeps a processor idle. */
+/** Those of half a minute or more, which start first: one that starts last keeps a processor idle. */
 export const LONGEST_TESTS: readonly string[] = [
-  "test/cli/agents_learning_test.ts",
-  "test/cli/tool_learning_test.ts",
-  "test/cli/roles_learning_test.ts",
   "test/model/batch_invariance_test.ts",
   "test/loop/crash_test.ts",
+  "test/model/kernels/cache_test.ts",
   "test/model/kernels/attention_test.ts",
   "test/cli/learning_test.ts",
-  "test/cli/distill_learning_test.ts",
+  "test/cli/tinker_test.ts",
+  "test/page/train/page_test.ts",
+  "test/model/generate/kept_rows_test.ts",
 ];
 
 export const SLOW_TESTS: readonly string[] = [...LONG_TESTS, ...WHOLE_RUNS];
+
+/** Runs that learn something step by step, servers under load, and matrix units, which no machine of ours has and tests emulate. */
+export const NIGHTLY_TESTS: readonly string[] = [
+  "test/attack/gateway_load_test.ts",
+  "test/backend/stale_learning_test.ts",
+  "test/cli/agents_learning_test.ts",
+  "test/cli/distill_learning_test.ts",
+  "test/cli/ppo_learning_test.ts",
+  "test/cli/roles_learning_test.ts",
+  "test/cli/tool_learning_test.ts",
+  "test/compute/matrix_check_test.ts",
+  "test/compute/subgroup_matrix_fuzz_test.ts",
+  "test/compute/subgroup_matrix_test.ts",
+  "test/loop/load_test.ts",
+  "test/model/subgroup_matrix_test.ts",
+  "test/serve/load_test.ts",
+];

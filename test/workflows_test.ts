@@ -1,9 +1,12 @@
 /** The workflows, forms and release notes: each names only scripts and files that exist. */
 import { execFileSync, spawnSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
+import { LONGEST_TESTS, NIGHTLY_TESTS, SLOW_TESTS } from "../vitest.slow.ts";
+import { temporaryFolder } from "./fixtures/folder.ts";
 
 const ROOT = new URL("../", import.meta.url);
 const read = (path: string) => readFileSync(new URL(path, ROOT), "utf8");
@@ -73,7 +76,7 @@ describe.each(WORKFLOWS)("%s", (name) => {
       expect(new Set(used)).toEqual(new Set(Object.keys(strategy?.matrix ?? {})));
     }
     const versions = (text: string) => [...text.matchAll(/deno@([\d.]+)/g)].map(([, version]) => version);
-    for (const version of versions(JSON.stringify(workflow))) expect(versions(read(".ci/run"))).toContain(version);
+    for (const version of versions(JSON.stringify(workflow))) expect(versions(read(".ci/steps.sh"))).toContain(version);
   });
 });
 
@@ -100,20 +103,60 @@ test.each(FORMS)("the form %s has fields with labels", (name) => {
   }
 });
 
-test("what .ci/run installs has a version, and what it runs exists", () => {
-  const lines = read(".ci/run").replaceAll("\\\n", " ").split("\n");
-  const installs = lines.filter((line) => /pip (install|download)|npx --yes/.test(line));
-  expect(installs.length).toBeGreaterThan(5);
-  for (const line of installs) {
-    const packages = line
-      .replace(/.*(pip (install|download)|npx --yes)/, "")
-      .split(/ 2>|[;)]/)[0]!
-      .split(/\s+/);
-    const named = packages.filter((word) => /^"?[a-z][\w-]*(\[\w+\])?([=@]|$)/.test(word) && !/^\.?cache/.test(word));
-    expect(named, line).not.toEqual([]);
-    for (const name of named) expect(name, line).toMatch(/==[\d$]|@\d/);
-  }
-  expect(lines.flatMap(missingIn)).toEqual([]);
+const SCRIPTS = [".ci/run", ".ci/steps.sh", ".ci/peers.sh", "scripts/nightly"];
+const scriptLines = SCRIPTS.flatMap((path) => read(path).replaceAll("\\\n", " ").split("\n"));
+
+test("what CI and the nightly script install has a version, and what they run exists", () => {
+  const installs = scriptLines.filter((line) => /pip (install|download)|npx --yes|^ *environment \S+ /.test(line));
+  const packages = installs.flatMap((line) =>
+    line
+      .replace(/.*(pip (install|download)|npx --yes|environment \S+)/, "")
+      .split(/ 2>|[;)]|&&/)[0]!
+      .split(/\s+/)
+      .filter((word) => /^"?[a-z][\w-]*(\[\w+\])?([=@]|"?$)/.test(word) && !/^\.?cache/.test(word)),
+  );
+  expect(packages.length).toBeGreaterThan(10);
+  for (const name of packages) expect(name).toMatch(/==[\d$]|@\d/);
+  expect(scriptLines.flatMap(missingIn)).toEqual([]);
+});
+
+test("each long test is in one list and exists", () => {
+  const listed = [...SLOW_TESTS, ...NIGHTLY_TESTS];
+  expect(listed.filter((path) => !existsSync(new URL(path, ROOT)))).toEqual([]);
+  expect(new Set(listed).size).toBe(listed.length);
+  expect(LONGEST_TESTS.filter((path) => !SLOW_TESTS.includes(path))).toEqual([]);
+});
+
+describe("counts of test runs", () => {
+  const dir = temporaryFolder("report");
+  const script = fileURLToPath(new URL("scripts/report.mjs", ROOT));
+  const run = (...words: string[]) =>
+    execFileSync(process.execPath, [script, ...words], { encoding: "utf8", stdio: "pipe" });
+
+  test("failed tests are named with their reason, files that cannot be loaded too", () => {
+    const [report, failed] = [join(dir, "report.json"), join(dir, "failed.txt")];
+    const assertionResults = [
+      { status: "passed", fullName: "a", failureMessages: [] },
+      { status: "failed", fullName: "b", failureMessages: ["Error: no\n  at x"] },
+    ];
+    const testResults = [
+      { name: join(process.cwd(), "test/one_test.ts"), assertionResults },
+      { name: join(process.cwd(), "test/two_test.ts"), assertionResults: [], message: "SyntaxError: x\nmore" },
+    ];
+    const totals = { numPassedTests: 1, numFailedTests: 1, numPendingTests: 2, numTodoTests: 1 };
+    writeFileSync(report, JSON.stringify({ ...totals, testResults }));
+    expect(run(report, failed)).toBe("1 1 3\n");
+    expect(readFileSync(failed, "utf8")).toBe("test/one_test.ts > b: Error: no\ntest/two_test.ts: SyntaxError: x\n");
+  });
+
+  test("the nightly parts say when they ran", () => {
+    const recorded = JSON.parse(read("test/nightly.json"));
+    const said = run("--nightly");
+    for (const [part, { date, passed }] of Object.entries<{ date: string; passed: number }>(recorded))
+      expect(said).toMatch(new RegExp(`nightly, ${part}: ${date} at \\w+ \\(.*\\): ${passed} passed`));
+    const parts = scriptLines.flatMap((line) => /^part "([^"]+)"/.exec(line)?.[1] ?? []);
+    expect(Object.keys(recorded).sort()).toEqual(parts.sort());
+  });
 });
 
 test("the release notes are the section of the version, and another tag is refused", () => {

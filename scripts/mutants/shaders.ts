@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { LONG_TESTS, SLOW_TESTS } from "../../vitest.slow.ts";
+import { LONG_TESTS, NIGHTLY_TESTS, SLOW_TESTS } from "../../vitest.slow.ts";
 import { ROOT } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
 import { isChosen, type Part } from "./sample.ts";
@@ -135,6 +135,9 @@ export function ownTests(file: string): string[] {
   return testFiles(`test/${top}`).filter((path) => importsAny(path, [...owners, ...beside]));
 }
 
+/** Tests that judge no mutant. */
+const LEFT_OUT = [...SLOW_TESTS.filter((path) => !LONG_TESTS.includes(path)), ...NIGHTLY_TESTS];
+
 /** A browser runs what is built, not the changed checkout. */
 const algorithmTests = () => testFiles("test/algorithm").filter((path) => !path.endsWith("/browser_test.ts"));
 
@@ -160,8 +163,7 @@ const wgslFiles = () => [
   ...filesIn("src", ".ts").filter((path) => textOf(path).includes("/* wgsl */ `")),
 ];
 const sourceFiles = () => filesIn("src", ".ts");
-const testFiles = (folder: string) =>
-  filesIn(folder, "_test.ts").filter((path) => !SLOW_TESTS.includes(path) || LONG_TESTS.includes(path));
+const testFiles = (folder: string) => filesIn(folder, "_test.ts").filter((path) => !LEFT_OUT.includes(path));
 
 function filesIn(folder: string, ending: string): string[] {
   const names = readdirSync(join(ROOT, folder), { recursive: true, encoding: "utf8" });

@@ -33,7 +33,7 @@ interface Scale {
   readonly tokens: number;
 }
 /** The claim is of 64 companies: GRPU_COMPANIES=64 draws them, in ten minutes on two cores. */
-const COMPANIES = Number(process.env.GRPU_COMPANIES ?? 16);
+const COMPANIES = Number(process.env.GRPU_COMPANIES ?? 6);
 const FULL: Scale = { companies: COMPANIES, companions: [1, 2, 3, 6, 7, 8, 15, 30, 31, 37, 64], tokens: 20 };
 const SMALL: Scale = { companies: COMPANIES, companions: [1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 33], tokens: 4 };
 const FEW: Scale = { companies: COMPANIES / 2, companions: [1, 3, 7, 8, 15, 40], tokens: 9 };
