@@ -10,10 +10,14 @@ const dir = temporaryFolder("signals");
 /** Printed a second after a signal that the main thread did not handle. */
 const ADVICE = /press Ctrl-C again/;
 
+/** Rewards run in a thread by default. */
+const IN_PROCESS = ["task.judge_timeout=null"];
+const IN_THREAD: readonly string[] = [];
+
 /** Starts a run whose module holds `code`, sends the signals once it has printed `ready`, and waits for its end. */
 async function interrupted(
   code: string,
-  { ready, signals, more = [] }: { ready: RegExp; signals: NodeJS.Signals[]; more?: string[] },
+  { ready, signals, more = IN_PROCESS }: { ready: RegExp; signals: NodeJS.Signals[]; more?: readonly string[] },
 ) {
   const place = join(dir, Math.random().toString(36).slice(2));
   const module = `import { registerReward } from "grpu";\n${code}\n`;
@@ -78,13 +82,15 @@ test("one signal between steps saves, and says how to go on", async () => {
 }, 60_000);
 
 test.concurrent.each([
-  ["a floating promise", "Promise.reject(new RangeError('lost'));"],
-  ["a timer", "setTimeout(() => { throw new RangeError('lost'); });"],
+  ["a floating promise", "Promise.reject(new RangeError('lost'));", IN_PROCESS],
+  ["a timer", "setTimeout(() => { throw new RangeError('lost'); });", IN_PROCESS],
+  ["a floating promise of the thread", "Promise.reject(new RangeError('lost'));", IN_THREAD],
+  ["a timer of the thread", "setTimeout(() => { throw new RangeError('lost'); });", IN_THREAD],
 ])(
   "an uncaught error in %s is printed; the run is saved and ends with status 1",
-  async (_, fault) => {
+  async (_, fault, more) => {
     const code = `let n = 0; registerReward("mine", (response) => { if (n++ === 20) ${fault} return response.length / 4; });`;
-    const { status, err } = await interrupted(code, { ready: /nothing else/, signals: [] });
+    const { status, err } = await interrupted(code, { ready: /nothing else/, signals: [], more });
     expect(err).toMatch(/an uncaught error ends the command: RangeError: lost\n +at /);
     expect(err).toMatch(/stopped after step \d+; continue with: .*resume_mode=auto/);
     expect(status).toBe(1);

@@ -92,14 +92,22 @@ export class Judges {
     worker.on("message", (answer: Answer) => {
       if (worker === this.worker) this.hear(answer);
     });
-    // An error that nothing in the thread caught: any of the calls under way may have made it.
     worker.on("error", (error) => {
-      if (worker === this.worker) this.replace(({ timer }) => (timer ? error : undefined));
+      if (worker === this.worker) this.fail(error);
     });
     worker.on("exit", () => {
       if (worker === this.worker) this.replace(({ timer }) => (timer ? new Error(ENDED) : undefined));
     });
     return worker;
+  }
+
+  /** An error that nothing in the thread caught: any of the calls under way may have made it, or one that has returned. */
+  private fail(error: unknown): void {
+    const isUnderWay = [...this.pending.values()].some(({ timer }) => timer !== undefined);
+    this.replace(({ timer }) => (timer ? error : undefined));
+    if (isUnderWay) return;
+    // Uncaught in this process too, because no call is left to carry it.
+    throw error;
   }
 
   private hear(answer: Answer): void {
