@@ -89,14 +89,20 @@ export class Judges {
   private start(): Worker {
     OPEN.add(this);
     const worker = new Worker(WORKER, { name: "judges", workerData: this.options.imports });
+    let hasBegun = false;
     worker.on("message", (answer: Answer) => {
+      hasBegun = true;
       if (worker === this.worker) this.hear(answer);
     });
+    // A thread that ends before its first call would end so each time.
     worker.on("error", (error) => {
-      if (worker === this.worker) this.fail(error);
+      if (worker !== this.worker) return;
+      if (hasBegun) this.fail(error);
+      else this.replace(() => unusable(error));
     });
     worker.on("exit", () => {
-      if (worker === this.worker) this.replace(({ timer }) => (timer ? new Error(ENDED) : undefined));
+      if (worker !== this.worker) return;
+      this.replace(({ timer }) => (timer ? new Error(ENDED) : hasBegun ? undefined : unusable(new Error(ENDED))));
     });
     return worker;
   }

@@ -2,6 +2,7 @@
 import { backends } from "../../backend/backends.ts";
 import type { FetchFunction } from "../../chat/endpoint.ts";
 import { type Composed, composeConfig } from "../../config/compose.ts";
+import { TASK_FIELDS } from "../../config/fields/local_and_tinker.ts";
 import type { Problem } from "../../config/problem.ts";
 import { formatProblem } from "../../config/problem.ts";
 import { PROCESSING_KEYS } from "../../config/rules/services.ts";
@@ -131,7 +132,7 @@ export function openTask(
   { imports, config, isGiven, added }: Omit<Composition, "composed">,
   { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
 ): Promise<Session> {
-  const judges = openJudges(config, { imports, isGiven });
+  const judges = openJudges(config, imports);
   return describeTask(config, { isGiven, added, isRecorded, judges });
 }
 
@@ -150,13 +151,12 @@ export function warn(warnings: readonly Problem[], io: Io): void {
 }
 
 /** Where rewards and evaluators run; undefined: in this process. */
-function openJudges(
-  config: Tree,
-  { imports, isGiven }: { imports: readonly string[] } & Pick<Session, "isGiven">,
-): Judges | undefined {
+function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
   const timeoutSeconds = setting(config, "task.judge_timeout");
   const mayHang = imports.length > 0 || UNBOUNDED.has(setting(config, "task.reward") ?? "");
-  const isWanted = timeoutSeconds !== null && (mayHang || isGiven("task.judge_timeout"));
+  // A run's stored configuration holds the default too, and judges where the run did.
+  const isUsual = timeoutSeconds === TASK_FIELDS["task.judge_timeout"].default;
+  const isWanted = timeoutSeconds !== null && (mayHang || !isUsual);
   return isWanted ? new Judges({ imports, timeoutSeconds }) : undefined;
 }
 
