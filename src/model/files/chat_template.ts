@@ -3,16 +3,15 @@
  * forever or grow without bound. The evaluator counts its work, so the limits hold in Node, Deno and pages without a
  * thread, and the same conversation always has the same outcome.
  */
-import { parse } from "@huggingface/jinja";
 import type { RenderedChat } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
-import { GENERATION, type Token, tokenize } from "./jinja/lexer.ts";
-import type { Node } from "./jinja/nodes.ts";
+import { GENERATION } from "./jinja/lexer.ts";
+import { parse } from "./jinja/parser.ts";
 import { textOf } from "./jinja/print.ts";
-import { type Callable, isWhole, memberOf, type Value, type Work } from "./jinja/value.ts";
+import { type Callable, memberOf, type Value, type Work } from "./jinja/value.ts";
 
 export interface TemplateLimits {
   /** Characters of the template. */
@@ -45,18 +44,17 @@ export interface TemplateOptions {
 export function compileTemplate(source: string, { file, limits = {} }: TemplateOptions = {}): ChatTemplate {
   const bounds = { ...LIMITS, ...limits };
   const at = { path: "chat_template", file };
-  const { program, hasBlocks } = refusing("read the chat template", at, () => {
+  const program = refusing("read the chat template", at, () => {
     if (source.length > bounds.source) throw new Error(`it holds ${source.length} characters`);
-    const tokens = tokenize(source);
-    const isMark = ({ type, value }: Token) => type === "Identifier" && value === GENERATION;
-    return { program: parse(tokens as never) as unknown as Node, hasBlocks: tokens.some(isMark) };
+    return parse(source);
   });
   return (values) =>
     refusing("format the conversation with the chat template", at, () => {
       const work = new Counter(bounds);
       const given = Object.entries(values).filter(([, value]) => value !== undefined);
       const names = new Map<string, Value>(given.map(([name]) => [name, memberOf(values, name)]));
-      if (!hasBlocks) return { text: evaluate(program, new Map([...globals(work), ...names]), work), generated: [] };
+      if (!program.hasGenerationBlocks)
+        return { text: evaluate(program, new Map([...globals(work), ...names]), work), generated: [] };
       const marks = unusedCharacters(source + stringifyJson(values));
       const block = [GENERATION, marking(marks)] as const;
       return unmarked(evaluate(program, new Map([...globals(work), ...names, block]), work), marks);
@@ -139,28 +137,21 @@ class Counter implements Work {
 
 /** The global names that transformers gives its templates. */
 function globals(work: Work): Map<string, Value> {
-  const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
   return new Map<string, Value>([
-    ...Object.entries(constants),
     [
       "raise_exception",
-      ([message]) => {
-        throw new Error(textOf(message ?? null, work));
+      (args) => {
+        throw new Error(textOf(only("raise_exception", args), work));
       },
     ],
-    ["strftime_now", ([format]) => strftime(textOf(format ?? null, work), new Date())],
-    ["range", (args, named) => range(args, { named, work })],
+    ["strftime_now", (args) => strftime(textOf(only("strftime_now", args), work), new Date())],
   ]);
 }
 
-function range(args: readonly Value[], it: { named: ReadonlyMap<string, Value>; work: Work }): number[] {
-  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isWhole);
-  const bounds = args.map(Number);
-  const [start = 0, stop = 0, step = 1] = bounds.length > 1 ? bounds : [0, ...bounds];
-  if (!isFit || step === 0) throw new Error("range takes one to three whole numbers, and a step other than 0");
-  const length = Math.max(Math.ceil((stop - start) / step), 0);
-  it.work.room(length);
-  return Array.from({ length }, (_, i) => start + i * step);
+function only(name: string, args: readonly Value[]): Value {
+  const [value] = args;
+  if (args.length === 1 && value !== undefined) return value;
+  throw new Error(`${name} takes 1 argument (${args.length})`);
 }
 
 function refusing<T>(what: string, at: { path: string; file: string | undefined }, run: () => T): T {

@@ -7,12 +7,13 @@ const TEXT = '{"b": 1, "10": 2, "2": [1.0, 1e3, 1234567890123456789, -0]}';
 const render = (source: string, x: unknown = parseJson(TEXT)) => compileTemplate(source)({ x }).text;
 
 test.each([
-  ["{{ x | tojson }}", TEXT],
-  ["{{ x }}", "{'b': 1, '10': 2, '2': [1.0, 1e3, 1234567890123456789, -0]}"],
+  // An int of Python has no -0.
+  ["{{ x | tojson }}", TEXT.replace("-0", "0")],
+  ["{{ x }}", "{'b': 1, '10': 2, '2': [1.0, 1e3, 1234567890123456789, 0]}"],
   ["{% for key in x %}{{ key }} {% endfor %}", "b 10 2 "],
   [
     "{% for key, value in x.items() %}{{ key }}={{ value }};{% endfor %}",
-    "b=1;10=2;2=[1.0, 1e3, 1234567890123456789, -0];",
+    "b=1;10=2;2=[1.0, 1e3, 1234567890123456789, 0];",
   ],
   [
     "{% for n in x['2'] %}{{ n is number }} {{ n is integer }} {{ n is float }};{% endfor %}",
@@ -27,8 +28,10 @@ test("a bigint is an int of all its digits", () => {
   expect(render("{{ x | tojson }} {{ x.id is integer }}", { id: 2n ** 64n })).toBe('{"id": 18446744073709551616} True');
 });
 
-test("nothing is computed with an int that would be rounded", () => {
-  expect(() => render("{{ x['2'][2] + 1 }}")).toThrow("it computes with a number above 2^53 (1234567890123456789)");
+test("an int above 2^53 is computed with all its digits", () => {
+  expect(render("{{ x['2'][2] + 1 }} {{ x['2'][2] % 10 }} {{ x['2'][2] * x['2'][2] }}")).toBe(
+    "1234567890123456790 9 1524157875323883675019051998750190521",
+  );
 });
 
 test("a variable's own number is as it is written", () => {

@@ -47,6 +47,14 @@ describe("takes a time that is linear in the length of the template", () => {
     ["raw blocks", `{% raw %}${many("{% ")}{% endraw %}`],
     ["tags that do not end", many("{% raw ")],
     ["a text that does not end", `{{ '${many("\\")}`],
+    ["tests of one condition", `{% if x %}${many("{% elif y %}")}{% endif %}`],
+    ["filters", `{{ x${many("|trim")} }}`],
+    ["sums", `{{ 1${many("+1")} }}`],
+    ["comparisons", `{{ 1${many("<1")} }}`],
+    ["arguments", `{{ x(${Array.from({ length: 60_000 }, (_, i) => `a${i}=1`).join()}) }}`],
+    ["signs", `{{ ${many("-")}1 }}`],
+    ["negations", `{{ ${many("not ")}1 }}`],
+    ["blocks in each other", many("{% if x %}")],
     ["generation tags", many("{% generation ")],
   ])("%s", (_, source) => {
     const started = performance.now();

@@ -1,61 +1,49 @@
-/**
- * Evaluates a parsed template as Jinja2 does in Python. The parser's own library has an evaluator too, whose values are
- * JavaScript's: it prints and compares values differently, and leaves out arguments of methods (`lstrip("\n")`).
- */
+/** Evaluates a parsed template as Jinja2 does in Python. */
 import type { Given } from "./filter.ts";
-import { dictOf, filterOf } from "./filters.ts";
-import { type Changed, loopFields } from "./loop.ts";
-import { keyOf } from "./methods.ts";
-import type {
-  Argument,
-  Call,
-  CallBlock,
-  For,
-  Identifier,
-  Macro,
-  Node,
-  Parameter,
-  SetStatement,
-  Slice,
-} from "./nodes.ts";
-import { attribute, binary, sliced, subscript } from "./operators.ts";
+import { filterOf, testOf } from "./filters.ts";
+import { functions } from "./globals.ts";
+import { Loop } from "./loop.ts";
+import type { Arguments, Expression, Filter, For, Macro, Node, Slice, Target } from "./nodes.ts";
+import { attribute, binary, compared, concatenated, sliced, subscript } from "./operators.ts";
+import type { Program } from "./parser.ts";
 import { textOf, Writer } from "./print.ts";
 import { Scope } from "./scope.ts";
-import { testNamed } from "./tests.ts";
 import {
   type Callable,
+  Dict,
   Fields,
   Float,
   isDict,
   isTrue,
   itemsOf,
+  iterate,
   numberIn,
   orUndefined,
+  rest,
   Tuple,
+  textIn,
   typeName,
   Undefined,
   type Value,
   type Work,
+  whole,
 } from "./value.ts";
 
 /** How a block ended. */
 type Flow = "next" | "break" | "continue";
 
 /** Runs a program with these global names. */
-export function evaluate(program: Node, globals: ReadonlyMap<string, Value>, work: Work): string {
-  const scope = new Scope(undefined, globals);
-  scope.set(
-    "namespace",
-    (args, named) => new Fields("Namespace", new Map(dictOf(args, named, work)) as Map<string, Value>),
-  );
-  scope.set("dict", (args, named) => dictOf(args, named, work));
-  return new Evaluator(work).text((program as { body: readonly Node[] }).body, new Scope(scope));
+export function evaluate(program: Program, globals: ReadonlyMap<string, Value>, work: Work): string {
+  const scope = new Scope(new Scope(undefined, functions(work)), globals);
+  return new Evaluator(work, scope).text(program.body, scope);
 }
 
 class Evaluator {
   private readonly work: Work;
-  constructor(work: Work) {
+  private readonly outermost: Scope;
+  constructor(work: Work, outermost: Scope) {
     this.work = work;
+    this.outermost = outermost;
   }
 
   /** Text of a block in a scope of its own. */
@@ -76,226 +64,260 @@ class Evaluator {
   private statement(node: Node, scope: Scope, out: Writer): Flow {
     this.work.spend(1);
     switch (node.type) {
-      case "If":
-        return this.block(isTrue(this.value(node.test, scope)) ? node.body : node.alternate, scope, out);
+      case "If": {
+        const branch = node.branches.find(([test]) => isTrue(this.value(test, scope)));
+        return this.block(branch ? branch[1] : node.otherwise, scope, out);
+      }
       case "For":
-        return this.loop(node, scope, out);
+        return this.loop(node, { scope, out, source: this.value(node.items, scope), depth0: 0 });
       case "Set":
-        return this.assignment(node, scope);
+        this.assign(node.target, this.value(node.value, scope), scope);
+        return "next";
+      case "SetBlock":
+        return this.captured(node.body, new Scope(scope), (text) =>
+          this.assign(node.target, node.filter ? this.filtered(node.filter, scope, text) : text, scope),
+        );
       case "Macro":
-        scope.set(node.name.value, this.macro(node, scope));
+        scope.set(node.name, this.macro(node, scope));
         return "next";
-      case "CallStatement":
-        out.write(this.callBlock(node, scope));
+      case "CallBlock": {
+        const caller = this.macro(node.macro, scope);
+        const { args, named } = this.given(node.call, scope);
+        const callee = this.value(node.call.callee, scope);
+        out.write(textOf(this.called(callee, args, new Map([...named, ["caller", caller]])), this.work));
         return "next";
-      case "FilterStatement":
-        out.write(textOf(this.filtered(this.text(node.body, new Scope(scope)), node.filter, scope), this.work));
-        return "next";
+      }
+      case "FilterBlock":
+        return this.captured(node.body, new Scope(scope), (text) =>
+          out.write(textOf(this.filtered(node.filter, scope, text), this.work)),
+        );
+      case "With": {
+        const inner = new Scope(scope);
+        for (const [target, value] of node.names) this.assign(target, this.value(value, scope), inner);
+        return this.block(node.body, inner, out);
+      }
+      case "Block":
+        return this.block(node.body, new Scope(node.isScoped ? scope : this.outermost), out);
       case "Break":
         return "break";
       case "Continue":
         return "continue";
-      case "Comment":
-        return "next";
       default:
         out.write(textOf(this.value(node, scope), this.work));
         return "next";
     }
   }
 
-  private loop(node: For, scope: Scope, out: Writer): Flow {
-    const isFiltered = node.iterable.type === "SelectExpression";
-    const { lhs, test } = isFiltered
-      ? (node.iterable as { lhs: Node; test: Node })
-      : { lhs: node.iterable, test: undefined };
-    const items = itemsOf(this.value(lhs, scope), this.work).filter((item) => {
-      if (!test) return true;
-      const inner = new Scope(scope);
-      this.assign(node.loopvar, item, inner);
-      return isTrue(this.value(test, inner));
+  /** Uses the text of a block, unless it leaves a loop around. */
+  private captured(body: readonly Node[], scope: Scope, use: (text: string) => void): Flow {
+    const inner = new Writer(this.work);
+    const flow = this.block(body, scope, inner);
+    if (flow === "next") use(inner.text());
+    return flow;
+  }
+
+  private loop(node: For, at: { scope: Scope; out: Writer; source: Value; depth0: number }): Flow {
+    const { scope, out, source, depth0 } = at;
+    const call: Callable = ([items]) => {
+      this.work.spend(1);
+      const inner = new Writer(this.work);
+      this.loop(node, { scope, out: inner, source: orUndefined(items, "items"), depth0: depth0 + 1 });
+      return inner.text();
+    };
+    const loop = new Loop(source, this.visited(node, source, scope), {
+      work: this.work,
+      depth0,
+      call: node.isRecursive ? call : undefined,
+      isFiltered: node.test !== undefined,
     });
-    this.work.spend(items.length * LOOP_STEPS);
-    const state: Changed = {};
     let isElse = true;
-    for (const [i, item] of items.entries()) {
+    for (let item = loop.next(); item !== undefined; item = loop.next()) {
+      this.work.spend(LOOP_STEPS);
       const inner = new Scope(scope);
-      this.assign(node.loopvar, item, inner);
-      inner.set("loop", loopFields(items, i, { state, work: this.work }));
+      this.assign(node.target, item, inner);
+      inner.set("loop", loop.fields);
       const flow = this.block(node.body, inner, out);
       // As in Jinja2, `else` runs unless the body was finished once.
       if (flow === "next") isElse = false;
       if (flow === "break") break;
     }
-    return isElse ? this.block(node.defaultBlock, new Scope(scope), out) : "next";
+    return isElse ? this.block(node.otherwise, new Scope(scope), out) : "next";
   }
 
-  private assignment({ assignee, value, body }: SetStatement, scope: Scope): Flow {
-    this.assign(assignee, value ? this.value(value, scope) : this.text(body, new Scope(scope)), scope);
-    return "next";
-  }
-
-  private assign(target: Node, value: Value, scope: Scope): void {
-    if (target.type === "Identifier") {
-      scope.set(target.value, value);
-      return;
+  /** The items that pass the test, which is made when the item is asked for. */
+  private *visited({ test, target }: For, source: Value, scope: Scope): Generator<Value, undefined> {
+    for (const item of rest(iterate(source, this.work), this.work)) {
+      const inner = new Scope(scope);
+      if (test) this.assign(target, item, inner);
+      if (!test || isTrue(this.value(test, inner))) yield item;
     }
-    if (target.type === "TupleLiteral") {
+  }
+
+  private assign(target: Target, value: Value, scope: Scope): void {
+    if (target.type === "Name") scope.set(target.name, value);
+    else if (target.type === "Tuple") {
       const items = itemsOf(value, this.work);
-      if (items.length !== target.value.length)
-        throw new Error(`cannot unpack ${items.length} values into ${target.value.length} names`);
-      for (const [i, each] of target.value.entries()) this.assign(each, items[i]!, scope);
-      return;
+      if (items.length !== target.items.length)
+        throw new Error(`cannot unpack ${items.length} values into ${target.items.length} names`);
+      for (const [i, each] of target.items.entries()) this.assign(each, items[i]!, scope);
+    } else {
+      const object = scope.get(target.object);
+      if (!(object instanceof Fields) || object.kind !== "Namespace")
+        throw new Error("only names and attributes of a namespace can be set");
+      object.values.set(target.name, value);
     }
-    const object = target.type === "MemberExpression" ? this.value(target.object, scope) : null;
-    if (target.type !== "MemberExpression" || !(object instanceof Fields) || object.kind !== "Namespace")
-      throw new Error("only names and attributes of a namespace can be set");
-    object.values.set((target.property as Identifier).value, value);
   }
 
   /** A macro sees the names around its definition. */
-  private macro(
-    { args: parameters, body, name }: Pick<Macro, "args" | "body"> & { name?: Identifier },
-    scope: Scope,
-  ): Callable {
-    const label = name?.value ?? "caller";
+  private macro(node: Macro, scope: Scope): Callable {
+    const { parameters, name, uses } = node;
     return (args, named) => {
       this.work.spend(1);
       const inner = new Scope(scope);
-      if (args.length > parameters.length)
-        throw new Error(`macro ${label} takes ${parameters.length} arguments (${args.length})`);
-      const names = parameters.map((parameter) => this.bind(parameter, inner, { args, named, parameters }));
-      const caller = named.get("caller");
-      if (caller !== undefined) inner.set("caller", caller);
-      const unknown = [...named.keys()].find((key) => key !== "caller" && !names.includes(key));
-      if (unknown !== undefined) throw new Error(`macro ${label} has no argument ${unknown}`);
-      return this.text(body, inner);
+      const left = new Map(named);
+      for (const [i, [key, fallback]] of parameters.entries()) {
+        const given = i < args.length ? args[i] : left.get(key);
+        if (i >= args.length) left.delete(key);
+        inner.set(key, given === undefined && fallback ? this.value(fallback, inner) : orUndefined(given, key));
+      }
+      const isOwn = parameters.some(([key]) => key === "caller");
+      if (uses.has("caller") && !isOwn) inner.set("caller", orUndefined(left.get("caller"), "caller"));
+      if (uses.has("caller")) left.delete("caller");
+      if (uses.has("kwargs")) inner.set("kwargs", new Dict(left));
+      else checkNames(name, left);
+      if (uses.has("varargs")) inner.set("varargs", new Tuple(args.slice(parameters.length)));
+      else if (args.length > parameters.length)
+        throw new Error(`macro ${name} takes ${parameters.length} arguments (${args.length})`);
+      return this.text(node.body, inner);
     };
-  }
-
-  private bind(
-    parameter: Parameter,
-    scope: Scope,
-    it: { args: readonly Value[]; named: ReadonlyMap<string, Value>; parameters: readonly Parameter[] },
-  ): string {
-    const [name, fallback] =
-      parameter.type === "Identifier" ? [parameter.value, undefined] : [parameter.key.value, parameter.value];
-    const at = it.parameters.indexOf(parameter);
-    if (at < it.args.length && it.named.has(name)) throw new Error(`a macro got two values for its argument ${name}`);
-    const given = at < it.args.length ? it.args[at] : it.named.get(name);
-    scope.set(name, given === undefined && fallback ? this.value(fallback, scope) : orUndefined(given, name));
-    return name;
-  }
-
-  private callBlock({ call, callerArgs, body }: CallBlock, scope: Scope): string {
-    const caller = this.macro({ args: callerArgs ?? [], body }, scope);
-    const { args, named } = this.given(call.args, scope);
-    const result = this.called(this.value(call.callee, scope), args, new Map([...named, ["caller", caller] as const]));
-    return textOf(result, this.work);
   }
 
   /** The value of an expression. */
   private value(node: Node, scope: Scope): Value {
     this.work.spend(1);
     switch (node.type) {
-      case "StringLiteral":
-      case "IntegerLiteral":
+      case "Text":
+      case "Integer":
+      case "Constant":
         return node.value;
-      case "FloatLiteral":
+      case "Float":
         return new Float(node.value);
-      case "Identifier":
-        return scope.get(node.value);
-      case "ArrayLiteral":
-        return node.value.map((each) => this.value(each, scope));
-      case "TupleLiteral":
-        return new Tuple(node.value.map((each) => this.value(each, scope)));
-      case "ObjectLiteral":
-        return new Map(
-          Array.from(node.value, ([key, value]) => [keyOf(this.value(key, scope)), this.value(value, scope)]),
+      case "Name":
+        return scope.get(node.name);
+      case "List":
+        return node.items.map((each) => this.value(each, scope));
+      case "Tuple":
+        return new Tuple(node.items.map((each) => this.value(each, scope)));
+      case "Dict":
+        return new Dict(node.pairs.map(([key, value]) => [this.value(key, scope), this.value(value, scope)]));
+      case "Concat":
+        return concatenated(
+          node.parts.map((part) => this.value(part, scope)),
+          this.work,
         );
-      case "BinaryExpression":
-        return this.binary(node, scope);
-      case "UnaryExpression":
-        return this.unary(node.operator.value, this.value(node.argument, scope));
-      case "FilterExpression":
-        return this.filtered(this.value(node.operand, scope), node.filter, scope);
-      case "TestExpression":
-        return testNamed(node.test.value)(this.value(node.operand, scope), [], this.work) !== node.negate;
-      case "Ternary":
-        return this.value(isTrue(this.value(node.condition, scope)) ? node.trueExpr : node.falseExpr, scope);
-      case "SelectExpression":
-        return isTrue(this.value(node.test, scope))
-          ? this.value(node.lhs, scope)
-          : new Undefined("the value without else");
-      case "MemberExpression":
-        return this.member(node, scope);
-      case "CallExpression": {
+      case "Compare":
+        return this.comparison(node, scope);
+      case "Binary":
+        return binary(node.operator, [this.value(node.left, scope), this.value(node.right, scope)], this.work);
+      case "And":
+      case "Or": {
+        const left = this.value(node.left, scope);
+        return isTrue(left) === (node.type === "And") ? this.value(node.right, scope) : left;
+      }
+      case "Unary":
+        return this.unary(node.operator, this.value(node.value, scope));
+      case "Filter":
+        return this.filtered(node, scope);
+      case "Test": {
+        const value = this.value(node.value, scope);
+        const { args, named } = this.given(node, scope);
+        return testOf(node.name, named)(value, args, this.work);
+      }
+      case "Conditional":
+        if (isTrue(this.value(node.test, scope))) return this.value(node.yes, scope);
+        return node.no ? this.value(node.no, scope) : new Undefined("the value without else");
+      case "Attribute":
+        return attribute(this.value(node.object, scope), node.name, this.work);
+      case "Item": {
+        const object = this.value(node.object, scope);
+        if (node.key.type === "Slice") return sliced(object, this.bounds(node.key, scope), this.work);
+        return subscript(object, this.value(node.key, scope), this.work);
+      }
+      case "Call": {
         const callee = this.value(node.callee, scope);
-        const { args, named } = this.given(node.args, scope);
+        const { args, named } = this.given(node, scope);
         return this.called(callee, args, named);
       }
       default:
-        throw new Error(`${node.type} is not supported`);
+        throw new Error(`${node.type} is not supported here`);
     }
   }
 
-  private binary(node: Extract<Node, { type: "BinaryExpression" }>, scope: Scope): Value {
-    const left = this.value(node.left, scope);
-    const { value: operator } = node.operator;
-    if (operator === "and") return isTrue(left) ? this.value(node.right, scope) : left;
-    if (operator === "or") return isTrue(left) ? left : this.value(node.right, scope);
-    return binary(operator, [left, this.value(node.right, scope)], this.work);
+  /** Each comparison with the one before: `a < b < c` is `a < b and b < c`. */
+  private comparison({ first, others }: Extract<Expression, { type: "Compare" }>, scope: Scope): boolean {
+    let left = this.value(first, scope);
+    return others.every(([operator, node]) => {
+      const right = this.value(node, scope);
+      const holds = compared(operator, [left, right], this.work);
+      left = right;
+      return holds;
+    });
   }
 
   private unary(operator: string, value: Value): Value {
     if (operator === "not") return !isTrue(value);
     const number = numberIn(value);
+    if (value instanceof Undefined) throw new Error(`'${value.name}' is undefined`);
     if (number === undefined) throw new Error(`bad operand type for unary ${operator}: '${typeName(value)}'`);
-    // An int has no -0.
-    if (value instanceof Float) return new Float(operator === "-" ? -number : number);
-    return operator === "-" ? 0 - number : number;
-  }
-
-  private member(node: Extract<Node, { type: "MemberExpression" }>, scope: Scope): Value {
-    const object = this.value(node.object, scope);
-    const { property } = node;
-    if (property.type === "SliceExpression") return sliced(object, this.bounds(property, scope), this.work);
-    if (node.computed) return subscript(object, this.value(property, scope), this.work);
-    if (property.type === "Identifier") return attribute(object, property.value, this.work);
-    return subscript(object, this.value(property, scope), this.work);
+    if (value instanceof Float) return operator === "-" ? new Float(-value.value) : value;
+    return operator === "-" ? whole(-BigInt(number)) : number;
   }
 
   private bounds({ start, stop, step }: Slice, scope: Scope): Value[] {
     return [start, stop, step].map((bound) => (bound ? this.value(bound, scope) : null));
   }
 
-  private filtered(value: Value, filter: Identifier | Call, scope: Scope): Value {
-    const name = filter.type === "Identifier" ? filter.value : (filter.callee as Identifier).value;
-    const given = filter.type === "Identifier" ? { args: [], named: new Map() } : this.given(filter.args, scope);
-    const result = filterOf(name)(value, { ...given, work: this.work });
+  /** `text` is what a filter without a value of its own changes. */
+  private filtered(filter: Filter, scope: Scope, text = ""): Value {
+    const value = filter.value
+      ? filter.value.type === "Filter"
+        ? this.filtered(filter.value, scope, text)
+        : this.value(filter.value, scope)
+      : text;
+    const result = filterOf(filter.name)(value, { ...this.given(filter, scope), work: this.work });
     if (Array.isArray(result)) this.work.spend(result.length);
     return result;
   }
 
-  private given(nodes: readonly Argument[], scope: Scope): Omit<Given, "work"> {
-    const args: Value[] = [];
-    const named = new Map<string, Value>();
-    for (const node of nodes) {
-      if (node.type === "KeywordArgumentExpression") named.set(node.key.value, this.value(node.value, scope));
-      else if (node.type === "SpreadExpression") args.push(...itemsOf(this.value(node.argument, scope), this.work));
-      else if (node.type === "KeywordSpreadExpression") {
-        const more = this.value(node.argument, scope);
-        if (!isDict(more)) throw new Error(`argument after ** must be a mapping, not ${typeName(more)}`);
-        for (const [key, value] of more) named.set(String(key), value);
-      } else args.push(this.value(node, scope));
+  private given(it: Arguments, scope: Scope): Omit<Given, "work"> {
+    const args = it.args.map((node) => this.value(node, scope));
+    const named = new Map(it.named.map(([name, node]) => [name, this.value(node, scope)] as const));
+    if (it.spread) args.push(...itemsOf(this.value(it.spread, scope), this.work));
+    if (!it.namedSpread) return { args, named };
+    const more = this.value(it.namedSpread, scope);
+    if (!isDict(more)) throw new Error(`argument after ** must be a mapping, not ${typeName(more)}`);
+    for (const [key, value] of more) {
+      const name = textIn(key);
+      if (name === undefined) throw new Error("keywords must be strings");
+      if (named.has(name)) throw new Error(`got multiple values for keyword argument '${name}'`);
+      named.set(name, value);
     }
     return { args, named };
   }
 
   private called(callee: Value, args: readonly Value[], named: ReadonlyMap<string, Value>): Value {
     if (callee instanceof Undefined) throw new Error(`'${callee.name}' is undefined`);
-    if (typeof callee !== "function") throw new Error(`'${typeName(callee)}' object is not callable`);
-    return callee(args, named);
+    const call = callee instanceof Fields ? callee.call : callee;
+    if (typeof call === "function") return call(args, named);
+    if (callee instanceof Fields && callee.kind === "LoopContext")
+      throw new Error("a loop must be recursive to be called");
+    throw new Error(`'${typeName(callee)}' object is not callable`);
   }
+}
+
+function checkNames(macro: string, left: ReadonlyMap<string, Value>): void {
+  const [unknown] = left.keys();
+  if (unknown !== undefined) throw new Error(`macro ${macro} has no argument ${unknown}`);
 }
 
 /** Steps of one iteration of a loop, which makes a scope and the values of `loop`. */

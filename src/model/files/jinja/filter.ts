@@ -1,5 +1,6 @@
 /** What a filter is, and what filters share. */
-import { type Dict, Fields, isDict, isList, orUndefined, Tuple, type Value, type Work } from "./value.ts";
+import { subscript } from "./operators.ts";
+import { Tuple, textIn, Undefined, type Value, type Work } from "./value.ts";
 
 /** Arguments of a filter after the filtered value, by position or by name. */
 export interface Given {
@@ -24,13 +25,34 @@ export function read<N extends string>(given: Given, ...names: readonly N[]): Pa
   return out;
 }
 
-/** An attribute of dotted parts, each a key, an index or an attribute. */
-export function attributeOf(value: Value, path: Value): Value {
-  let found = value;
-  for (const part of typeof path === "number" ? [path] : String(path).split(".")) {
-    const list = found instanceof Tuple ? found.items : isList(found) ? found : undefined;
-    const fields: Dict | undefined = isDict(found) ? found : found instanceof Fields ? found.values : undefined;
-    found = orUndefined(list ? list.at(Number(part)) : fields?.get(part), String(part));
+/** An attribute of dotted parts, each a key, an index or an attribute; the item itself for None. */
+export function attributeOf(item: Value, path: Value, it: { work: Work; fallback?: Value | undefined }): Value {
+  let found = item;
+  it.work.room(textIn(path)?.length ?? 0);
+  for (const part of partsOf(path)) {
+    it.work.spend(1);
+    found = subscript(found, part, it.work);
+    const { fallback } = it;
+    if (found instanceof Undefined && fallback !== undefined && fallback !== null) found = fallback;
   }
   return found;
+}
+
+function partsOf(path: Value): readonly Value[] {
+  const text = textIn(path);
+  if (text === undefined) return path === null ? [] : [path];
+  return text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+}
+
+/** The same of attributes with commas between: a tuple, which orders as Python's list does. */
+export function attributesOf(item: Value, path: Value, it: { work: Work; change: (value: Value) => Value }): Value {
+  it.work.room(textIn(path)?.length ?? 0);
+  const paths: readonly Value[] = textIn(path)?.split(",") ?? [path];
+  return new Tuple(paths.map((each) => it.change(attributeOf(item, each, it))));
+}
+
+/** A whole number among the arguments. */
+export function count(value: Value, name: string): number {
+  if (typeof value === "number" || typeof value === "boolean") return Number(value);
+  throw new Error(`${name} must be a whole number`);
 }

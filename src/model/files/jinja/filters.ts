@@ -1,53 +1,105 @@
 /** Jinja's filters, as transformers has them. */
-import { attributeOf, type Filter, read } from "./filter.ts";
-import { dictsort, extreme, join, sort, sum, unique } from "./list_filters.ts";
-import { capitalized, keyOf, LINE_END, replace, strip } from "./methods.ts";
-import { jsonText, textOf } from "./print.ts";
-import { testNamed } from "./tests.ts";
+import { attributeOf, type Filter, type Given, read } from "./filter.ts";
 import {
-  type Dict,
+  batch,
+  dictsort,
+  extreme,
+  first,
+  groupby,
+  join,
+  last,
+  lazily,
+  reverse,
+  slice,
+  sort,
+  sum,
+  unique,
+} from "./list_filters.ts";
+import { safe, toMarkup } from "./markup.ts";
+import { pairsOf } from "./methods.ts";
+import { intInText, numberInText, rounded, roundedInt } from "./numbers.ts";
+import { attribute, binary, method } from "./operators.ts";
+import { jsonText, textOf } from "./print.ts";
+import { isTest, type JinjaTest, testNamed } from "./tests.ts";
+import {
+  capitalize,
+  center,
+  filesizeformat,
+  indent,
+  lower,
+  replace,
+  title,
+  trim,
+  truncate,
+  upper,
+  urlencode,
+  wordcount,
+  xmlattr,
+} from "./text_filters.ts";
+import {
+  Dict,
   Float,
   isDict,
   isTrue,
   itemsOf,
+  Lazy,
   lengthOf,
   numberIn,
   orUndefined,
   Tuple,
+  textIn,
   typeName,
   Undefined,
   type Value,
   type Work,
+  whole,
 } from "./value.ts";
+
+/** A test by its name, of which two ask for names. @throws for a name that is none. */
+export function testOf(name: string, named?: ReadonlyMap<string, Value>): JinjaTest {
+  if (name === "filter") return (value) => Object.hasOwn(FILTERS, textIn(value) ?? "");
+  if (name === "test") return (value) => isTest(textIn(value) ?? "");
+  return testNamed(name, named);
+}
 
 /** `select("odd")`, `selectattr("role", "equalto", "user")` and their opposites. */
 function chosen(keep: boolean, byAttribute: boolean): Filter {
-  return (value, { args, work }) => {
-    if (byAttribute && args.length === 0) throw new Error("selectattr and rejectattr take the name of an attribute");
-    const [attribute, rest] = byAttribute ? [args[0]!, args.slice(1)] : [undefined, args];
-    const [name, ...others] = rest;
-    const test = name === undefined ? isTrue : testNamed(String(name));
-    return itemsOf(value, work).filter((item) => {
-      work.spend(1);
-      return test(attribute === undefined ? item : attributeOf(item, attribute), others, work) === keep;
+  return (value, { args, named, work }) =>
+    lazily(value, work, function* (items) {
+      if (byAttribute && args.length === 0) throw new Error("selectattr and rejectattr take the name of an attribute");
+      const [path, given] = byAttribute ? [args[0]!, args.slice(1)] : [null, args];
+      const [name, ...others] = given;
+      const test = name === undefined ? isTrue : testOf(textOf(name, work), named);
+      for (const item of items) {
+        if (test(byAttribute ? attributeOf(item, path, { work }) : item, others, work) === keep) yield item;
+      }
     });
-  };
 }
 
-const map: Filter = (value, given) => {
-  const { args, named, work } = given;
-  const items = itemsOf(value, work);
-  if (args.length > 0 || !named.has("attribute")) {
-    const filter = filterOf(String(args[0]));
-    return items.map((item) => filter(item, { ...given, args: args.slice(1) }));
-  }
-  const { attribute, default: fallback } = read(given, "attribute", "default");
-  return items.map((item) => {
-    work.spend(1);
-    const found = attributeOf(item, attribute!);
-    return found instanceof Undefined && fallback !== undefined ? fallback : found;
+/** Jinja2 takes what is false, None too, for no items. */
+const orNothing =
+  (filter: Filter): Filter =>
+  (value, given) =>
+    isTrue(value) ? filter(value, given) : new Lazy([][Symbol.iterator]());
+
+const map: Filter = (value, given) =>
+  lazily(value, given.work, function* (items) {
+    const change = changeOf(given);
+    for (const item of items) yield change(item);
   });
-};
+
+/** What `map` does to an item: `map("upper")`, `map(attribute="role")`. */
+function changeOf(given: Given): (item: Value) => Value {
+  const { args, named, work } = given;
+  const [name, ...others] = args;
+  if (name !== undefined) {
+    const filter = filterOf(textOf(name, work));
+    return (item) => filter(item, { args: others, named, work });
+  }
+  const { attribute: path, default: fallback } = read(given, "attribute", "default");
+  if (path === undefined) throw new Error("map requires a filter argument");
+  return (item) => attributeOf(item, path, { work, fallback });
+}
 
 const tojson: Filter = (value, given) => {
   const {
@@ -77,64 +129,41 @@ const fallback: Filter = (value, given) => {
   return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? default_value : value;
 };
 
-const indent: Filter = (value, given) => {
-  const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
-  const text = textOf(value, given.work);
-  const lines = text.split(LINE_END);
-  given.work.room(text.length + lines.length * (typeof width === "number" ? width : textOf(width, given.work).length));
-  const space = typeof width === "number" ? " ".repeat(width) : textOf(width, given.work);
-  const [head = "", ...rest] = lines;
-  const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
-  return (isTrue(first) ? space : "") + [head, ...body].join("\n");
-};
-
 const int: Filter = (value, given) => {
-  const { default: other = 0 } = read(given, "default");
-  if (value instanceof Float && value.isInt) return value;
+  const { default: other = 0, base = 10 } = read(given, "default", "base");
+  const text = textIn(value);
+  given.work.room(text?.length ?? 0);
+  const exact = text === undefined ? undefined : intInText(text, base);
+  if (exact !== undefined) return exact;
   const number = numberOf(value);
-  return number === undefined || !Number.isFinite(number) ? other : Math.trunc(number);
+  if (typeof number === "bigint") return number;
+  return number === undefined || !Number.isFinite(number) ? other : whole(BigInt(Math.trunc(number)));
 };
 
 const float: Filter = (value, given) => {
   const { default: other = new Float(0) } = read(given, "default");
   const number = numberOf(value);
-  return number === undefined ? other : new Float(number);
+  return number === undefined ? other : new Float(Number(number));
 };
 
 /** @throws for a missing name, for which Jinja takes no default either */
-function numberOf(value: Value): number | undefined {
+function numberOf(value: Value): number | bigint | undefined {
   if (value instanceof Undefined) throw new Error(`'${value.name}' is undefined`);
-  return typeof value === "string" ? numberInText(value) : numberIn(value);
-}
-
-function numberInText(text: string): number | undefined {
-  // No number is longer, and the pattern takes the square of the length.
-  if (text.length > 1000) return undefined;
-  return /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text) ? Number(text) : undefined;
+  const text = textIn(value);
+  return text === undefined ? numberIn(value) : numberInText(text);
 }
 
 const round: Filter = (value, given) => {
-  const { precision = 0 } = read(given, "precision");
+  const { precision = 0, method = "common" } = read(given, "precision", "method");
   const number = numberIn(value);
   if (number === undefined || typeof precision !== "number") throw new Error("round takes a number");
-  const rounded = precision < 0 ? toEven(number / 10 ** -precision) * 10 ** -precision : decimal(number, precision);
-  return value instanceof Float ? new Float(rounded) : rounded;
+  if (method === "ceil" || method === "floor") {
+    const scale = 10 ** precision;
+    return new Float(Math[method](Number(number) * scale) / scale);
+  }
+  if (method !== "common") throw new Error("method must be common, ceil or floor");
+  return value instanceof Float ? new Float(rounded(value.value, precision)) : roundedInt(number, precision);
 };
-
-/** Halves go to the even number, as in Python. */
-function toEven(value: number): number {
-  return Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value);
-}
-
-/** The nearest decimal of so many places to the exact value: 0.35 is less than 0.35, and becomes 0.3. */
-function decimal(value: number, places: number): number {
-  const digits = Math.min(places, 40);
-  // The exact value, of which a half has one digit more.
-  const rest = Math.abs(value)
-    .toFixed(digits + 60)
-    .slice(-60);
-  return /^50*$/.test(rest) ? toEven(value * 10 ** digits) / 10 ** digits : Number(value.toFixed(digits));
-}
 
 /** A filter without arguments. */
 const plain =
@@ -144,53 +173,62 @@ const plain =
     return change(value, given.work);
   };
 
-/** One that changes a text. */
-const onText = (change: (text: string) => string): Filter => plain((value, work) => changed(value, { change, work }));
-
-function changed(value: Value, { change, work }: { change: (text: string) => string; work: Work }): string {
-  const text = textOf(value, work);
-  work.room(text.length);
-  return change(text);
-}
-
-/** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
-const title = onText((text) =>
-  text
-    .split(/([-\s({[<]+)/)
-    .map((part) => (part === "" ? "" : part[0]!.toUpperCase() + part.slice(1).toLowerCase()))
-    .join(""),
-);
-
 const length = plain(lengthOf);
-const first = plain((value, work) => orUndefined(itemsOf(value, work)[0], "first"));
-const last = plain((value, work) => orUndefined(itemsOf(value, work).at(-1), "last"));
 
 const abs = plain((value) => {
   const number = numberIn(value);
   if (number === undefined) throw new Error(`bad operand type for abs(): '${typeName(value)}'`);
-  return value instanceof Float ? new Float(Math.abs(number)) : Math.abs(number);
+  if (value instanceof Float) return new Float(Math.abs(value.value));
+  return typeof number === "bigint" ? (number < 0n ? -number : number) : Math.abs(number);
 });
 
 const items = plain((value) => {
-  if (value instanceof Undefined) return [];
-  if (!isDict(value)) throw new Error("items takes a dict");
-  return [...value].map((pair) => new Tuple(pair));
+  const pairs = function* () {
+    if (isDict(value)) yield* pairsOf(value);
+    else if (!(value instanceof Undefined)) throw new Error("items takes a dict");
+  };
+  return new Lazy(pairs());
 });
 
-const reverse = plain((value, work) => {
-  const reversed = [...itemsOf(value, work)].reverse();
-  return typeof value === "string" ? reversed.join("") : reversed;
-});
+/** `"%s-%d" | format(a, b)` */
+const format: Filter = (value, { args, named, work }) => {
+  if (args.length > 0 && named.size > 0) throw new Error("format takes arguments by place or by name, not both");
+  const text = textIn(value) === undefined ? textOf(value, work) : value;
+  return binary("%", [text, named.size > 0 ? new Dict(named) : new Tuple(args)], work);
+};
+
+const attr: Filter = (value, given) => {
+  const { name } = read(given, "name");
+  const text = textOf(name ?? null, given.work);
+  // The key of a dict is no attribute.
+  return isDict(value) ? orUndefined(method(value, text, given.work), text) : attribute(value, text, given.work);
+};
+
+/** A filter of Jinja2 that no template needs, or whose result is by chance. */
+const refused =
+  (name: string): Filter =>
+  () => {
+    throw new Error(`the filter ${name} is not supported`);
+  };
 
 const FILTERS: Readonly<Record<string, Filter>> = {
   abs,
-  capitalize: onText(capitalized),
+  attr,
+  batch,
+  capitalize,
+  center,
   count: length,
   d: fallback,
   default: fallback,
   dictsort,
+  e: plain((value, work) => toMarkup(value, work)),
+  escape: plain((value, work) => toMarkup(value, work)),
+  filesizeformat,
   first,
   float,
+  forceescape: plain((value, work) => toMarkup(value, work, true)),
+  format,
+  groupby,
   indent,
   int,
   items,
@@ -198,48 +236,40 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   last,
   length,
   list: plain((value, work) => [...itemsOf(value, work)]),
-  lower: onText((text) => text.toLowerCase()),
-  map,
+  lower,
+  map: orNothing(map),
   max: extreme(1),
   min: extreme(-1),
-  reject: chosen(false, false),
-  rejectattr: chosen(false, true),
-  replace: (value, given) => {
-    const { old, new: by, count = null } = read(given, "old", "new", "count");
-    if (old === undefined || by === undefined) throw new Error("replace takes an old and a new text");
-    const texts = [value, old, by].map((each) => textOf(each, given.work)) as [string, string, string];
-    return replace(texts[0], [texts[1], texts[2], count], given.work);
-  },
+  pprint: refused("pprint"),
+  random: refused("random"),
+  reject: orNothing(chosen(false, false)),
+  rejectattr: orNothing(chosen(false, true)),
+  replace,
   reverse,
   round,
-  safe: plain((value) => value),
-  select: chosen(true, false),
-  selectattr: chosen(true, true),
+  safe: plain(safe),
+  select: orNothing(chosen(true, false)),
+  selectattr: orNothing(chosen(true, true)),
+  slice,
   sort,
-  string: plain(textOf),
+  string: plain((value, work) => (textIn(value) === undefined ? textOf(value, work) : value)),
+  striptags: refused("striptags"),
   sum,
   title,
   tojson,
-  trim(value, given) {
-    const { chars } = read(given, "chars");
-    return changed(value, { change: (text) => strip(text, chars), work: given.work });
-  },
+  trim,
+  truncate,
   unique,
-  upper: onText((text) => text.toUpperCase()),
+  upper,
+  urlencode,
+  urlize: refused("urlize"),
+  wordcount,
+  wordwrap: refused("wordwrap"),
+  xmlattr,
 };
 
 /** @throws for a name that is not a filter here. */
 export function filterOf(name: string): Filter {
   if (Object.hasOwn(FILTERS, name)) return FILTERS[name]!;
   throw new Error(`there is no filter ${name}`);
-}
-
-/** `dict(mapping, key=value)`. */
-export function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work: Work): Dict {
-  const [from] = args;
-  if (args.length > 1) throw new Error(`dict takes at most 1 argument (${args.length})`);
-  if (from === undefined) return new Map(named);
-  if (isDict(from)) return new Map<string | number, Value>([...from, ...named]);
-  const pairs = itemsOf(from, work).map((pair) => itemsOf(pair, work));
-  return new Map<string | number, Value>([...pairs.map(([key, value]) => [keyOf(key), value!] as const), ...named]);
 }

@@ -1,21 +1,32 @@
-/**
- * A template as tokens, as Jinja2 cuts it with `trim_blocks` and `lstrip_blocks`, in a time linear in its length. The tokens are
- * those of `@huggingface/jinja`, whose own lexer reads CRLF, `{%+`, `{% raw %}` and text before a tag differently.
- */
+/** A template as tokens, as Jinja2 cuts it with `trim_blocks` and `lstrip_blocks`, in a time linear in its length. */
 
 export interface Token {
-  readonly type: string;
+  /** `block` and `expression` open a tag and `close` ends it; `end` follows the last token. */
+  readonly type:
+    | "data"
+    | "block"
+    | "expression"
+    | "close"
+    | "name"
+    | "string"
+    | "integer"
+    | "float"
+    | "operator"
+    | "end";
   readonly value: string;
+  /** Where it begins in the text, whose line ends are all alike. */
+  readonly at: number;
 }
 
-/** The name that `{% generation %}` calls, a block of transformers' own. As a call block it has the same scope, and can be marked. */
+/** The name that a `{% generation %}` block calls. */
 export const GENERATION = "__generation__";
 
 /** @throws for a tag, a comment, a text or a bracket without an end, and for characters that no tag may have. */
-export function tokenize(source: string): Token[] {
+export function tokenize(source: string): { tokens: readonly Token[]; text: string } {
   const lines = source.replace(/\r\n?/g, "\n");
   // Jinja2 drops one line end.
-  return new Lexer(lines.endsWith("\n") ? lines.slice(0, -1) : lines).tokens();
+  const text = lines.endsWith("\n") ? lines.slice(0, -1) : lines;
+  return { tokens: new Lexer(text).tokens(), text };
 }
 
 /** What `str.isspace` and `\s` of Python's `re` have. */
@@ -34,50 +45,16 @@ const INTEGER = /0b(?:_?[01])+|0o(?:_?[0-7])+|0x(?:_?[\da-f])+|[1-9](?:_?\d)*|0(
 const STRING = /'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*"/y;
 const OPERATOR = /\/\/|\*\*|==|!=|>=|<=|[+\-/*%~[\](){}>,<=.:|;]/y;
 
-/** Names of the library. */
-const OPERATORS: Readonly<Record<string, string>> = {
-  "(": "OpenParen",
-  ")": "CloseParen",
-  "{": "OpenCurlyBracket",
-  "}": "CloseCurlyBracket",
-  "[": "OpenSquareBracket",
-  "]": "CloseSquareBracket",
-  ",": "Comma",
-  ".": "Dot",
-  ":": "Colon",
-  "|": "Pipe",
-  "+": "AdditiveBinaryOperator",
-  "-": "AdditiveBinaryOperator",
-  "~": "AdditiveBinaryOperator",
-  "*": "MultiplicativeBinaryOperator",
-  "/": "MultiplicativeBinaryOperator",
-  "//": "MultiplicativeBinaryOperator",
-  "%": "MultiplicativeBinaryOperator",
-  "**": "ExponentiationBinaryOperator",
-  "=": "Equals",
-};
 const CLOSING: Readonly<Record<string, string>> = { "(": ")", "[": "]", "{": "}" };
 
-/** A kind of tag: its tokens, and its ends, of which the sign comes first. */
+/** A kind of tag, and its end, of which the sign comes first. */
 interface Tag {
-  readonly name: string;
-  readonly open: Token;
-  readonly close: Token;
+  readonly type: "block" | "expression";
   readonly end: RegExp;
 }
 
-const STATEMENT: Tag = {
-  name: "block",
-  open: { type: "OpenStatement", value: "{%" },
-  close: { type: "CloseStatement", value: "%}" },
-  end: /([-+]?)%\}/y,
-};
-const EXPRESSION: Tag = {
-  name: "expression",
-  open: { type: "OpenExpression", value: "{{" },
-  close: { type: "CloseExpression", value: "}}" },
-  end: /(-?)\}\}/y,
-};
+const STATEMENT: Tag = { type: "block", end: /([-+]?)%\}/y };
+const EXPRESSION: Tag = { type: "expression", end: /(-?)\}\}/y };
 
 class Lexer {
   private readonly source: string;
@@ -90,7 +67,7 @@ class Lexer {
     this.source = source;
   }
 
-  tokens(): Token[] {
+  tokens(): readonly Token[] {
     while (this.at < this.source.length) {
       OPENING.lastIndex = this.at;
       const opening = OPENING.exec(this.source);
@@ -105,7 +82,12 @@ class Lexer {
       else if (kind === "{") this.tag(EXPRESSION, opening.index);
       else if (!this.raw()) this.tag(STATEMENT, opening.index);
     }
+    this.out.push({ type: "end", value: "", at: this.source.length });
     return this.out;
+  }
+
+  private fail(what: string, at: number): never {
+    throw new SyntaxError(`line ${this.source.slice(0, at).split("\n").length}: ${what}`);
   }
 
   /** Text before a tag: without white space for a minus, without that of its own line before a block or comment. */
@@ -118,13 +100,13 @@ class Lexer {
   }
 
   private text(value: string): void {
-    if (value !== "") this.out.push({ type: "Text", value });
+    if (value !== "") this.out.push({ type: "data", value, at: this.at });
   }
 
   private comment(start: number): void {
     END_COMMENT.lastIndex = this.at;
     const end = END_COMMENT.exec(this.source);
-    if (!end) throw new SyntaxError(`the comment at character ${start} has no end`);
+    if (!end) this.fail("the comment has no end", start);
     this.at = END_COMMENT.lastIndex;
     this.after(end[1]!, true);
   }
@@ -138,7 +120,7 @@ class Lexer {
     this.after(opening[1]!, false);
     END_RAW.lastIndex = this.at;
     const end = END_RAW.exec(this.source);
-    if (!end) throw new SyntaxError("a raw block has no end");
+    if (!end) this.fail("the raw block has no end", opening.index);
     this.text(this.before(this.source.slice(this.at, end.index), end[1]!, true));
     this.at = END_RAW.lastIndex;
     this.after(end[2]!, true);
@@ -157,58 +139,51 @@ class Lexer {
   }
 
   private tag(tag: Tag, start: number): void {
-    const first = this.out.push(tag.open);
+    this.out.push({ type: tag.type, value: "", at: start });
     const open: string[] = [];
     for (;;) {
       SPACES.lastIndex = this.at;
       SPACES.test(this.source);
       this.at = Math.max(SPACES.lastIndex, this.at);
-      if (this.at >= this.source.length) throw new SyntaxError(`the ${tag.name} at character ${start} has no end`);
+      if (this.at >= this.source.length) this.fail(`the ${tag.type} has no end`, start);
       const end = open.length === 0 ? this.take(tag.end) : undefined;
       if (end !== undefined) {
-        this.mark(first);
-        this.out.push(tag.close);
-        this.after(end.length > tag.close.value.length ? end[0]! : "", tag === STATEMENT);
+        this.out.push({ type: "close", value: end, at: this.at });
+        this.after(end.length > 2 ? end[0]! : "", tag === STATEMENT);
         return;
       }
       this.inner(open);
     }
   }
 
-  /** `generation` and `endgeneration`, from the token `first` on. */
-  private mark(first: number): void {
-    const [name, ...others] = this.out.slice(first);
-    if (others.length > 0 || name?.type !== "Identifier") return;
-    const word = (value: string): Token => ({ type: "Identifier", value });
-    if (name.value === "endgeneration") this.out.splice(first, 1, word("endcall"));
-    if (name.value !== "generation") return;
-    const [opening, closing] = ["(", ")"].map((value) => ({ type: OPERATORS[value]!, value }));
-    this.out.splice(first, 1, word("call"), word(GENERATION), opening!, closing!);
-  }
-
   private inner(open: string[]): void {
-    const isMember = this.source[this.at - 1] === ".";
-    const number = (isMember ? undefined : this.take(FLOAT)) ?? this.take(INTEGER);
-    if (number !== undefined) {
-      this.out.push({ type: "NumericLiteral", value: decimal(number) });
+    const { at } = this;
+    const isMember = this.source[at - 1] === ".";
+    const float = isMember ? undefined : this.take(FLOAT);
+    if (float !== undefined) {
+      this.out.push({ type: "float", value: float.replaceAll("_", ""), at });
+      return;
+    }
+    const integer = this.take(INTEGER);
+    if (integer !== undefined) {
+      this.out.push({ type: "integer", value: integer.replaceAll("_", ""), at });
       return;
     }
     const word = this.take(WORD);
     if (word !== undefined) {
-      this.out.push({ type: "Identifier", value: word });
+      this.out.push({ type: "name", value: word, at });
       return;
     }
     const string = this.take(STRING);
     if (string !== undefined) {
-      this.out.push({ type: "StringLiteral", value: unescaped(string.slice(1, -1)) });
+      this.out.push({ type: "string", value: this.unescaped(string.slice(1, -1), at), at });
       return;
     }
     const value = this.take(OPERATOR);
-    if (value === undefined || value === ";")
-      throw new SyntaxError(`unexpected character ${JSON.stringify(this.source[this.at])} at ${this.at}`);
+    if (value === undefined || value === ";") this.fail(`unexpected character ${JSON.stringify(this.source[at])}`, at);
     if (CLOSING[value]) open.push(CLOSING[value]);
-    else if (")]}".includes(value) && open.pop() !== value) throw new SyntaxError(`unexpected ${value} at ${this.at}`);
-    this.out.push({ type: OPERATORS[value] ?? "ComparisonBinaryOperator", value });
+    else if (")]}".includes(value) && open.pop() !== value) this.fail(`unexpected '${value}'`, at);
+    this.out.push({ type: "operator", value, at });
   }
 
   private take(sticky: RegExp): string | undefined {
@@ -218,6 +193,20 @@ class Lexer {
     this.at = sticky.lastIndex;
     return text;
   }
+
+  /** Python's escapes; an unknown one stays as it is written. @throws for one that is cut off. */
+  private unescaped(text: string, at: number): string {
+    return text.replace(
+      /\\(?:x([\da-fA-F]{2})|u([\da-fA-F]{4})|U([\da-fA-F]{8})|([0-7]{1,3})|([\s\S]))/g,
+      (whole, x?: string, u?: string, long?: string, octal?: string, other?: string) => {
+        const hex = x ?? u ?? long;
+        if (hex !== undefined) return String.fromCodePoint(Number.parseInt(hex, 16));
+        if (octal !== undefined) return String.fromCodePoint(Number.parseInt(octal, 8));
+        if (/[xuUN]/.test(other!)) this.fail(`the escape ${whole} is cut off or not known`, at);
+        return ESCAPES[other!] ?? whole;
+      },
+    );
+  }
 }
 
 /** Length of a text without the white space at its end, at least `least`. */
@@ -225,14 +214,6 @@ function trimmedLength(text: string, least: number): number {
   let end = text.length;
   while (end > least && ONE_SPACE.test(text[end - 1]!)) end--;
   return end;
-}
-
-/** As the parser reads numbers: a point is what makes a float. */
-function decimal(written: string): string {
-  const plain = written.replaceAll("_", "").toLowerCase();
-  if (/^0[box]/.test(plain)) return String(Number(plain));
-  if (!plain.includes("e")) return plain;
-  return plain.includes(".") ? plain : plain.replace("e", ".0e");
 }
 
 const ESCAPES: Readonly<Record<string, string>> = {
@@ -248,19 +229,3 @@ const ESCAPES: Readonly<Record<string, string>> = {
   t: "\t",
   v: "\v",
 };
-
-/** Python's escapes; an unknown one stays as it is written. @throws for one that is cut off. */
-function unescaped(text: string): string {
-  return text.replace(
-    /\\(?:x([\da-f]{2})|u([\da-f]{4})|U([\da-f]{8})|([0-7]{1,3})|([\s\S]))/gi,
-    (whole, x?: string, u?: string, long?: string, octal?: string, other?: string) => {
-      // The flag i takes \X and \N for \x and \n.
-      if (other === undefined && /^\\[XU]/.test(whole) && !(whole[1] === "U" && whole.length === 10)) return whole;
-      const hex = x ?? u ?? long;
-      if (hex !== undefined) return String.fromCodePoint(Number.parseInt(hex, 16));
-      if (octal !== undefined) return String.fromCodePoint(Number.parseInt(octal, 8));
-      if (/[xuUN]/.test(other!)) throw new SyntaxError(`the escape ${whole} is cut off or not known`);
-      return ESCAPES[other!] ?? whole;
-    },
-  );
-}

@@ -1,28 +1,41 @@
-/** Filters that order, join and add up lists and dicts. */
-import { attributeOf, type Filter, read } from "./filter.ts";
+/** Filters that choose, order, group, join and add up items. */
+import { attributeOf, attributesOf, count, type Filter, read } from "./filter.ts";
+import { pairsOf } from "./methods.ts";
+import { binary } from "./operators.ts";
 import { textOf } from "./print.ts";
 import {
   compare,
-  Float,
+  Group,
+  hashed,
   isDict,
   isEqual,
   isTrue,
   itemsOf,
-  numberIn,
-  Tuple,
+  iterate,
+  Lazy,
+  Markup,
+  rest,
+  sequenceIn,
+  type Tuple,
+  textIn,
   typeName,
   Undefined,
   type Value,
   type Work,
 } from "./value.ts";
 
-const folded = (value: Value, isExact: Value | undefined) =>
-  typeof value === "string" && !isTrue(isExact ?? false) ? value.toLowerCase() : value;
+/** A text in small letters, unless its case counts. */
+const folded =
+  (isExact: Value | undefined) =>
+  (value: Value): Value => {
+    const text = textIn(value);
+    return text === undefined || isTrue(isExact ?? false) ? value : text.toLowerCase();
+  };
 
 function sorted(
   items: readonly Value[],
   by: (item: Value) => Value,
-  it: { reverse: Value | undefined; work: Work },
+  it: { reverse?: Value | undefined; work: Work },
 ): Value[] {
   const sign = isTrue(it.reverse ?? false) ? -1 : 1;
   return items
@@ -32,11 +45,9 @@ function sorted(
 }
 
 export const join: Filter = (value, given) => {
-  const { d = "", attribute } = read(given, "d", "attribute");
+  const { d = "", attribute = null } = read(given, "d", "attribute");
   const { work } = given;
-  const parts = itemsOf(value, work).map((item) =>
-    textOf(attribute === undefined ? item : attributeOf(item, attribute), work),
-  );
+  const parts = itemsOf(value, work).map((item) => textOf(attributeOf(item, attribute, { work }), work));
   const between = textOf(d, work);
   work.room(parts.reduce((sum, part) => sum + part.length + between.length, 0));
   return parts.join(between);
@@ -45,48 +56,140 @@ export const join: Filter = (value, given) => {
 export const dictsort: Filter = (value, given) => {
   const { case_sensitive, by = "key", reverse } = read(given, "case_sensitive", "by", "reverse");
   if (!isDict(value)) throw new Error(`dictsort takes a dict, not '${typeName(value)}'`);
-  const at = by === "value" ? 1 : 0;
-  const pairs = [...value].map((pair) => new Tuple(pair));
-  const key = (pair: Value) => folded((pair as Tuple).items[at]!, case_sensitive);
-  return sorted(pairs, key, { reverse, work: given.work });
+  if (by !== "key" && by !== "value") throw new Error("dictsort sorts by key or value");
+  const change = folded(case_sensitive);
+  const key = (pair: Value) => change((pair as Tuple).items[by === "value" ? 1 : 0]!);
+  return sorted(pairsOf(value), key, { reverse, work: given.work });
 };
 
 export const sort: Filter = (value, given) => {
   const { reverse, case_sensitive, attribute = null } = read(given, "reverse", "case_sensitive", "attribute");
-  const key = (item: Value) => folded(attribute === null ? item : attributeOf(item, attribute), case_sensitive);
-  return sorted(itemsOf(value, given.work), key, { reverse, work: given.work });
+  const { work } = given;
+  const change = folded(case_sensitive);
+  return sorted(itemsOf(value, work), (item) => attributesOf(item, attribute, { work, change }), { reverse, work });
 };
 
 export const unique: Filter = (value, given) => {
-  const { case_sensitive } = read(given, "case_sensitive");
-  const seen: Value[] = [];
-  return itemsOf(value, given.work).filter((item) => {
-    const key = folded(item, case_sensitive);
-    if (seen.some((each) => isEqual(each, key, given.work))) return false;
-    seen.push(key);
-    return true;
+  const { case_sensitive, attribute = null } = read(given, "case_sensitive", "attribute");
+  return lazily(value, given.work, function* (items) {
+    const seen = new Set<unknown>();
+    for (const item of items) {
+      const key = hashed(folded(case_sensitive)(attributeOf(item, attribute, given)));
+      if (!seen.has(key)) yield item;
+      seen.add(key);
+    }
   });
 };
+
+/** Items that are made when they are read. */
+export function lazily(value: Value, work: Work, make: (items: Generator<Value>) => Generator<Value>): Lazy {
+  const all = function* () {
+    yield* make(rest(iterate(value, work), work));
+  };
+  return new Lazy(all());
+}
 
 /** The smallest or largest item, by default ignoring case. */
 export function extreme(sign: number): Filter {
   return (value, given) => {
     const { case_sensitive, attribute = null } = read(given, "case_sensitive", "attribute");
     const { work } = given;
-    const key = (item: Value) => folded(attribute === null ? item : attributeOf(item, attribute), case_sensitive);
-    const items = itemsOf(value, work);
-    const [first] = items;
-    if (first === undefined) return new Undefined("max");
-    return items.reduce((best, item) => (sign * compare(key(item), key(best), work) > 0 ? item : best), first);
+    const change = folded(case_sensitive);
+    const [first, ...others] = itemsOf(value, work).map(
+      (item) => [item, change(attributeOf(item, attribute, { work }))] as const,
+    );
+    if (first === undefined) return new Undefined("the largest or smallest item");
+    return others.reduce((best, item) => (sign * compare(item[1], best[1], work) > 0 ? item : best), first)[0];
   };
 }
 
 export const sum: Filter = (value, given) => {
-  const { attribute } = read(given, "attribute");
-  const items = itemsOf(value, given.work).map((item) =>
-    attribute === undefined ? item : attributeOf(item, attribute),
+  const { attribute = null, start = 0 } = read(given, "attribute", "start");
+  const { work } = given;
+  if (textIn(start) !== undefined) throw new Error("sum() can't sum strings [use ''.join(seq) instead]");
+  return itemsOf(value, work).reduce<Value>(
+    (total, item) => binary("+", [total, attributeOf(item, attribute, { work })], work),
+    start,
   );
-  const total = items.reduce((all: number, item) => all + (numberIn(item) ?? Number.NaN), 0);
-  if (Number.isNaN(total)) throw new Error("sum takes numbers");
-  return items.some((item) => item instanceof Float) ? new Float(total) : total;
+};
+
+/** Pairs of a value and the items that have it, by its order. */
+export const groupby: Filter = (value, given) => {
+  const { attribute = null, default: fallback, case_sensitive } = read(given, "attribute", "default", "case_sensitive");
+  const { work } = given;
+  const change = folded(case_sensitive);
+  const own = (item: Value) => attributeOf(item, attribute, { work, fallback });
+  const groups: [key: Value, items: Value[]][] = [];
+  for (const item of sorted(itemsOf(value, work), (each) => change(own(each)), { work })) {
+    const last = groups.at(-1);
+    if (last && isEqual(change(own(last[1][0]!)), change(own(item)), work)) last[1].push(item);
+    else groups.push([own(item), [item]]);
+  }
+  return groups.map(([key, items]) => new Group([key, items]));
+};
+
+export const batch: Filter = (value, given) => {
+  const { linecount = null, fill_with = null } = read(given, "linecount", "fill_with");
+  const size = count(linecount, "linecount");
+  return lazily(value, given.work, function* (items) {
+    let row: Value[] = [];
+    for (const item of items) {
+      if (row.length === size) {
+        yield row;
+        row = [];
+      }
+      row.push(item);
+    }
+    if (row.length === 0) return;
+    if (fill_with !== null) {
+      given.work.room(size);
+      while (row.length < size) row.push(fill_with);
+    }
+    yield row;
+  });
+};
+
+/** So many lists, of which the first are one longer where the items do not divide. */
+export const slice: Filter = (value, given) => {
+  const { slices = null, fill_with = null } = read(given, "slices", "fill_with");
+  const parts = count(slices, "slices");
+  given.work.room(parts);
+  return lazily(value, given.work, function* (items) {
+    const all = [...items];
+    if (parts <= 0) throw new Error("integer division or modulo by zero");
+    const [least, longer] = [Math.floor(all.length / parts), all.length % parts];
+    for (let i = 0, at = 0; i < parts; i++) {
+      const length = least + (i < longer ? 1 : 0);
+      const row = all.slice(at, at + length);
+      at += length;
+      yield fill_with !== null && i >= longer ? [...row, fill_with] : row;
+    }
+  });
+};
+
+export const first: Filter = (value, given) => {
+  read(given);
+  const next = iterate(value, given.work).next();
+  return next.done ? new Undefined("the first item") : next.value;
+};
+
+/** @throws for a generator, which has no end that is known. */
+export const last: Filter = (value, given) => {
+  read(given);
+  if (value instanceof Lazy) throw new Error(`'${value.kind}' object is not reversible`);
+  return itemsOf(value, given.work).at(-1) ?? lastOf(itemsOf(value, given.work));
+};
+
+const lastOf = (items: readonly Value[]) => (items.length > 0 ? null : new Undefined("the last item"));
+
+export const reverse: Filter = (value, given) => {
+  read(given);
+  const text = textIn(value);
+  const items = [...itemsOf(value, given.work)].reverse();
+  if (text !== undefined) {
+    const backwards = items.map((letter) => textIn(letter)).join("");
+    return value instanceof Markup ? new Markup(backwards) : backwards;
+  }
+  // Python gives a list for what it cannot read backwards.
+  return sequenceIn(value) || isDict(value) ? new Lazy(items[Symbol.iterator](), "iterator") : items;
 };

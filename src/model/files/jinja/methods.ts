@@ -1,16 +1,23 @@
-/** Methods of Python's texts and dicts that templates call. */
+/** Methods of Python's values that templates call. */
+import { escaped } from "./markup.ts";
 import { textOf } from "./print.ts";
 import {
   type Callable,
-  type Dict,
+  Dict,
+  Float,
   isDict,
   isEqual,
   isList,
+  isTrue,
+  isWhole,
   itemsOf,
-  numberIn,
+  Markup,
+  sequenceIn,
   Tuple,
+  textIn,
   typeName,
   type Value,
+  View,
   type Work,
 } from "./value.ts";
 
@@ -39,13 +46,14 @@ export function strip(text: string, chars?: Value, sides: "left" | "right" | "bo
 }
 
 function string(value: Value | undefined): string {
-  if (typeof value === "string") return value;
+  const text = textIn(value);
+  if (text !== undefined) return text;
   throw new Error(`expected str, not ${value === undefined ? "nothing" : typeName(value)}`);
 }
 
 function integer(value: Value | undefined, fallback: number): number {
   if (value === undefined) return fallback;
-  if (typeof value === "number") return value;
+  if (isWhole(value)) return Number(value);
   throw new Error(`'${typeName(value)}' object cannot be interpreted as an integer`);
 }
 
@@ -72,7 +80,7 @@ function splitWords(text: string, limit: number, from: "left" | "right"): string
   return [text.slice(0, last.index + last[0].length), ...words.slice(words.length - limit).map(([word]) => word)];
 }
 
-export function replace(text: string, [old, by, most]: readonly Value[], work: Work): string {
+export function replaced(text: string, [old, by, most]: readonly Value[], work: Work): string {
   const [from, to] = [string(old), string(by)];
   const limit = integer(optional(most), -1);
   const parts = from === "" ? ["", ...text, ""] : text.split(from);
@@ -84,33 +92,108 @@ export function replace(text: string, [old, by, most]: readonly Value[], work: W
 }
 
 function affix(test: (text: string, part: string) => boolean): Method<string> {
-  return (text, [part]) => {
-    if (part instanceof Tuple) return part.items.some((each) => test(text, string(each)));
-    return test(text, string(part));
+  return (text, [part, from, to]) => {
+    const { text: within, isInside } = window(text, from, to);
+    const fits = (each: Value | undefined) => test(within, string(each)) && (isInside || string(each) !== "");
+    // Python reads every one only until it finds one.
+    return part instanceof Tuple ? part.items.some(fits) : fits(part);
   };
+}
+
+/** The part of a text between two places, which count from the end where they are negative. */
+function window(text: string, from: Value | undefined, to: Value | undefined) {
+  if (optional(from) === undefined && optional(to) === undefined) return { text, start: 0, isInside: true };
+  const letters = [...text];
+  const place = (at: number) => Math.max(at < 0 ? at + letters.length : at, 0);
+  const start = place(integer(optional(from), 0));
+  const stop = place(integer(optional(to), letters.length));
+  return { text: letters.slice(start, stop).join(""), start, isInside: start <= Math.min(stop, letters.length) };
 }
 
 /** A capital that stands before small letters: `Ss` for `ß`, where all in capitals is `SS`. */
 function initial(letter: string): string {
+  const digraph = "ǄǅǆǇǈǉǊǋǌǱǲǳ".indexOf(letter);
+  if (letter !== "" && digraph >= 0) return "ǅǈǋǲ"[Math.floor(digraph / 3)]!;
   const [first = "", ...rest] = letter.toUpperCase();
   return first + rest.join("").toLowerCase();
 }
 
-/** As Python's `str.title`: every run of letters starts with a capital. */
+/** As Python's `str.title`: every run of letters that have a case starts with a capital. */
 const titled = (text: string) =>
-  text.toLowerCase().replace(/\p{L}+/gu, ([first, ...rest]) => initial(first!) + rest.join(""));
+  text.replace(/\p{Cased}+/gu, (run) => {
+    const [first = "", ...rest] = run;
+    return initial(first) + rest.join("").toLowerCase();
+  });
 
 export const capitalized = ([first = "", ...rest]: string) => initial(first) + rest.join("").toLowerCase();
 
 const letters = (text: string, test: RegExp) => text !== "" && test.test(text);
-/** Index in characters, as Python counts. */
-const place = (text: string, part: Value | undefined) => {
-  const at = text.indexOf(string(part));
-  return at < 0 ? -1 : [...text.slice(0, at)].length;
-};
+
+/** Index of a part in characters, as Python counts; -1 where there is none. */
+function place(text: string, [part, from, to]: readonly Value[], isLast = false): number {
+  const { text: within, start, isInside } = window(text, from, to);
+  const at = isLast ? within.lastIndexOf(string(part)) : within.indexOf(string(part));
+  return at < 0 || !isInside ? -1 : start + [...within.slice(0, at)].length;
+}
+
+function found(text: string, args: readonly Value[], isLast = false): number {
+  const at = place(text, args, isLast);
+  if (at < 0) throw new Error("substring not found");
+  return at;
+}
+
+function counts(text: string, [part, from, to]: readonly Value[]): number {
+  const { text: within, isInside } = window(text, from, to);
+  if (!isInside) return 0;
+  return string(part) === "" ? [...within].length + 1 : within.split(string(part)).length - 1;
+}
+
+/** Lines, with their ends where `keepends` is true; the end of the last one begins no other. */
+function lines(text: string, [keeps = false]: readonly Value[]): string[] {
+  const out: string[] = [];
+  let at = 0;
+  for (const { 0: end, index } of text.matchAll(new RegExp(LINE_END, "g"))) {
+    out.push(text.slice(at, isTrue(keeps) ? index + end.length : index));
+    at = index + end.length;
+  }
+  return at < text.length ? [...out, text.slice(at)] : out;
+}
+
+/** With so many characters at least: the text at its left, its right or between, where Python rounds by the width. */
+function padded(side: "left" | "right" | "both"): Method<string> {
+  return (text, [width, fill = " "], work) => {
+    const most = integer(width, 0);
+    if ([...string(fill)].length !== 1) throw new Error("The fill character must be exactly one character long");
+    work.room(most);
+    const missing = Math.max(most - [...text].length, 0);
+    const half = Math.floor(missing / 2) + (missing & most & 1);
+    const before = side === "left" ? 0 : side === "right" ? missing : half;
+    return string(fill).repeat(before) + text + string(fill).repeat(missing - before);
+  };
+}
+
+function expandTabs(text: string, [size]: readonly Value[], work: Work): string {
+  const width = integer(size, 8);
+  work.room(text.length + Math.max(width, 0) * (text.split("\t").length - 1));
+  let column = 0;
+  return [...text]
+    .map((letter) => {
+      const space = letter === "\t" ? (width > 0 ? width - (column % width) : 0) : 1;
+      column = letter === "\n" || letter === "\r" ? 0 : column + space;
+      return letter === "\t" ? " ".repeat(space) : letter;
+    })
+    .join("");
+}
+
+const swapped = (text: string) =>
+  [...text].map((letter) => (letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase())).join("");
+
+/** Titles are those texts that `title` leaves as they are, and that have a letter with a case. */
+const isTitle = (text: string) => /\p{Cased}/u.test(text) && text === titled(text);
 
 function partition(text: string, separator: Value | undefined, at: number): Tuple {
   const by = string(separator);
+  if (by === "") throw new Error("empty separator");
   return at < 0 ? new Tuple([text, "", ""]) : new Tuple([text.slice(0, at), by, text.slice(at + by.length)]);
 }
 
@@ -120,36 +203,43 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
   rstrip: (text, [chars]) => strip(text, chars, "right"),
   split: (text, args) => split(text, args, "left"),
   rsplit: (text, args) => split(text, args, "right"),
-  splitlines: (text) => {
-    const lines = text.split(LINE_END);
-    return lines.at(-1) === "" ? lines.slice(0, -1) : lines;
-  },
-  replace,
+  splitlines: lines,
+  replace: replaced,
   startswith: affix((text, part) => text.startsWith(part)),
   endswith: affix((text, part) => text.endsWith(part)),
   removeprefix: (text, [part]) => (text.startsWith(string(part)) ? text.slice(string(part).length) : text),
   removesuffix: (text, [part]) =>
     part !== "" && text.endsWith(string(part)) ? text.slice(0, text.length - string(part).length) : text,
-  find: (text, [part]) => place(text, part),
-  index: (text, [part]) => {
-    const at = place(text, part);
-    if (at < 0) throw new Error("substring not found");
-    return at;
-  },
-  count: (text, [part]) => (part === "" ? [...text].length + 1 : text.split(string(part)).length - 1),
+  find: (text, args) => place(text, args),
+  rfind: (text, args) => place(text, args, true),
+  index: (text, args) => found(text, args),
+  rindex: (text, args) => found(text, args, true),
+  count: counts,
+  center: padded("both"),
+  ljust: padded("left"),
+  rjust: padded("right"),
+  expandtabs: expandTabs,
+  swapcase: swapped,
+  casefold: (text) => text.toLowerCase().replace(/ß/g, "ss").replace(/ς/g, "σ"),
   partition: (text, [by]) => partition(text, by, text.indexOf(string(by))),
   rpartition: (text, [by]) => {
     const at = text.lastIndexOf(string(by));
-    return at < 0 ? new Tuple(["", "", text]) : partition(text, by, at);
+    return at < 0 && by !== "" ? new Tuple(["", "", text]) : partition(text, by, at);
   },
   upper: (text) => text.toUpperCase(),
   lower: (text) => text.toLowerCase(),
   title: titled,
   capitalize: capitalized,
-  isdigit: (text) => letters(text, /^\p{Decimal_Number}+$/u),
+  isdigit: (text) => letters(text, /^[\p{Nd}\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u2080-\u2089]+$/u),
+  isdecimal: (text) => letters(text, /^\p{Nd}+$/u),
+  isnumeric: (text) => letters(text, /^[\p{N}一二三四五六七八九十百千万億兆零]+$/u),
   isalpha: (text) => letters(text, /^\p{L}+$/u),
   isalnum: (text) => letters(text, /^[\p{L}\p{N}]+$/u),
+  isascii: (text) => /^[\0-\x7f]*$/.test(text),
   isspace: (text) => letters(text, new RegExp(`^[${SPACES}]+$`)),
+  isprintable: (text) => !/\p{C}|(?! )\p{Z}/u.test(text),
+  isidentifier: (text) => letters(text, /^[\p{ID_Start}_]\p{ID_Continue}*$/u),
+  istitle: isTitle,
   isupper: (text) => text !== text.toLowerCase() && text === text.toUpperCase(),
   islower: (text) => text !== text.toUpperCase() && text === text.toLowerCase(),
   join(text, [items], work) {
@@ -160,62 +250,93 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
   zfill(text, [width], work) {
     work.room(integer(width, 0));
     const sign = /^[+-]/.exec(text)?.[0] ?? "";
-    return sign + text.slice(sign.length).padStart(integer(width, 0) - sign.length, "0");
+    const missing = Math.max(integer(width, 0) - [...text].length, 0);
+    return sign + "0".repeat(missing) + text.slice(sign.length);
   },
 };
 
 const DICT: Readonly<Record<string, Method<Dict>>> = {
   get(dict, [key, fallback = null]) {
-    const value = valueAt(dict, key!);
+    const value = dict.get(key!);
     return value === undefined ? fallback : value;
   },
-  items: (dict) => [...dict].map((pair) => new Tuple(pair)),
-  keys: (dict) => [...dict.keys()],
-  values: (dict) => [...dict.values()],
-  copy: (dict) => new Map(dict),
+  items: (dict) => new View("dict_items", pairsOf(dict)),
+  keys: (dict) => new View("dict_keys", dict.keys()),
+  values: (dict) => new View("dict_values", dict.values()),
+  copy: (dict) => new Dict(dict),
 };
 
-/** The key of a dict that a template makes. @throws for keys that no dict here holds: other than texts and whole numbers. */
-export function keyOf(value: Value | undefined): string | number {
-  if (typeof value === "string" || typeof value === "number") return value;
-  throw new Error(`a dict takes texts and whole numbers as keys here, not '${typeName(value ?? null)}'`);
-}
+export const pairsOf = (dict: Dict): Tuple[] => Array.from(dict, (pair) => new Tuple(pair));
 
-/** The value under a key. True is the key 1 and 1.0 too, as in Python. @throws for a list or a dict as key */
-export function valueAt(dict: Dict, key: Value): Value | undefined {
-  if (isList(key) || isDict(key)) throw new Error(`unhashable type: '${typeName(key)}'`);
-  if (typeof key === "string") return dict.get(key);
-  const number = numberIn(key);
-  return number === undefined ? undefined : dict.get(number);
-}
+const SEQUENCE: Readonly<Record<string, Method<readonly Value[]>>> = {
+  index: indexIn,
+  count: (items, [item], work) => items.filter((each) => isEqual(each, item!, work)).length,
+};
+const LIST: typeof SEQUENCE = { ...SEQUENCE, copy: (items) => [...items] };
 
-/** A method bound to its object; `undefined` where there is none of that name. */
+const FLOAT: Readonly<Record<string, Method<Float>>> = { is_integer: ({ value }) => Number.isInteger(value) };
+
+/** A method bound to its object; `undefined` where there is none of that name, and for those that change it. */
 export function methodOf(self: Value, name: string, work: Work): Callable | undefined {
   const bind = <T>(table: Readonly<Record<string, Method<T>>>, it: T): Callable | undefined => {
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
-    return method && ((args, named) => method(it, counted(name, withNamed(name, args, named)), work));
+    return (
+      method &&
+      ((args, named) => {
+        // Each call reads the whole text, list or dict.
+        work.room(size);
+        return method(it, counted(name, withNamed(name, args, named)), work);
+      })
+    );
   };
-  if (typeof self === "string") {
-    // Each call reads the whole text.
-    work.room(self.length);
-    return bind(TEXT, self);
+  const text = textIn(self);
+  const size = text?.length ?? (isDict(self) ? self.size : (sequenceIn(self)?.length ?? 0));
+  if (text !== undefined) {
+    const method = bind(TEXT, text);
+    return method && self instanceof Markup ? marked(name, method) : method;
   }
-  if (self instanceof Map) return bind(DICT, self as Dict);
-  return isList(self) && name === "index" ? (args) => indexIn(self, counted(name, args)[0]!, work) : undefined;
+  if (isDict(self)) return bind(DICT, self);
+  if (self instanceof Float) return bind(FLOAT, self);
+  if (isList(self)) return bind(LIST, self);
+  return self instanceof Tuple || (self instanceof View && self.kind === "range")
+    ? bind(SEQUENCE, sequenceIn(self)!)
+    : undefined;
 }
 
-/** Arguments that a method takes here, least and most. The others take none. */
+/** Methods of a marked text whose arguments are escaped. */
+const ESCAPING = new Set(["join", "replace", "ljust", "rjust", "center"]);
+
+/** A method of a text marked as HTML, whose texts are marked too. */
+function marked(name: string, method: Callable): Callable {
+  const mark = (value: Value): Value => {
+    if (typeof value === "string") return new Markup(value);
+    if (value instanceof Tuple) return new Tuple(value.items.map(mark));
+    return isList(value) ? value.map(mark) : value;
+  };
+  const safe = (value: Value): Value => {
+    const items = sequenceIn(value);
+    const text = textIn(value);
+    return items ? items.map(safe) : text === undefined ? value : escaped(value, text);
+  };
+  return (args, named) => {
+    // What `replace` looks for stays as it is.
+    const given = ESCAPING.has(name) ? args.map((arg, i) => (name === "replace" && i === 0 ? arg : safe(arg))) : args;
+    return mark(method(given, named));
+  };
+}
+
+/** Arguments that a method takes, least and most. The others take none. */
 const COUNTS: Readonly<Record<string, readonly [least: number, most: number]>> = {
-  ...Object.fromEntries(["strip", "lstrip", "rstrip"].map((name) => [name, [0, 1]] as const)),
+  ...Object.fromEntries("strip lstrip rstrip splitlines expandtabs".split(" ").map((name) => [name, [0, 1]] as const)),
   ...Object.fromEntries(["split", "rsplit"].map((name) => [name, [0, 2]] as const)),
-  // Python's places to begin and end at are not among them.
   ...Object.fromEntries(
-    "startswith endswith removeprefix removesuffix find index count partition rpartition join zfill"
-      .split(" ")
-      .map((name) => [name, [1, 1]] as const),
+    "startswith endswith find rfind index rindex count".split(" ").map((name) => [name, [1, 3]] as const),
   ),
+  ...Object.fromEntries(
+    "removeprefix removesuffix partition rpartition join zfill".split(" ").map((name) => [name, [1, 1]] as const),
+  ),
+  ...Object.fromEntries("center ljust rjust get".split(" ").map((name) => [name, [1, 2]] as const)),
   replace: [2, 3],
-  get: [1, 2],
 };
 
 function counted(method: string, args: readonly Value[]): readonly Value[] {
@@ -227,15 +348,20 @@ function counted(method: string, args: readonly Value[]): readonly Value[] {
 }
 
 /** @throws where no item of the list equals it, as in Python. */
-function indexIn(list: readonly Value[], item: Value, work: Work): number {
-  const at = list.findIndex((each) => isEqual(each, item, work));
+function indexIn(list: readonly Value[], [item, from, to]: readonly Value[], work: Work): number {
+  const clamp = (at: number) => Math.max(at < 0 ? at + list.length : at, 0);
+  const [start, stop] = [clamp(integer(from, 0)), clamp(integer(to, list.length))];
+  const at = list.slice(0, stop).findIndex((each, i) => i >= start && isEqual(each, item!, work));
   if (at >= 0) return at;
-  throw new Error(`${textOf(item, work)} is not in list`);
+  throw new Error(`${textOf(item!, work)} is not in list`);
 }
 
 /** Names of arguments that templates use, at their places; those before them go by place alone. */
 const NAMED: Readonly<Record<string, readonly string[]>> = {
+  expandtabs: ["tabsize"],
+  // From Python 3.13 on.
   replace: ["", "", "count"],
+  splitlines: ["keepends"],
   split: ["sep", "maxsplit"],
   rsplit: ["sep", "maxsplit"],
 };

@@ -1,78 +1,106 @@
-/** The syntax tree of `@huggingface/jinja`, whose types do not resolve outside a bundler. */
+/** The syntax tree of a template, as parser.ts makes it. */
 
-type Operator = { readonly value: string };
-export type Identifier = { readonly type: "Identifier"; readonly value: string };
-export type Keyword = { readonly type: "KeywordArgumentExpression"; readonly key: Identifier; readonly value: Node };
-export type Call = { readonly type: "CallExpression"; readonly callee: Node; readonly args: readonly Argument[] };
-export type Argument =
-  | Node
-  | Keyword
-  | { readonly type: "SpreadExpression"; readonly argument: Node }
-  | { readonly type: "KeywordSpreadExpression"; readonly argument: Node };
-export type Slice = {
-  readonly type: "SliceExpression";
-  readonly start?: Node;
-  readonly stop?: Node;
-  readonly step?: Node;
-};
-export type Select = { readonly type: "SelectExpression"; readonly lhs: Node; readonly test: Node };
-export type Target = Identifier | { readonly type: "TupleLiteral"; readonly value: readonly Node[] };
-export type Parameter = Identifier | Keyword;
-export type Member = {
-  readonly type: "MemberExpression";
-  readonly object: Node;
-  readonly property: Node | Slice;
-  readonly computed: boolean;
-};
-export type For = {
+/** Arguments of a call, a filter or a test. */
+export interface Arguments {
+  readonly args: readonly Node[];
+  readonly named: readonly (readonly [name: string, value: Node])[];
+  /** `*args` */
+  readonly spread: Node | undefined;
+  /** `**kwargs` */
+  readonly namedSpread: Node | undefined;
+}
+
+/** Parameters of a macro or a call block: a name, and a default. */
+export type Parameters = readonly (readonly [name: string, fallback: Node | undefined])[];
+
+/** What a loop, a `set` or a `with` assigns to. */
+export type Target =
+  | { readonly type: "Name"; readonly name: string }
+  | { readonly type: "Field"; readonly object: string; readonly name: string }
+  | { readonly type: "Tuple"; readonly items: readonly Target[] };
+
+export interface Filter extends Arguments {
+  readonly type: "Filter";
+  /** Undefined for the text of a block. */
+  readonly value: Node | undefined;
+  readonly name: string;
+}
+export interface Call extends Arguments {
+  readonly type: "Call";
+  readonly callee: Node;
+}
+export interface Slice {
+  readonly type: "Slice";
+  readonly start: Node | undefined;
+  readonly stop: Node | undefined;
+  readonly step: Node | undefined;
+}
+export interface For {
   readonly type: "For";
-  readonly loopvar: Target;
-  readonly iterable: Node;
+  readonly target: Target;
+  readonly items: Node;
+  readonly test: Node | undefined;
   readonly body: readonly Node[];
-  readonly defaultBlock: readonly Node[];
-};
-export type Macro = {
+  readonly otherwise: readonly Node[];
+  readonly isRecursive: boolean;
+}
+export interface Macro {
   readonly type: "Macro";
-  readonly name: Identifier;
-  readonly args: readonly Parameter[];
+  /** `caller` for a call block. */
+  readonly name: string;
+  readonly parameters: Parameters;
   readonly body: readonly Node[];
-};
-export type CallBlock = {
-  readonly type: "CallStatement";
-  readonly call: Call;
-  readonly callerArgs: readonly Parameter[] | null;
-  readonly body: readonly Node[];
-};
-export type SetStatement = {
-  readonly type: "Set";
-  readonly assignee: Node;
-  readonly value: Node | null;
-  readonly body: readonly Node[];
-};
+  /** Which of `caller`, `varargs` and `kwargs` the body reads: without, a macro takes no such arguments. */
+  readonly uses: ReadonlySet<string>;
+}
 
 export type Statement =
-  | { readonly type: "Program"; readonly body: readonly Node[] }
-  | { readonly type: "If"; readonly test: Node; readonly body: readonly Node[]; readonly alternate: readonly Node[] }
+  | {
+      readonly type: "If";
+      readonly branches: readonly (readonly [test: Node, body: readonly Node[]])[];
+      readonly otherwise: readonly Node[];
+    }
   | For
-  | SetStatement
+  | { readonly type: "Set"; readonly target: Target; readonly value: Node }
+  | {
+      readonly type: "SetBlock";
+      readonly target: Target;
+      readonly filter: Filter | undefined;
+      readonly body: readonly Node[];
+    }
   | Macro
-  | CallBlock
-  | { readonly type: "FilterStatement"; readonly filter: Identifier | Call; readonly body: readonly Node[] }
-  | { readonly type: "Break" | "Continue" | "Comment" };
+  | { readonly type: "CallBlock"; readonly call: Call; readonly macro: Macro }
+  | { readonly type: "FilterBlock"; readonly filter: Filter; readonly body: readonly Node[] }
+  | {
+      readonly type: "With";
+      readonly names: readonly (readonly [target: Target, value: Node])[];
+      readonly body: readonly Node[];
+    }
+  | { readonly type: "Block"; readonly body: readonly Node[]; readonly isScoped: boolean }
+  | { readonly type: "Break" | "Continue" };
 
 export type Expression =
-  | Identifier
-  | { readonly type: "StringLiteral"; readonly value: string }
-  | { readonly type: "IntegerLiteral" | "FloatLiteral"; readonly value: number }
-  | { readonly type: "ArrayLiteral" | "TupleLiteral"; readonly value: readonly Node[] }
-  | { readonly type: "ObjectLiteral"; readonly value: ReadonlyMap<Node, Node> }
-  | { readonly type: "BinaryExpression"; readonly operator: Operator; readonly left: Node; readonly right: Node }
-  | { readonly type: "UnaryExpression"; readonly operator: Operator; readonly argument: Node }
-  | { readonly type: "FilterExpression"; readonly operand: Node; readonly filter: Identifier | Call }
-  | { readonly type: "TestExpression"; readonly operand: Node; readonly negate: boolean; readonly test: Identifier }
-  | { readonly type: "Ternary"; readonly condition: Node; readonly trueExpr: Node; readonly falseExpr: Node }
-  | Select
-  | Member
-  | Call;
+  | { readonly type: "Text"; readonly value: string }
+  | { readonly type: "Integer"; readonly value: number | bigint }
+  | { readonly type: "Float"; readonly value: number }
+  | { readonly type: "Constant"; readonly value: boolean | null }
+  | { readonly type: "Name"; readonly name: string }
+  | { readonly type: "List" | "Tuple"; readonly items: readonly Node[] }
+  | { readonly type: "Dict"; readonly pairs: readonly (readonly [key: Node, value: Node])[] }
+  | {
+      readonly type: "Compare";
+      readonly first: Node;
+      readonly others: readonly (readonly [operator: string, value: Node])[];
+    }
+  | { readonly type: "Concat"; readonly parts: readonly Node[] }
+  | { readonly type: "Binary" | "And" | "Or"; readonly operator: string; readonly left: Node; readonly right: Node }
+  | { readonly type: "Unary"; readonly operator: string; readonly value: Node }
+  | { readonly type: "Conditional"; readonly test: Node; readonly yes: Node; readonly no: Node | undefined }
+  | { readonly type: "Attribute"; readonly object: Node; readonly name: string }
+  | { readonly type: "Item"; readonly object: Node; readonly key: Node }
+  | Slice
+  | Call
+  | Filter
+  | (Arguments & { readonly type: "Test"; readonly value: Node; readonly name: string });
 
 export type Node = Statement | Expression;

@@ -1,40 +1,66 @@
-/** Python's operators and subscripts. */
-import { methodOf, valueAt } from "./methods.ts";
+/** Python's operators, attributes and subscripts. */
+import { formatText, type Lookup, percent } from "./formatting.ts";
+import { escaped } from "./markup.ts";
+import { methodOf } from "./methods.ts";
+import { arithmetic } from "./numbers.ts";
 import { textOf } from "./print.ts";
 import { isIn } from "./tests.ts";
 import {
+  type Callable,
   compare,
+  Dict,
   Fields,
-  Float,
+  Group,
   isDict,
   isEqual,
   isList,
   isWhole,
-  numberIn,
+  Markup,
   orUndefined,
+  sequenceIn,
   Tuple,
+  textIn,
   typeName,
   Undefined,
   type Value,
+  View,
   type Work,
 } from "./value.ts";
 
-/** The result of a binary operator other than `and` and `or`. @throws where Python raises a TypeError. */
-export function binary(operator: string, [a, b]: readonly [Value, Value], work: Work): Value {
+/** One of the comparisons. @throws where Python raises a TypeError. */
+export function compared(operator: string, [a, b]: readonly [Value, Value], work: Work): boolean {
   if (operator === "==") return isEqual(a, b, work);
   if (operator === "!=") return !isEqual(a, b, work);
   if (operator === "in") return isIn(a, b, work);
   if (operator === "not in") return !isIn(a, b, work);
-  for (const each of operator === "~" ? [] : [a, b])
-    if (each instanceof Undefined) throw new Error(`'${each.name}' is undefined`);
+  defined(a, b);
   if (operator === "<") return compare(a, b, work) < 0;
   if (operator === "<=") return compare(a, b, work) <= 0;
-  if (operator === ">") return compare(a, b, work) > 0;
-  if (operator === ">=") return compare(a, b, work) >= 0;
-  if (operator === "~") return joined(textOf(a, work), textOf(b, work), work);
+  return operator === ">" ? compare(a, b, work) > 0 : compare(a, b, work) >= 0;
+}
+
+function defined(...values: readonly Value[]): void {
+  for (const each of values) if (each instanceof Undefined) throw new Error(`'${each.name}' is undefined`);
+}
+
+/** The result of an operator of arithmetic, of which some join and repeat sequences. @throws where Python raises a TypeError. */
+export function binary(operator: string, [a, b]: readonly [Value, Value], work: Work): Value {
+  const text = textIn(a);
+  if (operator === "%" && text !== undefined) {
+    if (!(a instanceof Markup)) return percent(text, b, { work });
+    return new Markup(percent(text, b, { work, finish: (field, value) => escaped(value, field) }));
+  }
+  defined(a, b);
   const result = arithmetic(operator, a, b) ?? sequences(operator, [a, b], work);
   if (result !== undefined) return result;
   throw new Error(`unsupported operand types for ${operator}: '${typeName(a)}' and '${typeName(b)}'`);
+}
+
+/** `a ~ b` */
+export function concatenated(values: readonly Value[], work: Work): string {
+  const parts = values.map((value) => textOf(value, work));
+  work.room(parts.reduce((sum, part) => sum + part.length, 0));
+  return parts.join("");
 }
 
 function joined(a: string, b: string, work: Work): string {
@@ -42,48 +68,15 @@ function joined(a: string, b: string, work: Work): string {
   return a + b;
 }
 
-function arithmetic(operator: string, a: Value, b: Value): Value | undefined {
-  const [x, y] = [numberIn(a), numberIn(b)];
-  if (x === undefined || y === undefined) return undefined;
-  for (const each of [a, b])
-    if (each instanceof Float && each.isInt && !Number.isSafeInteger(each.value))
-      throw new Error(`it computes with a number above 2^53 (${each.text})`);
-  const isFloat = a instanceof Float || b instanceof Float || operator === "/" || (operator === "**" && y < 0);
-  if (y === 0 && ["/", "//", "%"].includes(operator)) throw new Error("division by zero");
-  const result = calculate(operator, x, y);
-  if (result === undefined) return undefined;
-  if (!isFloat && !Number.isSafeInteger(result)) throw new Error(`the result is above 2^53 (${result})`);
-  return isFloat ? new Float(result) : result;
-}
-
-function calculate(operator: string, x: number, y: number): number | undefined {
-  switch (operator) {
-    case "+":
-      return x + y;
-    case "-":
-      return x - y;
-    case "*":
-      return x * y;
-    case "/":
-      return x / y;
-    case "//":
-      return Math.floor(x / y);
-    case "%":
-      // The sign is the divisor's, as in Python.
-      return x - y * Math.floor(x / y);
-    case "**":
-      if (x === 0 && y < 0) throw new Error("0 cannot be raised to a negative power");
-      return x ** y;
-    default:
-      return undefined;
-  }
-}
-
 function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work): Value | undefined {
   if (operator === "*")
     return isWhole(b) ? repeated(a, Number(b), work) : isWhole(a) ? repeated(b, Number(a), work) : undefined;
   if (operator !== "+") return undefined;
-  if (typeof a === "string" && typeof b === "string") return joined(a, b, work);
+  const [one, other] = [textIn(a), textIn(b)];
+  if (one !== undefined && other !== undefined) {
+    if (!(a instanceof Markup || b instanceof Markup)) return joined(one, other, work);
+    return new Markup(joined(escaped(a, one), escaped(b, other), work));
+  }
   if (isList(a) && isList(b)) {
     work.room(a.length + b.length);
     return [...a, ...b];
@@ -95,40 +88,70 @@ function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work
 
 function repeated(value: Value, times: number, work: Work): Value | undefined {
   const count = Math.max(times, 0);
-  if (typeof value === "string") {
-    work.room(value.length * count);
-    return value.repeat(count);
+  const text = textIn(value);
+  if (text !== undefined) {
+    work.room(text.length * count);
+    return value instanceof Markup ? new Markup(text.repeat(count)) : text.repeat(count);
   }
-  if (!isList(value)) return undefined;
-  work.room(value.length * count);
-  return Array.from({ length: count }, () => value).flat(1);
+  const items = value instanceof View ? undefined : sequenceIn(value);
+  if (!items) return undefined;
+  work.room(items.length * count);
+  const all = Array.from({ length: count }, () => items).flat(1);
+  return value instanceof Tuple ? new Tuple(all) : all;
 }
 
 /** `a.name`: a method, or the value under that key. */
 export function attribute(object: Value, name: string, work: Work): Value {
-  if (object instanceof Undefined) throw new Error(`'${object.name}' is undefined`);
-  if (object instanceof Fields) return orUndefined(object.values.get(name), name);
-  return methodOf(object, name, work) ?? orUndefined(isDict(object) ? object.get(name) : undefined, name);
+  defined(object);
+  if (object instanceof Fields) return orUndefined(object.find(name), name);
+  if (object instanceof Group && GROUP.includes(name)) return object.items[GROUP.indexOf(name)]!;
+  return method(object, name, work) ?? orUndefined(isDict(object) ? object.get(name) : undefined, name);
+}
+
+/** Names of the two parts of a group. */
+const GROUP = ["grouper", "list"];
+
+export function method(object: Value, name: string, work: Work): Value | undefined {
+  const text = textIn(object);
+  if (text === undefined || (name !== "format" && name !== "format_map")) return methodOf(object, name, work);
+  const lookup: Lookup = {
+    attribute: (of, key) => attribute(of, key, work),
+    item: (of, key) => subscript(of, key, work),
+  };
+  const format = (args: readonly Value[], named: Dict) => {
+    if (!(object instanceof Markup)) return formatText(text, { args, named, work, lookup });
+    const finish = (field: string, value: Value) => escaped(value, field);
+    return new Markup(formatText(text, { args, named, work, lookup, finish }));
+  };
+  const byName: Callable = (args, named) => format(args, new Dict(named));
+  const byMapping: Callable = ([mapping], named) => {
+    if (mapping === undefined || !isDict(mapping) || named.size > 0) throw new Error("format_map() takes a dict");
+    return format([], mapping);
+  };
+  return name === "format" ? byName : byMapping;
 }
 
 /** `a[key]`: the value under that key or index, or a method. */
 export function subscript(object: Value, key: Value, work: Work): Value {
-  if (object instanceof Undefined) throw new Error(`'${object.name}' is undefined`);
+  defined(object);
   // A list or a dict is no key of any dict: Jinja2 finds nothing there.
-  const own = isDict(object) && !isList(key) && !isDict(key) ? valueAt(object, key) : undefined;
+  const own = isDict(object) && !isList(key) && !isDict(key) ? object.get(key) : undefined;
   if (own !== undefined) return own;
-  if (typeof key === "string") return attribute(object, key, work);
+  const name = textIn(key);
+  if (name !== undefined) return attribute(object, name, work);
   const items = isWhole(key) ? indexed(object, work) : undefined;
-  return orUndefined(items?.at(Number(key)), textOf(key, work));
+  return orUndefined(items?.at(Number(key)), isWhole(key) ? String(key) : "the key");
 }
 
 /** Items by index, with characters as Python counts them. */
 function indexed(value: Value, work: Work): readonly Value[] | undefined {
-  if (typeof value === "string") {
-    work.room(value.length);
-    return [...value];
+  const text = textIn(value);
+  if (text !== undefined) {
+    work.room(text.length);
+    return [...text].map((letter) => (value instanceof Markup ? new Markup(letter) : letter));
   }
-  return value instanceof Tuple ? value.items : isList(value) ? value : undefined;
+  // The views of a dict have no places.
+  return value instanceof View && value.kind !== "range" ? undefined : sequenceIn(value);
 }
 
 /** `a[start:stop:step]`. */
@@ -139,22 +162,28 @@ export function sliced(object: Value, bounds: readonly Value[], work: Work): Val
   const [from, to, by] = bounds.map((bound) => {
     if (bound === null) return undefined;
     if (isWhole(bound)) return Number(bound);
+    if (typeof bound === "bigint") return bound < 0 ? -(2 ** 53) : 2 ** 53;
     throw new Error("slice indices must be integers or None");
   });
-  const picked = pick(items, { from, to, step: by ?? 1 });
+  const { start, stop, step, count } = places(items.length, { from, to, step: by ?? 1 });
+  const picked = Array.from({ length: count }, (_, i) => items[start + i * step]!);
   if (typeof object === "string") return picked.join("");
-  return object instanceof Tuple ? new Tuple(picked) : picked;
+  if (object instanceof Markup) return new Markup(picked.map((letter) => textIn(letter)).join(""));
+  if (object instanceof Tuple) return new Tuple(picked);
+  if (!(object instanceof View)) return picked;
+  const [first, , by1] = object.bounds as [number, number, number];
+  return new View("range", picked, [first + start * by1, first + stop * by1, step * by1]);
 }
 
-function pick<T>(items: readonly T[], it: { from: number | undefined; to: number | undefined; step: number }): T[] {
+/** Where a slice starts and stops in so many items. */
+function places(length: number, it: { from: number | undefined; to: number | undefined; step: number }) {
   const { step } = it;
   if (step === 0) throw new Error("slice step cannot be zero");
-  const [least, most] = step > 0 ? [0, items.length] : [-1, items.length - 1];
+  const [least, most] = step > 0 ? [0, length] : [-1, length - 1];
   const place = (at: number | undefined, fallback: number) => {
     if (at === undefined) return fallback;
-    return Math.min(Math.max(at < 0 ? at + items.length : at, least), most);
+    return Math.min(Math.max(at < 0 ? at + length : at, least), most);
   };
   const [start, stop] = [place(it.from, step > 0 ? least : most), place(it.to, step > 0 ? most : least)];
-  const count = Math.max(Math.ceil((stop - start) / step), 0);
-  return Array.from({ length: count }, (_, i) => items[start + i * step]!);
+  return { start, stop, step, count: Math.max(Math.ceil((stop - start) / step), 0) };
 }

@@ -1,5 +1,22 @@
 /** Values as text: Python's `str`, `repr` and `json.dumps`. */
-import { compare, Fields, Float, isDict, isList, Tuple, typeName, Undefined, type Value, type Work } from "./value.ts";
+import { floatText, intText } from "./numbers.ts";
+import {
+  compare,
+  Fields,
+  Float,
+  isDict,
+  isList,
+  Lazy,
+  Markup,
+  sequenceIn,
+  Tuple,
+  textIn,
+  typeName,
+  Undefined,
+  type Value,
+  View,
+  type Work,
+} from "./value.ts";
 
 /** Text in parts, of a bounded length. */
 export class Writer {
@@ -26,8 +43,7 @@ export class Writer {
 
 /** Python's `str`. */
 export function textOf(value: Value, work: Work): string {
-  if (typeof value === "string") return value;
-  return value instanceof Undefined ? "" : repr(value, work);
+  return textIn(value) ?? (value instanceof Undefined ? "" : repr(value, work));
 }
 
 /** Python's `repr`. */
@@ -38,27 +54,38 @@ export function repr(value: Value, work: Work): string {
 }
 
 function writeRepr(value: Value, out: Writer): void {
-  const items = value instanceof Tuple ? value.items : isList(value) ? value : undefined;
+  if (value instanceof View && value.kind === "range") {
+    const [start, stop, step] = value.bounds;
+    out.write(`range(${start}, ${stop}${step === 1 ? "" : `, ${step}`})`);
+    return;
+  }
+  const items = sequenceIn(value);
   if (items) {
-    const [open, close] = value instanceof Tuple ? ["(", items.length === 1 ? ",)" : ")"] : ["[", "]"];
+    const [open, close] = brackets(value, items.length);
     writeItems(items, { out, open, close, each: (item) => writeRepr(item, out) });
     return;
   }
-  const isFields = value instanceof Fields;
-  const entries = isDict(value) ? value : isFields ? value.values : undefined;
+  const isNamespace = value instanceof Fields && value.kind === "Namespace";
+  const entries = isDict(value) ? value : isNamespace ? value.values : undefined;
   if (!entries) {
     out.write(scalar(value));
     return;
   }
-  writeItems([...entries], {
+  writeItems([...(entries as Iterable<readonly [Value, Value]>)], {
     out,
-    open: isFields ? `<${value.kind} {` : "{",
-    close: isFields ? "}>" : "}",
+    open: isNamespace ? "<Namespace {" : "{",
+    close: isNamespace ? "}>" : "}",
     each([key, item]) {
-      out.write(`${scalar(key)}: `);
+      writeRepr(key, out);
+      out.write(": ");
       writeRepr(item, out);
     },
   });
+}
+
+function brackets(value: Value, length: number): readonly [string, string] {
+  if (value instanceof Tuple) return ["(", length === 1 ? ",)" : ")"];
+  return value instanceof View ? [`${value.kind}([`, "])"] : ["[", "]"];
 }
 
 function writeItems<T>(
@@ -73,13 +100,22 @@ function writeItems<T>(
   it.out.write(it.close);
 }
 
+/** @throws for what Python prints with its address in memory. */
 function scalar(value: Value): string {
   if (typeof value === "string") return quoted(value);
+  if (value instanceof Markup) return `Markup(${quoted(value.text)})`;
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (value instanceof Float) return value.text ?? floatText(value.value);
-  return typeof value === "number" ? `${BigInt(value)}` : typeName(value);
+  if (typeof value === "number" || typeof value === "bigint") return intText(value);
+  if (value instanceof Undefined) return "Undefined";
+  if (value instanceof Fields && value.kind === "LoopContext")
+    return `<LoopContext ${textOfInt(value, "index")}/${textOfInt(value, "length")}>`;
+  const hint = value instanceof Lazy ? "; add '| list'" : "";
+  throw new Error(`a ${typeName(value)} has no text${hint}`);
 }
+
+const textOfInt = (loop: Fields, name: string) => intText(loop.find(name) as number);
 
 const NAMED_ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
 /** What Python's `str.isprintable` rejects, the backslash, and nothing else. */
@@ -97,17 +133,13 @@ function quoted(text: string): string {
   return quote + (quote === "'" ? body.replaceAll("'", "\\'") : body) + quote;
 }
 
-/** Python's `repr` of a float: the shortest digits, with an exponent below 1e-4 and from 1e16. */
-function floatText(value: number): string {
-  if (Number.isNaN(value)) return "nan";
-  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e16)) {
-    const [digits, exponent] = value.toExponential().split("e");
-    return `${digits}e${exponent![0]}${exponent!.slice(1).padStart(2, "0")}`;
-  }
-  if (!Number.isInteger(value)) return String(value);
-  return Object.is(value, -0) ? "-0.0" : `${value}.0`;
+/** Python's `ascii` of a `repr`: what is outside ASCII as escapes. */
+export function ascii(text: string): string {
+  return text.replace(/[^\0-\x7f]/gu, (each) => {
+    const code = each.codePointAt(0)!;
+    const [letter, width] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+    return `\\${letter}${code.toString(16).padStart(width as number, "0")}`;
+  });
 }
 
 /** Options of {@link jsonText}, as those of `json.dumps`. */
@@ -144,10 +176,10 @@ class JsonWriter {
     else this.out.write(jsonScalar(value, this.options));
   }
 
-  private dict(entries: [string | number, Value][], depth: number): void {
+  private dict(entries: (readonly [Value, Value])[], depth: number): void {
     if (this.options.sortKeys) entries.sort(([a], [b]) => compare(a, b, this.work));
-    const each = ([key, item]: readonly [string | number, Value]) => {
-      this.out.write(jsonScalar(String(key), this.options) + this.options.separators[1]);
+    const each = ([key, item]: readonly [Value, Value]) => {
+      this.out.write(jsonScalar(jsonKey(key, this.options), this.options) + this.options.separators[1]);
       this.write(item, depth + 1);
     };
     this.block(entries, { depth, open: "{", close: "}", each });
@@ -176,12 +208,22 @@ class JsonWriter {
   }
 }
 
+/** As Python writes a key: true for True. @throws for what cannot be a key. */
+function jsonKey(key: Value, options: JsonOptions): string {
+  const text = textIn(key);
+  if (text !== undefined) return text;
+  if (key === null || typeof key !== "object" || key instanceof Float) return jsonScalar(key, options);
+  throw new Error(`keys must be str, int, float, bool or None, not ${typeName(key)}`);
+}
+
 function jsonScalar(value: Value, { ascii }: JsonOptions): string {
   if (value instanceof Float)
     return value.text ?? floatText(value.value).replace("inf", "Infinity").replace("nan", "NaN");
-  if (typeof value === "function" || (value !== null && typeof value === "object"))
-    throw new Error(`Object of type ${typeName(value)} is not JSON serializable`);
-  const text = JSON.stringify(value);
+  if (typeof value === "number" || typeof value === "bigint") return intText(value);
+  const plain = value instanceof Markup ? value.text : value;
+  if (typeof plain === "function" || (plain !== null && typeof plain === "object"))
+    throw new Error(`Object of type ${typeName(plain)} is not JSON serializable`);
+  const text = JSON.stringify(plain);
   if (!ascii) return text;
   return text.replace(/[\x7f-\uffff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

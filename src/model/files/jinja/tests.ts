@@ -1,25 +1,44 @@
 /** Jinja's tests: `x is NAME`, and the names that `select` and `selectattr` take. */
-import { valueAt } from "./methods.ts";
+import { percent } from "./formatting.ts";
+import { arithmetic } from "./numbers.ts";
+import { textOf } from "./print.ts";
 import {
   compare,
   Fields,
   Float,
+  hashed,
   isDict,
   isEqual,
   isList,
-  itemsOf,
+  iterate,
+  Lazy,
+  Markup,
   numberIn,
+  rest,
   Tuple,
+  textIn,
   typeName,
   Undefined,
   type Value,
+  View,
   type Work,
 } from "./value.ts";
 
 export type JinjaTest = (value: Value, args: readonly Value[], work: Work) => boolean;
 
 const isSequence: JinjaTest = (value) =>
-  typeof value === "string" || isList(value) || value instanceof Tuple || isDict(value) || value instanceof Undefined;
+  textIn(value) !== undefined ||
+  isList(value) ||
+  value instanceof Tuple ||
+  (value instanceof View && value.kind === "range") ||
+  isDict(value) ||
+  value instanceof Undefined;
+
+const isIterable: JinjaTest = (value, args, work) =>
+  isSequence(value, args, work) ||
+  value instanceof View ||
+  value instanceof Lazy ||
+  (value instanceof Fields && value.kind === "LoopContext");
 
 const ordered =
   (accepts: (order: number) => boolean): JinjaTest =>
@@ -29,20 +48,38 @@ const ordered =
 const equal: JinjaTest = (value, [other], work) => isEqual(value, other ?? null, work);
 const unequal: JinjaTest = (value, args, work) => !equal(value, args, work);
 
-const remainder = (value: Value, by: Value | undefined): number => {
-  const [number, divisor] = [numberIn(value), numberIn(by ?? null)];
-  if (number === undefined || divisor === undefined) throw new Error(`'${typeName(value)}' has no remainder`);
-  return number % divisor;
+/** Python's `is`, which holds for equal texts and numbers of one type here. */
+const isSame: JinjaTest = (value, [other], work) => {
+  if (typeof value === "object" && value !== null && !(value instanceof Float)) return value === other;
+  return typeName(value) === typeName(other ?? null) && isEqual(value, other!, work);
 };
+
+/** Whether the remainder of a division is this. `%` formats a text, as in Python. */
+const remains =
+  (by: (args: readonly Value[]) => Value, expected: number): JinjaTest =>
+  (value, args, work) => {
+    const text = textIn(value);
+    const result = text === undefined ? arithmetic("%", value, by(args)) : percent(text, by(args), { work });
+    if (result === undefined) throw new Error(`'${typeName(value)}' has no remainder`);
+    return isEqual(result, expected, work);
+  };
+
+const isLower = (text: string) => text !== text.toUpperCase() && text === text.toLowerCase();
+const isUpper = (text: string) => text !== text.toLowerCase() && text === text.toUpperCase();
 
 /** Python's `in`. */
 export function isIn(value: Value, container: Value, work: Work): boolean {
   if (container instanceof Undefined) return false;
-  if (isDict(container)) return valueAt(container, value) !== undefined;
-  if (typeof container !== "string") return itemsOf(container, work).some((item) => isEqual(item, value, work));
-  if (typeof value === "string") {
-    work.room(container.length);
-    return container.includes(value);
+  if (isDict(container)) return container.has(value);
+  if (container instanceof View && container.kind === "dict_keys") hashed(value);
+  const [text, part] = [textIn(container), textIn(value)];
+  if (text === undefined) {
+    for (const item of rest(iterate(container, work), work)) if (isEqual(item, value, work)) return true;
+    return false;
+  }
+  if (part !== undefined) {
+    work.room(text.length);
+    return text.includes(part);
   }
   throw new Error(`'in <string>' requires string as left operand, not ${typeName(value)}`);
 }
@@ -54,19 +91,23 @@ const TESTS: Readonly<Record<string, JinjaTest>> = {
   boolean: (value) => typeof value === "boolean",
   true: (value) => value === true,
   false: (value) => value === false,
-  string: (value) => typeof value === "string",
+  string: (value) => textIn(value) !== undefined,
   number: (value) => numberIn(value) !== undefined,
-  integer: (value) => typeof value === "number" || (value instanceof Float && value.isInt),
-  float: (value) => value instanceof Float && !value.isInt,
+  integer: (value) => typeof value === "number" || typeof value === "bigint",
+  float: (value) => value instanceof Float,
   mapping: (value) => isDict(value),
   sequence: isSequence,
-  iterable: isSequence,
-  callable: (value) => typeof value === "function" || value instanceof Undefined,
-  lower: (value) => typeof value === "string" && value !== value.toUpperCase() && value === value.toLowerCase(),
-  upper: (value) => typeof value === "string" && value !== value.toLowerCase() && value === value.toUpperCase(),
-  odd: (value) => Math.abs(remainder(value, 2)) === 1,
-  even: (value) => remainder(value, 2) === 0,
-  divisibleby: (value, [by]) => remainder(value, by) === 0,
+  iterable: isIterable,
+  callable: (value) =>
+    typeof value === "function" ||
+    value instanceof Undefined ||
+    (value instanceof Fields && value.kind === "LoopContext"),
+  escaped: (value) => value instanceof Markup,
+  lower: (value, _, work) => isLower(textOf(value, work)),
+  upper: (value, _, work) => isUpper(textOf(value, work)),
+  odd: remains(() => 2, 1),
+  even: remains(() => 2, 0),
+  divisibleby: remains(([by]) => by!, 0),
   equalto: equal,
   eq: equal,
   "==": equal,
@@ -83,20 +124,34 @@ const TESTS: Readonly<Record<string, JinjaTest>> = {
   le: ordered((order) => order <= 0),
   "<=": ordered((order) => order <= 0),
   in: (value, [container], work) => isIn(value, container ?? null, work),
-  sameas: (value, [other]) => value === other || (value instanceof Fields && value === other),
+  sameas: isSame,
 };
 
-/** Tests that compare with a value. The others take no argument. */
-const COMPARING = new Set(
-  "divisibleby equalto eq == ne != gt greaterthan > ge >= lt lessthan < le <= in sameas".split(" "),
-);
+/** Tests that compare with a value, and the names of their arguments. The others take none. */
+const COMPARING: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(
+    "equalto eq == ne != gt greaterthan > ge >= lt lessthan < le <=".split(" ").map((name) => [name, ""]),
+  ),
+  divisibleby: "num",
+  sameas: "other",
+  in: "seq",
+};
+
+/** Whether there is a test of that name. */
+export const isTest = (name: string) => Object.hasOwn(TESTS, name) || name === "filter" || name === "test";
 
 /** @throws for a name that is not a test here. The test throws for other arguments than its own. */
-export function testNamed(name: string): JinjaTest {
+export function testNamed(name: string, named: ReadonlyMap<string, Value> = new Map()): JinjaTest {
   if (!Object.hasOwn(TESTS, name)) throw new Error(`there is no test ${name}`);
-  const count = COMPARING.has(name) ? 1 : 0;
+  const argument = Object.hasOwn(COMPARING, name) ? COMPARING[name] : undefined;
+  const count = argument === undefined ? 0 : 1;
   return (value, args, work) => {
-    if (args.length === count) return TESTS[name]!(value, args, work);
-    throw new Error(`the test ${name} takes ${count} arguments (${args.length})`);
+    const all = [...args];
+    for (const [key, other] of named) {
+      if (key !== argument) throw new Error(`the test ${name} has no argument ${key}`);
+      all.push(other);
+    }
+    if (all.length === count) return TESTS[name]!(value, all, work);
+    throw new Error(`the test ${name} takes ${count} arguments (${all.length})`);
   };
 }

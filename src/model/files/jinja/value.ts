@@ -1,19 +1,22 @@
 /** Python's values as Jinja sees them: how they compare, and what they contain. print.ts prints them. */
 import { jsonKeys, numberText } from "../../../json.ts";
 
-/** A Python float. A JavaScript number is a Python int. */
+/** A Python float. A JavaScript number is a Python int, and a bigint is one above 2^53. */
 export class Float {
   readonly value: number;
-  /** As its JSON wrote it, which it prints as: `1e3`, or an int above 2^53. */
+  /** As its JSON wrote it, which it prints as: `1e3`. */
   readonly text: string | undefined;
   constructor(value: number, text?: string) {
     this.value = value;
     this.text = text;
   }
+}
 
-  /** A number of JSON that is an int, and that a JavaScript number does not hold. */
-  get isInt(): boolean {
-    return this.text !== undefined && /^-?\d+$/.test(this.text);
+/** A text marked as HTML by `safe` or `escape`. As in MarkupSafe, what is added to it is escaped. */
+export class Markup {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
   }
 }
 
@@ -21,6 +24,32 @@ export class Tuple {
   readonly items: readonly Value[];
   constructor(items: readonly Value[]) {
     this.items = items;
+  }
+}
+
+/** A value and the items that have it: what `groupby` gives. */
+export class Group extends Tuple {}
+
+/** Items that can be counted and visited again, but are no list: `range(3)`, `dict.keys()`. */
+export class View {
+  readonly kind: "range" | "dict_keys" | "dict_values" | "dict_items";
+  readonly items: readonly Value[];
+  /** Start, stop and step of a range. */
+  readonly bounds: readonly number[];
+  constructor(kind: View["kind"], items: readonly Value[], bounds: readonly number[] = []) {
+    this.kind = kind;
+    this.items = items;
+    this.bounds = bounds;
+  }
+}
+
+/** Items that can be visited once, and that are made when they are: the result of `map`, `select` and others. */
+export class Lazy {
+  readonly kind: "generator" | "iterator";
+  readonly items: Iterator<Value>;
+  constructor(items: Iterator<Value>, kind: Lazy["kind"] = "generator") {
+    this.items = items;
+    this.kind = kind;
   }
 }
 
@@ -32,30 +61,110 @@ export class Undefined {
   }
 }
 
-/** An object with attributes: `namespace(...)`, `loop`. */
+/** An object with attributes: `namespace(...)`, `loop`, a cycler. */
 export class Fields {
-  readonly kind: "Namespace" | "LoopContext";
+  readonly kind: "Namespace" | "LoopContext" | "Cycler";
+  readonly find: (name: string) => Value | undefined;
+  /** The values of a namespace, which a template can set. */
   readonly values: Map<string, Value>;
-  constructor(kind: "Namespace" | "LoopContext", values: Map<string, Value>) {
+  /** `loop(items)` of a recursive loop. */
+  readonly call: Callable | undefined;
+  constructor(
+    kind: Fields["kind"],
+    it: { values?: Map<string, Value>; find?: (name: string) => Value | undefined; call?: Callable | undefined },
+  ) {
+    const { values = new Map<string, Value>() } = it;
     this.kind = kind;
     this.values = values;
+    this.find = it.find ?? ((name) => values.get(name));
+    this.call = it.call;
   }
 }
 
 export type Callable = (args: readonly Value[], named: ReadonlyMap<string, Value>) => Value;
-export type Dict = ReadonlyMap<string | number, Value>;
 export type Value =
   | string
   | number
+  | bigint
   | boolean
   | null
   | Float
+  | Markup
   | Tuple
+  | View
+  | Lazy
   | Undefined
   | Fields
   | Callable
   | Dict
   | readonly Value[];
+
+/** A dict in the order of its keys, which may be whatever Python hashes: True, 1 and 1.0 are the same key. */
+export class Dict {
+  private readonly entries = new Map<unknown, readonly [key: Value, value: Value]>();
+
+  constructor(pairs: Iterable<readonly [Value, Value]> = []) {
+    for (const [key, value] of pairs) {
+      const at = hashed(key);
+      // As in Python, the first key of those that are equal stays.
+      this.entries.set(at, [this.entries.get(at)?.[0] ?? key, value]);
+    }
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  /** @throws for a key that cannot be hashed, as a list. */
+  get(key: Value): Value | undefined {
+    return this.entries.get(hashed(key))?.[1];
+  }
+
+  has(key: Value): boolean {
+    return this.entries.has(hashed(key));
+  }
+
+  keys(): Value[] {
+    return Array.from(this.entries.values(), ([key]) => key);
+  }
+
+  values(): Value[] {
+    return Array.from(this.entries.values(), ([, value]) => value);
+  }
+
+  [Symbol.iterator](): Iterator<readonly [Value, Value]> {
+    return this.entries.values();
+  }
+}
+
+/** Items of a tuple that is a key, and characters of its texts. */
+const LONGEST_KEY = { items: 1000, length: 2 ** 16 } as const;
+
+/** Equal for values that Python finds equal, as the key of a JavaScript map. @throws for what Python does not hash. */
+export function hashed(key: Value): unknown {
+  if (key instanceof Tuple) return `\0${tupleKey(key, { items: 0, length: 0 })}`;
+  const text = textIn(key);
+  if (text !== undefined) return text.startsWith("\0") ? `\0${text}` : text;
+  const number = numberIn(key);
+  if (number !== undefined) return Number.isSafeInteger(number) || !Number.isInteger(number) ? number : BigInt(number);
+  const isKeys = key instanceof View && (key.kind === "dict_keys" || key.kind === "dict_items");
+  if (isList(key) || isDict(key) || isKeys) throw new Error(`unhashable type: '${typeName(key)}'`);
+  return key instanceof Undefined ? Undefined : key;
+}
+
+/** A text of its own for every tuple: each part begins with its type and its length. */
+function tupleKey({ items }: Tuple, total: { items: number; length: number }): string {
+  const parts = items.map((item) => {
+    const key = item instanceof Tuple ? tupleKey(item, total) : hashed(item);
+    const text = typeof key === "object" && key !== null ? typeName(item) : String(key);
+    total.items++;
+    total.length += text.length;
+    if (total.items > LONGEST_KEY.items || total.length > LONGEST_KEY.length)
+      throw new Error("a tuple that is a key of a dict is too long");
+    return `${item instanceof Tuple ? "tuple" : typeof key}${text.length}:${text}`;
+  });
+  return `(${parts.join("")})`;
+}
 
 /** Counts work: a template comes with a downloaded model and may run without end. */
 export interface Work {
@@ -73,17 +182,23 @@ export function orUndefined(value: Value | undefined, name: string): Value {
 }
 
 export const isList = (value: Value): value is readonly Value[] => Array.isArray(value);
-export const isDict = (value: Value): value is Dict => value instanceof Map;
+export const isDict = (value: Value): value is Dict => value instanceof Dict;
+
+/** The text in a text, marked as HTML or not. */
+export function textIn(value: Value | undefined): string | undefined {
+  if (value instanceof Markup) return value.text;
+  return typeof value === "string" ? value : undefined;
+}
 
 /** JSON as values, numbers and the order of keys as their text has them. Other whole numbers are ints. */
 export function fromJson(json: unknown): Value {
   if (typeof json === "number") return Number.isInteger(json) ? json : new Float(json);
-  if (typeof json === "bigint") return new Float(Number(json), String(json));
+  if (typeof json === "bigint") return whole(json);
   if (typeof json === "string" || typeof json === "boolean" || json === null) return json;
   if (json === undefined) return null;
   if (Array.isArray(json)) return json.map((_, i) => memberOf(json, i));
   if (typeof json === "object")
-    return new Map(
+    return new Dict(
       jsonKeys(json)
         .filter((key) => (json as Record<string, unknown>)[key] !== undefined)
         .map((key) => [key, memberOf(json, key)]),
@@ -94,67 +209,111 @@ export function fromJson(json: unknown): Value {
 /** A value of an object or list of JSON. */
 export function memberOf(holder: object, key: string | number): Value {
   const text = numberText(holder, key);
-  return text === undefined ? fromJson((holder as Record<string, unknown>)[key]) : new Float(Number(text), text);
+  if (text === undefined) return fromJson((holder as Record<string, unknown>)[key]);
+  return /^-?\d+$/.test(text) ? whole(BigInt(text)) : new Float(Number(text), text);
+}
+
+/** Digits that Python reads and prints of an int. */
+export const LONGEST_INT = 4300;
+
+/** An int of any size. */
+export function whole(value: bigint): number | bigint {
+  const number = Number(value);
+  return Number.isSafeInteger(number) ? number : value;
 }
 
 /** Python's name of the type, for messages. */
 export function typeName(value: Value): string {
   if (value === null) return "NoneType";
-  if (value instanceof Float) return value.isInt ? "int" : "float";
+  if (value instanceof Float) return "float";
+  if (value instanceof Markup) return "Markup";
   if (value instanceof Tuple) return "tuple";
-  if (value instanceof Fields) return value.kind;
+  if (value instanceof Fields || value instanceof View || value instanceof Lazy) return value.kind;
   if (value instanceof Undefined) return "Undefined";
   if (isList(value)) return "list";
   if (isDict(value)) return "dict";
-  const names = { string: "str", number: "int", boolean: "bool", function: "function" } as const;
+  const names = { string: "str", number: "int", bigint: "int", boolean: "bool", function: "function" } as const;
   return names[typeof value as keyof typeof names];
 }
 
 export function isTrue(value: Value): boolean {
   if (value === null || value instanceof Undefined) return false;
   if (value instanceof Float) return value.value !== 0;
+  if (value instanceof Markup) return value.text !== "";
   if (isDict(value)) return value.size > 0;
   if (isList(value)) return value.length > 0;
-  if (value instanceof Tuple) return value.items.length > 0;
+  if (value instanceof Tuple || value instanceof View) return value.items.length > 0;
   return typeof value === "object" || typeof value === "function" || Boolean(value);
 }
 
-/** Python's ints, of which its bools are some. */
+/** Python's ints, of which its bools are some; those above 2^53 apart, which no list or text reaches. */
 export const isWhole = (value: Value) => typeof value === "number" || typeof value === "boolean";
 
-/** The number in an int, a float or a bool. */
-export function numberIn(value: Value): number | undefined {
-  if (typeof value === "number") return value;
+/** The number in an int, a float or a bool, to compare and compute with: an int above 2^53 as a bigint. */
+export function numberIn(value: Value): number | bigint | undefined {
+  if (typeof value === "number" || typeof value === "bigint") return value;
   if (typeof value === "boolean") return Number(value);
   return value instanceof Float ? value.value : undefined;
 }
 
-/** The items that a loop visits: characters of a text, keys of a dict. @throws for what Python cannot iterate. */
+/** Lists, tuples, ranges and views of dicts, by their items. */
+export function sequenceIn(value: Value): readonly Value[] | undefined {
+  if (value instanceof Tuple || value instanceof View) return value.items;
+  return isList(value) ? value : undefined;
+}
+
+/** The items that a loop visits: characters of a text, keys of a dict. Those of a generator can be read once. @throws for what Python cannot iterate. */
 export function itemsOf(value: Value, work: Work): readonly Value[] {
+  const items = sequenceIn(value);
+  if (items) return items;
   if (value instanceof Undefined) return [];
-  if (value instanceof Tuple) return value.items;
-  if (isList(value)) return value;
-  if (isDict(value)) return [...value.keys()];
-  if (typeof value !== "string") throw new Error(`'${typeName(value)}' object is not iterable`);
-  work.room(value.length);
-  return [...value];
+  if (isDict(value)) {
+    work.room(value.size);
+    return value.keys();
+  }
+  if (value instanceof Lazy) return [...rest(value.items, work)];
+  const text = textIn(value);
+  if (text === undefined) throw new Error(`'${typeName(value)}' object is not iterable`);
+  work.room(text.length);
+  return [...text];
+}
+
+/** As {@link itemsOf}, one by one. */
+export function iterate(value: Value, work: Work): Iterator<Value> {
+  return value instanceof Lazy ? value.items : itemsOf(value, work)[Symbol.iterator]();
+}
+
+/** What an iterator has left. */
+export function* rest(items: Iterator<Value>, work: Work): Generator<Value, undefined> {
+  for (let next = items.next(); !next.done; next = items.next()) {
+    work.spend(1);
+    yield next.value;
+  }
 }
 
 /** @throws for values without a length. */
 export function lengthOf(value: Value, work: Work): number {
-  if (numberIn(value) !== undefined || value === null || value instanceof Fields || typeof value === "function")
+  const isNone = numberIn(value) !== undefined || value === null || typeof value === "function";
+  if (value instanceof Fields && value.kind === "LoopContext") return value.find("length") as number;
+  if (isNone || value instanceof Fields || value instanceof Lazy)
     throw new Error(`object of type '${typeName(value)}' has no len()`);
   return itemsOf(value, work).length;
 }
+
+/** JavaScript orders a bigint and a number exactly. */
+const isSameNumber = (x: number | bigint, y: number | bigint) => (typeof x === typeof y ? x === y : x <= y && x >= y);
 
 /** Python's `==`. */
 export function isEqual(a: Value, b: Value, work: Work): boolean {
   work.spend(1);
   const [x, y] = [numberIn(a), numberIn(b)];
-  if (x !== undefined || y !== undefined) return x === y;
+  if (x !== undefined && y !== undefined) return isSameNumber(x, y);
+  const text = textIn(a);
+  if (text !== undefined) return text === textIn(b);
   if (a instanceof Undefined || b instanceof Undefined) return a instanceof Undefined && b instanceof Undefined;
   if (isList(a) && isList(b)) return sameItems(a, b, work);
   if (a instanceof Tuple && b instanceof Tuple) return sameItems(a.items, b.items, work);
+  if (a instanceof View && b instanceof View) return a === b || (a.kind === b.kind && sameView(a, b, work));
   if (!isDict(a) || !isDict(b)) return a === b;
   return a.size === b.size && [...a].every(([key, value]) => b.has(key) && isEqual(value, b.get(key)!, work));
 }
@@ -163,15 +322,33 @@ function sameItems(a: readonly Value[], b: readonly Value[], work: Work): boolea
   return a.length === b.length && a.every((item, i) => isEqual(item, b[i]!, work));
 }
 
-/** Negative, zero or positive, as Python orders. @throws for values without an order. */
+function sameView(a: View, b: View, work: Work): boolean {
+  if (a.kind === "range") return sameItems(a.items, b.items, work);
+  if (a.kind === "dict_values" || a.items.length !== b.items.length) return false;
+  return a.items.every((item) => b.items.some((other) => isEqual(item, other, work)));
+}
+
+/** Negative, zero or positive, as Python orders; NaN next to one. @throws for values without an order. */
 export function compare(a: Value, b: Value, work: Work): number {
   work.spend(1);
   const [x, y] = [numberIn(a), numberIn(b)];
-  if (x !== undefined && y !== undefined) return x - y;
-  if (typeof a === "string" && typeof b === "string") return a < b ? -1 : Number(a > b);
+  if (x !== undefined && y !== undefined) return x < y ? -1 : x > y ? 1 : isSameNumber(x, y) ? 0 : Number.NaN;
+  const [text, other] = [textIn(a), textIn(b)];
+  if (text !== undefined && other !== undefined) return compareTexts(text, other);
   const areTuples = a instanceof Tuple && b instanceof Tuple;
-  const [one, other] = areTuples ? [a.items, b.items] : isList(a) && isList(b) ? [a, b] : [];
-  if (!one || !other) throw new Error(`'${typeName(a)}' and '${typeName(b)}' cannot be compared`);
-  const at = one.findIndex((item, i) => i < other.length && !isEqual(item, other[i]!, work));
-  return at < 0 ? one.length - other.length : compare(one[at]!, other[at]!, work);
+  const [one, two] = areTuples ? [a.items, b.items] : isList(a) && isList(b) ? [a, b] : [];
+  if (!one || !two) throw new Error(`'${typeName(a)}' and '${typeName(b)}' cannot be compared`);
+  const at = one.findIndex((item, i) => i < two.length && !isEqual(item, two[i]!, work));
+  return at < 0 ? one.length - two.length : compare(one[at]!, two[at]!, work);
+}
+
+/** By code points, where JavaScript's order is that of UTF-16: U+FFFF comes after U+1F600 there. */
+function compareTexts(a: string, b: string): number {
+  const least = Math.min(a.length, b.length);
+  let at = 0;
+  while (at < least && a.charCodeAt(at) === b.charCodeAt(at)) at++;
+  if (at === least) return a.length - b.length;
+  const [x, y] = [a.charCodeAt(at), b.charCodeAt(at)];
+  const isHigh = (code: number) => code >= 0xd800 && code < 0xe000;
+  return isHigh(x) === isHigh(y) ? x - y : isHigh(x) ? 1 : -1;
 }

@@ -1,0 +1,166 @@
+/** Filters that change a text. A text marked as HTML stays marked where Jinja2 leaves it so. */
+import { count, type Filter, read } from "./filter.ts";
+import { toMarkup } from "./markup.ts";
+import { capitalized, LINE_END, methodOf, replaced, strip } from "./methods.ts";
+import { fixed, numberInText } from "./numbers.ts";
+import { textOf } from "./print.ts";
+import {
+  isDict,
+  isTrue,
+  itemsOf,
+  lengthOf,
+  Markup,
+  numberIn,
+  textIn,
+  typeName,
+  Undefined,
+  type Value,
+  type Work,
+} from "./value.ts";
+
+/** The result with the mark of the value. */
+const like = (value: Value, text: string): Value => (value instanceof Markup ? new Markup(text) : text);
+
+function changed(value: Value, work: Work, change: (text: string) => string): Value {
+  const text = textOf(value, work);
+  work.room(text.length);
+  return like(value, change(text));
+}
+
+/** A filter without arguments that changes a text. */
+const onText =
+  (change: (text: string) => string): Filter =>
+  (value, given) => {
+    read(given);
+    return changed(value, given.work, change);
+  };
+
+export const capitalize = onText(capitalized);
+export const lower = onText((text) => text.toLowerCase());
+export const upper = onText((text) => text.toUpperCase());
+
+/** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
+export const title: Filter = (value, given) => {
+  read(given);
+  const text = changed(value, given.work, (plain) =>
+    plain
+      .split(/([-\s({[<]+)/)
+      .map((part) => (part === "" ? "" : part[0]!.toUpperCase() + part.slice(1).toLowerCase()))
+      .join(""),
+  );
+  return textOf(text, given.work);
+};
+
+export const trim: Filter = (value, given) => {
+  const { chars } = read(given, "chars");
+  return changed(value, given.work, (text) => strip(text, chars));
+};
+
+export const center: Filter = (value, given) => {
+  const { width = 80 } = read(given, "width");
+  const text = textIn(value) === undefined ? textOf(value, given.work) : value;
+  return methodOf(text, "center", given.work)!([width], new Map());
+};
+
+export const replace: Filter = (value, given) => {
+  const { old, new: by, count: most = null } = read(given, "old", "new", "count");
+  if (old === undefined || by === undefined) throw new Error("replace takes an old and a new text");
+  const texts = [value, old, by].map((each) => textOf(each, given.work)) as [string, string, string];
+  return replaced(texts[0], [texts[1], texts[2], most], given.work);
+};
+
+export const indent: Filter = (value, given) => {
+  const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
+  const text = textIn(value);
+  if (text === undefined) throw new Error(`indent takes a text, not '${typeName(value)}'`);
+  const space = textIn(width) ?? " ".repeat(Math.max(spaces(width, given.work), 0));
+  const lines = text.split(LINE_END);
+  given.work.room(text.length + lines.length * space.length);
+  const [head = "", ...rest] = lines;
+  const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
+  return like(value, (isTrue(first) ? space : "") + [head, ...body].join("\n"));
+};
+
+function spaces(width: Value, work: Work): number {
+  const size = count(width, "width");
+  work.room(size);
+  return size;
+}
+
+export const truncate: Filter = (value, given) => {
+  const { length = 255, killwords = false, end = "...", leeway } = read(given, "length", "killwords", "end", "leeway");
+  const [size, slack] = [
+    count(length, "length"),
+    leeway === undefined || leeway === null ? 5 : count(leeway, "leeway"),
+  ];
+  const text = textIn(value);
+  if (text === undefined && lengthOf(value, given.work) <= size + slack) return value;
+  if (text === undefined) throw new Error(`truncate takes a text, not '${typeName(value)}'`);
+  given.work.room(text.length);
+  const [letters, tail] = [[...text], textOf(end, given.work)];
+  const kept = size - [...tail].length;
+  if (kept < 0) throw new Error(`expected length >= ${[...tail].length}, got ${size}`);
+  if (slack < 0) throw new Error(`expected leeway >= 0, got ${slack}`);
+  if (letters.length <= size + slack) return value;
+  const cut = letters.slice(0, kept).join("");
+  const space = cut.lastIndexOf(" ");
+  const head = isTrue(killwords) || space < 0 ? cut : cut.slice(0, space);
+  return value instanceof Markup ? new Markup(head + textOf(toMarkup(end, given.work), given.work)) : head + tail;
+};
+
+/** Runs of what Python's `\\w` has. */
+export const wordcount: Filter = (value, given) => {
+  read(given);
+  const text = textOf(value, given.work);
+  given.work.room(text.length);
+  return text.match(/[\p{L}\p{N}_]+/gu)?.length ?? 0;
+};
+
+const UNITS = "kMGTPEZY";
+
+export const filesizeformat: Filter = (value, given) => {
+  const { binary = false } = read(given, "binary");
+  const text = textIn(value);
+  const bytes = Number(text === undefined ? numberIn(value) : numberInText(text));
+  if (Number.isNaN(bytes)) throw new Error("filesizeformat takes a number");
+  const base = isTrue(binary) ? 1024 : 1000;
+  if (bytes === 1) return "1 Byte";
+  if (bytes < base) return `${Math.trunc(bytes)} Bytes`;
+  const found = [...UNITS].findIndex((_, i) => bytes < base ** (i + 2));
+  const at = found < 0 ? UNITS.length - 1 : found;
+  const unit = isTrue(binary) ? `${UNITS[at]!.toUpperCase()}iB` : `${UNITS[at]}B`;
+  return `${fixed((base * bytes) / base ** (at + 2), 1)} ${unit}`;
+};
+
+/** As Python's `quote`: a path keeps its slashes, a query has a plus for a space. */
+function quoted(value: Value, work: Work, isQuery = false): string {
+  work.room(textIn(value)?.length ?? 0);
+  const text = encodeURIComponent(textOf(value, work)).replace(
+    /[!'()*]/g,
+    (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+  return isQuery ? text.replaceAll("%20", "+") : text.replaceAll("%2F", "/");
+}
+
+export const urlencode: Filter = (value, given) => {
+  read(given);
+  const { work } = given;
+  const isOne = textIn(value) !== undefined || numberIn(value) !== undefined || value === null;
+  if (isOne) return quoted(value, work);
+  const pairs = isDict(value) ? [...value] : itemsOf(value, work).map((pair) => itemsOf(pair, work));
+  if (pairs.some(({ length }) => length !== 2)) throw new Error("urlencode takes pairs of a key and a value");
+  return pairs.map(([key, item]) => `${quoted(key!, work, true)}=${quoted(item!, work, true)}`).join("&");
+};
+
+export const xmlattr: Filter = (value, given) => {
+  const { autospace = true } = read(given, "autospace");
+  if (!isDict(value)) throw new Error("xmlattr takes a dict");
+  const parts = [...value]
+    .filter(([, item]) => item !== null && !(item instanceof Undefined))
+    .map(([key, item]) => {
+      const name = textIn(key);
+      if (name === undefined || /[\s/>=]/.test(name)) throw new Error("Invalid character in attribute name");
+      return `${toMarkup(key, given.work).text}="${toMarkup(item, given.work).text}"`;
+    });
+  return (isTrue(autospace) && parts.length > 0 ? " " : "") + parts.join(" ");
+};
