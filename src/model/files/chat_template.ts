@@ -10,7 +10,7 @@ import { strftime } from "./jinja/clock.ts";
 import { evaluate } from "./jinja/evaluate.ts";
 import { GENERATION } from "./jinja/lexer.ts";
 import { parse } from "./jinja/parser.ts";
-import { textOf } from "./jinja/print.ts";
+import { textOf, Writer } from "./jinja/print.ts";
 import { type Callable, memberOf, type Value, type Work } from "./jinja/value.ts";
 
 export interface TemplateLimits {
@@ -50,16 +50,41 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
   });
   return (values) =>
     refusing("format the conversation with the chat template", at, () => {
-      const work = new Counter(bounds);
       const given = Object.entries(values).filter(([, value]) => value !== undefined);
-      const names = new Map<string, Value>(given.map(([name]) => [name, memberOf(values, name)]));
-      if (!program.hasGenerationBlocks)
-        return { text: evaluate(program, new Map([...globals(work), ...names]), work), generated: [] };
+      const names = given.map(([name]): [string, Value] => [name, memberOf(values, name)]);
+      const render = (block: (out: Writer) => Callable) => {
+        const work = new Counter(bounds);
+        const out = new Writer(work);
+        evaluate(program, new Map([...globals(work), ...names, [GENERATION, block(out)]]), { work, out });
+        return out.text();
+      };
+      const generated: [number, number][] = [];
+      const text = render(noting(generated));
+      if (!program.hasGenerationBlocks) return { text, generated };
       const marks = unusedCharacters(source + stringifyJson(values));
-      const block = [GENERATION, marking(marks)] as const;
-      return unmarked(evaluate(program, new Map([...globals(work), ...names, block]), work), marks);
+      const marked = unmarked(
+        render(() => marking(marks)),
+        marks,
+      );
+      // What reads the text of a block, as a filter around it, reads the marks too.
+      return marked.text === text ? marked : { text, generated: within(generated, text.length) };
     });
 }
+
+/** Notes blocks as transformers does: from the end of what is written, wherever the block's text then goes. */
+const noting =
+  (generated: [number, number][]) =>
+  (out: Writer): Callable =>
+  (_, named) => {
+    const text = textOfBlock(named);
+    generated.push([out.length, out.length + text.length]);
+    return text;
+  };
+
+const textOfBlock = (named: ReadonlyMap<string, Value>) => (named.get("caller") as Callable)([], new Map()) as string;
+
+const within = (spans: readonly [number, number][], length: number) =>
+  spans.map(([start, end]): [number, number] => [Math.min(start, length), Math.min(end, length)]);
 
 /** Surround the text of a generation block until the whole is rendered. */
 interface Marks {
@@ -88,7 +113,7 @@ function unusedCharacters(text: string): Marks {
 const marking =
   ({ open, close }: Marks): Callable =>
   (_, named) =>
-    `${open}${(named.get("caller") as Callable)([], new Map())}${close}`;
+    `${open}${textOfBlock(named)}${close}`;
 
 function unmarked(marked: string, { open, close }: Marks): RenderedChat {
   const generated: [number, number][] = [];

@@ -102,6 +102,14 @@ describe("renders as transformers does", () => {
     expect(generated).toEqual([[content.length, 2 * content.length]]);
   });
 
+  test.each<[string, string, [number, number][]]>([
+    ["{% filter trim %}{% generation %} a {% endgeneration %}{% endfilter %}|", "a|", [[0, 2]]],
+    ["{% set x %}{% generation %}ab{% endgeneration %}{% endset %}{{ x | length }}", "2", [[0, 1]]],
+    ["{% set x %}b{% generation %}a{% endgeneration %}{% endset %}{{ x }}", "ba", [[1, 2]]],
+  ])("%s: a text that is filtered has no marks", (source, text, generated) => {
+    expect(compileTemplate(source)({})).toEqual({ text, generated });
+  });
+
   test("private use characters of the template itself are no marks", () => {
     const { text, generated } = compileTemplate("\uE000{% generation %}a\uE001{% endgeneration %}\uE001")({});
     expect({ text, generated }).toEqual({ text: "\uE000a\uE001\uE001", generated: [[1, 3]] });

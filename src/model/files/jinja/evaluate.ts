@@ -32,10 +32,10 @@ import {
 /** How a block ended. */
 type Flow = "next" | "break" | "continue";
 
-/** Runs a program with these global names. */
-export function evaluate(program: Program, globals: ReadonlyMap<string, Value>, work: Work): string {
-  const scope = new Scope(new Scope(undefined, functions(work)), globals);
-  return new Evaluator(work, scope).text(program.body, scope);
+/** Runs a program with these global names, and writes its text to `out`. */
+export function evaluate(program: Program, globals: ReadonlyMap<string, Value>, it: { work: Work; out: Writer }): void {
+  const scope = new Scope(new Scope(undefined, functions(it.work)), globals);
+  new Evaluator(it.work, scope).block(program.body, scope, it.out);
 }
 
 class Evaluator {
@@ -47,13 +47,13 @@ class Evaluator {
   }
 
   /** Text of a block in a scope of its own. */
-  text(body: readonly Node[], scope: Scope): string {
+  private text(body: readonly Node[], scope: Scope): string {
     const out = new Writer(this.work);
     this.block(body, scope, out);
     return out.text();
   }
 
-  private block(body: readonly Node[], scope: Scope, out: Writer): Flow {
+  block(body: readonly Node[], scope: Scope, out: Writer): Flow {
     for (const node of body) {
       const flow = this.statement(node, scope, out);
       if (flow !== "next") return flow;

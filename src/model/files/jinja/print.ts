@@ -21,17 +21,21 @@ import {
 /** Text in parts, of a bounded length. */
 export class Writer {
   private readonly parts: string[] = [];
-  private length = 0;
   private readonly work: Work;
+  private written = 0;
 
   constructor(work: Work) {
     this.work = work;
   }
 
+  get length(): number {
+    return this.written;
+  }
+
   /** @throws above the limit of the template's work. */
   write(text: string): void {
-    this.length += text.length;
-    this.work.bound(this.length);
+    this.written += text.length;
+    this.work.bound(this.written);
     this.work.spend(1 + text.length / 32);
     this.parts.push(text);
   }
