@@ -12,6 +12,8 @@ export const LONG_TESTS: readonly string[] = [
   "test/backend/tinker_test.ts",
   "test/cli/checkpoint_shape_test.ts",
   "test/cli/run_place_test.ts",
+  "test/compute/matmul_fuzz_test.ts",
+  "test/compute/split_products_test.ts",
   "test/config/differential_test.ts",
   "test/config/fuzz_test.ts",
   "test/config/support_test.ts",
@@ -28,6 +30,8 @@ export const LONG_TESTS: readonly string[] = [
   "test/model/generate/speculation_test.ts",
   "test/model/kernels/attention_test.ts",
   "test/model/kernels/cache_test.ts",
+  "test/model/kernels/sample_tiled_test.ts",
+  "test/model/train/lora_gradient_test.ts",
   "test/serve/server_model_test.ts",
 ];
 

@@ -14,7 +14,7 @@ import { gpuDevice } from "../fixtures/devices.ts";
 import { expectClose, firstDifference, floats, seeds, uniform } from "../fixtures/numbers.ts";
 import { PACKED_FORMATS, packedElements } from "../fixtures/packed.ts";
 
-const CASES = Number(process.env.PRODUCT_CASES ?? 12);
+const CASES = Number(process.env.PRODUCT_CASES ?? 24);
 const MOST = 300;
 /** In which most of these matrices do not fit. */
 const NARROW_BYTES = 2 ** 15;

@@ -147,7 +147,7 @@ test.each([
   expect(names.length - 2).toBe(filterDispatches);
 });
 
-const CASES = Number(process.env.SAMPLE_CASES ?? 60);
+const CASES = Number(process.env.SAMPLE_CASES ?? 200);
 
 /** SAMPLE_CASES=10000 runs that many. */
 test(`${CASES} random batches draw what the reference draws`, { timeout: 7_200_000 }, async () => {
