@@ -41,7 +41,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/attack/attack_test.ts",
   "test/attack/client_kill_test.ts",
   "test/attack/durability_test.ts",
-  "test/attack/fuzz_gateway_test.ts",
+  "test/attack/fuzz_servers_test.ts",
   "test/attack/fuzz_test.ts",
   "test/attack/kill_test.ts",
   "test/attack/page_test.ts",

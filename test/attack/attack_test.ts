@@ -7,7 +7,7 @@ import { TOKEN } from "../fixtures/cluster.ts";
 import { type Attacked, attack, type Kind, sendRaw } from "./attacked.ts";
 import { BODIES, type Known, toRequest } from "./bodies.ts";
 import { Client } from "./client.ts";
-import { AGENT_KEY } from "./fuzz_gateway.ts";
+import { AGENT_KEY } from "./fuzz_servers.ts";
 import { MODEL_BODIES, REWARD_BODIES, toModelRequest } from "./model_bodies.ts";
 import { ANYWHERE, type Hostile } from "./requests.ts";
 

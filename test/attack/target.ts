@@ -25,7 +25,7 @@ import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { testService } from "../fixtures/cluster.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";
 import { TextEngine } from "../fixtures/text_engine.ts";
-import { ADMIN_TOKEN, AGENT_KEY } from "./fuzz_gateway.ts";
+import { ADMIN_TOKEN, AGENT_KEY } from "./fuzz_servers.ts";
 import { StallMeter } from "./stall_meter.ts";
 import { ToyModel } from "./toy_model.ts";
 

@@ -1,5 +1,7 @@
-/** Random requests for a gateway: most of them nearly right, which reaches furthest; and what its answers must be. */
+/** Random requests for servers other than Tinker's: most of them nearly right, which reaches furthest; and what the answers must be. */
 import { type Agent, request } from "node:http";
+import { TOKEN } from "../fixtures/cluster.ts";
+import type { Kind } from "./attacked.ts";
 import type { FuzzRequest } from "./fuzz_requests.ts";
 import { type Chance, mutateJson, mutateText } from "./mutate.ts";
 
@@ -39,7 +41,9 @@ const CALLS: readonly (readonly [string, object])[] = [
   ["v1/messages", { model: "letters", messages: [{ role: "user", content: "hi" }], max_tokens: 4, stream: true }],
 ];
 
-const ROUTES: readonly (readonly [method: string, path: string, body?: object])[] = [
+type Route = readonly [method: string, path: string, body?: object];
+
+const GATEWAY_ROUTES: readonly Route[] = [
   ["POST", "sessions", { session_id: "s-1", metadata: { a: { b: [1] } }, sampling_params: { temperature: 0.5 } }],
   ["POST", "sessions", { session_id: "s-1", metadata: { rllm_metadata: { session_id: "s-2" } }, own_key: false }],
   ["POST", "sessions", { session_id: "own", own_key: true }],
@@ -64,6 +68,58 @@ const ROUTES: readonly (readonly [method: string, path: string, body?: object])[
   ["GET", "view/session.json?id=s-1"],
 ];
 
+const OPENAI_ROUTES: readonly Route[] = [
+  ["GET", "health"],
+  ["GET", "health/workers"],
+  ["GET", "v1/models"],
+  ["GET", "v1/models/letters"],
+  ["GET", "metrics"],
+  ["GET", ""],
+  ["GET", "v1/responses/resp_1"],
+  ["DELETE", "v1/responses/resp_1"],
+  ["POST", "v1/messages/count_tokens", { model: "letters", messages: MESSAGES.slice(1) }],
+  ["POST", "admin/weight_version", { weight_version: 3 }],
+];
+
+const JUDGED = { id: "call", items: [{ solution: "42", extra_info: { split: "train", grpu_task: 0 } }] };
+const REWARD_ROUTES: readonly Route[] = [
+  ["POST", "rewards", JUDGED],
+  ["POST", "rewards", { ...JUDGED, items: [...JUDGED.items, ...JUDGED.items] }],
+  ["POST", "rollouts", { seq: 0, id: "a", task: { split: "train", index: 0 }, sampling: { temperature: 1 } }],
+  ["POST", "rollouts", { seq: 1, id: "a", results: [{ call: 0, token_ids: [1, 2], log_probs: [-1, -2] }] }],
+  ["DELETE", "rollouts/a"],
+  ["GET", "health"],
+  ["GET", "metrics"],
+];
+
+const DEMO_ROUTES: readonly Route[] = [
+  ["GET", ""],
+  ["GET", "main.js"],
+  ["GET", "worker.js"],
+  ["GET", "../package.json"],
+  ["POST", "", {}],
+];
+
+/** What a server is asked. */
+interface Surface {
+  readonly calls: readonly (readonly [string, object])[];
+  readonly routes: readonly Route[];
+  readonly hasSessions: boolean;
+  /** The key of a path. */
+  readonly keyOf: (path: string) => string;
+}
+
+const gatewayKey = (path: string) => (/v1\/|\/reward$|^sessions$/.test(path) ? AGENT_KEY : ADMIN_TOKEN);
+
+export type FuzzedKind = Extract<Kind, "gateway" | "openai" | "rewards" | "demo">;
+
+export const SURFACES: Readonly<Record<FuzzedKind, Surface>> = {
+  gateway: { calls: CALLS, routes: GATEWAY_ROUTES, hasSessions: true, keyOf: gatewayKey },
+  openai: { calls: CALLS, routes: OPENAI_ROUTES, hasSessions: false, keyOf: gatewayKey },
+  rewards: { calls: [], routes: REWARD_ROUTES, hasSessions: false, keyOf: () => TOKEN },
+  demo: { calls: [], routes: DEMO_ROUTES, hasSessions: false, keyOf: () => "" },
+};
+
 const SESSIONS = [
   "s-1",
   "own",
@@ -82,8 +138,8 @@ const SESSIONS = [
 const METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
 const KEYS = [AGENT_KEY, AGENT_KEY, AGENT_KEY, ADMIN_TOKEN, "", "wrong", `${AGENT_KEY}x`, "my-shared-secret"];
 
-export function fuzzGatewayRequest(chance: Chance): FuzzRequest {
-  const base = chance.is(0.6) ? modelCall(chance) : route(chance);
+export function randomRequest(surface: Surface, chance: Chance): FuzzRequest {
+  const base = surface.calls.length > 0 && chance.is(0.6) ? modelCall(surface, chance) : route(surface, chance);
   const headers: Record<string, string> = { ...base.headers };
   if (chance.is(0.05)) headers["content-type"] = chance.pick(["text/plain", "application/x-protobuf", ""]);
   if (chance.is(0.04)) headers["content-encoding"] = chance.pick(["zstd", "gzip", "br", "identity"]);
@@ -94,20 +150,18 @@ export function fuzzGatewayRequest(chance: Chance): FuzzRequest {
   return { ...base, headers, path: encoded(path), method: chance.is(0.05) ? chance.pick(METHODS) : base.method };
 }
 
-function modelCall(chance: Chance): FuzzRequest {
-  const [path, body] = chance.pick(CALLS);
-  const at = chance.is(0.5) ? `sessions/${chance.pick(SESSIONS)}/${path}` : path;
-  return withBody("POST", at, body, chance);
+function modelCall(surface: Surface, chance: Chance): FuzzRequest {
+  const [path, body] = chance.pick(surface.calls);
+  const at = surface.hasSessions && chance.is(0.5) ? `sessions/${chance.pick(SESSIONS)}/${path}` : path;
+  return withBody(["POST", at, body], { surface, chance });
 }
 
-function route(chance: Chance): FuzzRequest {
-  const [method, path, body] = chance.pick(ROUTES);
-  return withBody(method, path, body, chance);
+function route(surface: Surface, chance: Chance): FuzzRequest {
+  return withBody(chance.pick(surface.routes), { surface, chance });
 }
 
-function withBody(method: string, path: string, body: object | undefined, chance: Chance): FuzzRequest {
-  const isAdmin = !/v1\/|\/reward$|^sessions$/.test(path);
-  const key = chance.is(0.85) ? (isAdmin ? ADMIN_TOKEN : AGENT_KEY) : chance.pick(KEYS);
+function withBody([method, path, body]: Route, { surface, chance }: { surface: Surface; chance: Chance }): FuzzRequest {
+  const key = chance.is(0.85) ? surface.keyOf(path) : chance.pick(KEYS);
   const bearer = chance.is(0.1) ? { "x-api-key": key } : { authorization: `Bearer ${key}` };
   if (!body) return { method, path: `/${path}`, headers: bearer };
   const changed = chance.is(0.85) ? mutateJson(body, chance) : body;
