@@ -1,5 +1,5 @@
 /** A checkpoint opens as the policy that it is, in every command, or not at all. */
-import { cpSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
 import { grpu } from "../fixtures/cli.ts";
@@ -84,19 +84,39 @@ describe("an adapter's checkpoint", () => {
       () => [`model.name=${other}`],
       /trained on .*base\/global_step_2, whose weights have the fingerprint \w{12}; those of .*other\/global_step_2 have \w{12}/,
     ],
-  ])("is refused, by eval and train alike, where the configuration names another %s", async (_, args, message) => {
-    const before = treeOf(run);
-    const evaluated = await evaluate(step(2), args());
-    expect(evaluated).toMatchObject({ err: expect.stringMatching(message), score: undefined });
-    const resumed = await smallRun(run, [
-      "training.resume_mode=auto",
-      "rllm.trainer.total_batches=4",
-      ...reward,
-      ...args(),
-    ]);
-    expect(resumed.err).toMatch(message);
-    expect([evaluated.code, resumed.code]).not.toContain(0);
-    expect(treeOf(run)).toEqual(before);
+  ])(
+    "is not trained on where the configuration names another %s; eval takes its shape, but no other base",
+    async (what, args, message) => {
+      const before = treeOf(run);
+      const evaluated = await evaluate(step(2), args());
+      expect(evaluated).toMatchObject(
+        what === "base" ? { err: expect.stringMatching(message), score: undefined } : { code: 0, score: lastScore() },
+      );
+      const resumed = await smallRun(run, [
+        "training.resume_mode=auto",
+        "rllm.trainer.total_batches=4",
+        ...reward,
+        ...args(),
+      ]);
+      expect(resumed.err).toMatch(message);
+      expect(resumed.code).not.toBe(0);
+      expect(treeOf(run)).toEqual(before);
+    },
+  );
+
+  test("is compared with its base by the configuration that trained it, and every model is looked at before the first attempt", async () => {
+    const train = [`model.name=${model}`, ...LORA];
+    const args = ["eval", ...SMALL_RUN, ...reward, ...VALIDATED, ...train, "--no-cache"];
+    const compared = await grpu([...args, "--model", model, "--model", step(2), "--json"]);
+    expect(compared.code, compared.err).toBe(0);
+    expect(compared.err).toContain(`${model}: `);
+    expect(compared.err).toContain(`${step(2)}: `);
+    const missing = join(dir, "no-config");
+    mkdirSync(missing);
+    const refused = await grpu([...args, "--model", model, "--model", missing]);
+    expect(refused.err).toContain(missing);
+    expect(refused.err).not.toMatch(/tasks on/);
+    expect(refused.code).not.toBe(0);
   });
 
   test("is continued in its shape, bit for bit, by a configuration that says nothing of it", async () => {

@@ -1,9 +1,19 @@
 /** One model after the other, so that one at a time is in memory. */
 
+import { setting } from "../../config/schema.ts";
+import { adoptCheckpoint } from "../run/checkpoint_shape.ts";
 import { gatewaySettings } from "../run/gateway_settings.ts";
 import { openRecording } from "../run/recorded_rollout.ts";
+import type { Session } from "../run/session.ts";
 import { type Evaluation, evaluateModel, type ModelAttempts } from "./evaluate_model.ts";
 import type { NamedModel } from "./named_models.ts";
+
+/** Finds what is wrong with the last model before the first one has taken its hours. */
+async function checkAll(models: readonly NamedModel[], session: Session): Promise<void> {
+  if (setting(session.config, "rllm.backend") !== "local") return;
+  for (const { checkpoint } of models)
+    if (checkpoint !== undefined) await adoptCheckpoint(session, checkpoint, { isTrained: false });
+}
 
 /** The attempts of each model; those until the signal, when it aborts. */
 export async function evaluateModels(
@@ -11,6 +21,7 @@ export async function evaluateModels(
   it: Omit<Evaluation, "recording">,
 ): Promise<ModelAttempts[]> {
   const { io, session } = it;
+  await checkAll(models, session);
   const tell = (line: string) => io.err(`gateway: ${line}\n`);
   const evaluated: ModelAttempts[] = [];
   await session.gateway?.open(tell);

@@ -47,8 +47,8 @@ export async function openBackend<S extends ModelSession>(
     const teacher = await openTeacherOf(session, { io, ...options });
     return { ...(await openTinkerBackend(session, io)), session, teacher };
   }
-  const { checkpoint } = options;
-  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
+  const { checkpoint, isTrained } = options;
+  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint, { isTrained });
   const openFor = (on: Device) => openTeacherOf(own, { io, ...options, device: on });
   const rewardFor = (on: Device) => openRewardScorer(own.config, { io, device: on });
   const opened = await openLocalBackend(own, { ...options, teacher: openFor, rewardModel: rewardFor });

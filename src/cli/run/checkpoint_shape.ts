@@ -15,16 +15,25 @@ import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from 
 import type { ModelSession } from "./session.ts";
 
 /** A setting of the checkpoint's own; undefined where no value of the setting describes it. */
-type Fixed = readonly [path: string, value: number | boolean | undefined];
+type Fixed = readonly [path: string, value: number | boolean | string | undefined];
 
 /**
  * The session with the checkpoint's shape in its configuration.
- * @throws {ConfigError} with both values where the configuration names another shape than the checkpoint's.
+ * @param options.isTrained false: a model to sample and score only, which has its own shape whatever the configuration trains
+ * @throws {ConfigError} with both values where the configuration trains another shape than the checkpoint's.
  */
-export async function adoptCheckpoint<S extends ModelSession>(session: S, dir: string): Promise<S> {
+export async function adoptCheckpoint<S extends ModelSession>(
+  session: S,
+  dir: string,
+  { isTrained = true }: { isTrained?: boolean | undefined } = {},
+): Promise<S> {
   const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
-  const fixed = adapter ? adapterSettings(adapter) : await modelSettings(session, dir);
-  const conflicts = fixed.filter(([path, value]) => contradicts(session, path, value));
+  const fixed = adapter
+    ? adapterSettings(adapter)
+    : isTrained
+      ? await modelSettings(session, dir)
+      : await ownModel(dir);
+  const conflicts = isTrained ? fixed.filter(([path, value]) => contradicts(session, path, value)) : [];
   if (conflicts.length > 0) throw conflictError(session.config, { dir, conflicts });
   const config = structuredClone(session.config);
   for (const [path, value] of fixed) if (value !== undefined) setAt(config, path, value);
@@ -79,6 +88,15 @@ async function modelSettings({ config }: ModelSession, dir: string): Promise<Fix
     ["model.init.heads", saved.heads],
     ["model.init.kv_heads", saved.kvHeads],
     ["model.init.head_dim", saved.headDim],
+  ];
+}
+
+/** A whole model by itself. @throws {ConfigError} for a config.json that cannot be read */
+async function ownModel(dir: string): Promise<Fixed[]> {
+  await configOf(dir);
+  return [
+    ["model.name", dir],
+    ["model.lora_rank", 0],
   ];
 }
 
