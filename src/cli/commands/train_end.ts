@@ -81,8 +81,8 @@ function lastValidation({ curves: { val } }: RunData): Record<string, number | s
   return { phase: "val", step, ...Object.fromEntries(last.map(([name, curve]) => [name, curve.last])) };
 }
 
-/** `first -> last` of the first metric of that name, where it was measured more than once. */
+/** `first -> last` of the first metric of that name, where it was measured at more than one step. */
 export function valueChange({ curves: { val } }: RunData, name: RegExp): string | undefined {
   const found = Object.entries(val).find(([key]) => name.test(key))?.[1];
-  return found && found.count > 1 ? `${found.first.toFixed(3)} -> ${found.last.toFixed(3)}` : undefined;
+  return found && found.x[0] !== found.x.at(-1) ? `${found.first.toFixed(3)} -> ${found.last.toFixed(3)}` : undefined;
 }
