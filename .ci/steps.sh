@@ -22,7 +22,7 @@ step() {
   printf '=== %s: %d s\n' "$name" $((SECONDS - started))
 }
 
-# suite NAME COMMAND...: the same for a vitest run, whose tests it counts and whose failures and skips it names at the end.
+# suite NAME COMMAND...: the same for a vitest run, whose tests it counts (p, f, s) and whose failures and skips it names at the end.
 suite() {
   local name=$1 report counts
   report="$results/$(tr -c 'a-z0-9\n' - <<<"$name").json"
@@ -33,7 +33,7 @@ suite() {
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   else
     echo "$name ran no test"
-    failed=$((failed + 1))
+    p=0 f=1 s=0 failed=$((failed + 1))
   fi
 }
 
