@@ -51,7 +51,8 @@ describe.each([
       `{${fields},"stream":${stream},"metadata":{"b":1.0,"10":9007199254740993,"2":1e3}}`,
     );
     expect([answer.status, answer.text]).toEqual([200, expect.stringContaining(stream ? quoted : shown)]);
-    expect(prompts[0]).toContain(`"arguments": ${spaced(ARGUMENTS)}`);
+    // Python reads -0 as 0.
+    expect(prompts[0]).toContain(`"arguments": ${spaced(ARGUMENTS).replace('"z": -0', '"z": 0')}`);
     expect(prompts[0]).toContain(spaced(parameters));
     const [trace] = await store.traces({ session_id: "s" });
     const written = stringifyJson(trace);
