@@ -21,6 +21,38 @@ export async function diskFolder(dir: string): Promise<FolderReader> {
   throw new ConfigError(`Cannot open the model folder: it does not exist.${hint}`, { file: dir });
 }
 
+/** `model-00001-of-00003.gguf`. */
+const SHARD = /^(.*)-\d{5}-of-(\d{5})\.gguf$/;
+
+/**
+ * The GGUF file at this path, or the one that the folder holds in place of a model's or an adapter's files, with its shards. Empty where there
+ * is none. @throws ConfigError for a folder with several, or a shard that is missing
+ */
+export async function ggufFiles(path: string): Promise<ByteReader[]> {
+  if (path.endsWith(".gguf") && (await diskFile(path))) return shardsOf(path);
+  const names = (await isFolder(path)) ? await listFolder(path) : [];
+  const models = names.filter((name) => name.endsWith(".gguf") && !/^mmproj/.test(name));
+  if (models.length === 0 || names.some((name) => /^(adapter_)?config\.json$/.test(name))) return [];
+  const firsts = models.filter((name) => !SHARD.test(name) || name.includes("-00001-of-")).sort();
+  if (firsts.length === 1) return shardsOf(join(path, firsts[0]!));
+  throw new ConfigError(
+    `Cannot open the model folder: it has ${firsts.length} GGUF files (${firsts.slice(0, 4).join(", ")}). Name the file.`,
+    { file: path },
+  );
+}
+
+async function shardsOf(path: string): Promise<ByteReader[]> {
+  const [, stem, count] = SHARD.exec(path) ?? [];
+  const numbers = Array.from({ length: Number(count ?? 0) }, (_, i) => String(i + 1).padStart(5, "0"));
+  const paths = stem === undefined ? [path] : numbers.map((number) => `${stem}-${number}-of-${count}.gguf`);
+  const files = await Promise.all(paths.map(diskFile));
+  const missing = files.indexOf(undefined);
+  if (missing < 0) return files as ByteReader[];
+  throw new ConfigError("Cannot open the model: a shard is missing. Put all shards into one folder.", {
+    file: paths[missing]!,
+  });
+}
+
 /** Whether there is a folder at this path. */
 export async function isFolder(path: string): Promise<boolean> {
   const info = await stat(path).catch(() => undefined);

@@ -2,12 +2,18 @@
 import { ConfigError } from "../../errors.ts";
 import type { FolderReader } from "./reader.ts";
 
-/** A path on disk becomes a reader. @throws ConfigError when there is no such folder. */
+/**
+ * A path on disk becomes a reader. A GGUF file, or a folder that holds one and no config.json, is read as the folder that it stands for.
+ * @throws ConfigError when there is no such folder, or the file cannot be read.
+ */
 export async function openFolder(folder: string | FolderReader): Promise<FolderReader> {
   if (typeof folder !== "string") return folder;
   // Imported on demand, so that pages, which bring their own reader, never load node:fs.
-  const { diskFolder } = await import("./disk.ts");
-  return diskFolder(folder);
+  const { diskFolder, ggufFiles } = await import("./disk.ts");
+  const files = await ggufFiles(folder);
+  if (files.length === 0) return diskFolder(folder);
+  const { ggufFolder } = await import("./gguf/folder.ts");
+  return ggufFolder(files, { name: folder });
 }
 
 /**

@@ -2,6 +2,7 @@
  * The GGUF container: metadata, then the names and shapes of tensors, then their data, each from a multiple of 32 bytes.
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)
  */
+import { bytesOfElements, GGML_TYPES, type GgmlType } from "../files/gguf/types.ts";
 
 /** A typed value of the metadata. */
 export type GgufValue =
@@ -21,15 +22,8 @@ export interface GgufTensor {
   readonly data: () => Promise<Uint8Array>;
 }
 
-export type GgufType = "F32" | "BF16" | "F16" | "Q8_0";
-
-/** ggml's numbers, and the bytes of a block of elements. */
-const TYPES: Readonly<Record<GgufType, { code: number; block: number; bytes: number }>> = {
-  F32: { code: 0, block: 1, bytes: 4 },
-  BF16: { code: 30, block: 1, bytes: 2 },
-  F16: { code: 1, block: 1, bytes: 2 },
-  Q8_0: { code: 8, block: 32, bytes: 34 },
-};
+/** The types that are written. */
+export type GgufType = Extract<GgmlType, "F32" | "BF16" | "F16" | "Q8_0">;
 
 const CODES = { u32: 4, i32: 5, f32: 6, bool: 7, string: 8, array: 9 } as const;
 const ALIGNMENT = 32;
@@ -49,8 +43,10 @@ export async function* encodeGguf(
 
 /** Bytes of a tensor's data. */
 export function bytesOfTensor({ shape, type }: Pick<GgufTensor, "shape" | "type">): number {
-  const { block, bytes } = TYPES[type];
-  return (shape.reduce((product, size) => product * size, 1) / block) * bytes;
+  return bytesOfElements(
+    shape.reduce((product, size) => product * size, 1),
+    type,
+  );
 }
 
 const padding = (length: number) => (ALIGNMENT - (length % ALIGNMENT)) % ALIGNMENT;
@@ -63,7 +59,7 @@ function header(metadata: ReadonlyMap<string, GgufValue>, tensors: readonly Gguf
   for (const tensor of tensors) {
     out.string(tensor.name).u32(tensor.shape.length);
     for (const size of [...tensor.shape].reverse()) out.u64(size);
-    out.u32(TYPES[tensor.type].code).u64(offset);
+    out.u32(GGML_TYPES[tensor.type].code).u64(offset);
     const length = bytesOfTensor(tensor);
     offset += length + padding(length);
   }

@@ -1,47 +1,12 @@
 /** The tensors of a model under llama.cpp's names, in its layouts. */
 import type { ModelConfig } from "../files/config.ts";
 import { encodeBf16 } from "../files/dtype.ts";
+import { ggufName } from "../files/gguf/names.ts";
 import { isLlama3, ropeFrequencies } from "../files/rope.ts";
 import type { TensorSource } from "../files/safetensors_write.ts";
 import type { GgufTensor, GgufType } from "./container.ts";
 import { encodeF16, encodeQ8 } from "./encode.ts";
 import { GGUF_FORMS, type GgufForm } from "./form.ts";
-
-const OUTSIDE: Readonly<Record<string, string>> = {
-  "model.embed_tokens.weight": "token_embd.weight",
-  "model.norm.weight": "output_norm.weight",
-  "lm_head.weight": "output.weight",
-};
-
-/** Of a layer. */
-const INSIDE: Readonly<Record<string, string>> = {
-  input_layernorm: "attn_norm",
-  "self_attn.q_proj": "attn_q",
-  "self_attn.k_proj": "attn_k",
-  "self_attn.v_proj": "attn_v",
-  "self_attn.o_proj": "attn_output",
-  "self_attn.q_norm": "attn_q_norm",
-  "self_attn.k_norm": "attn_k_norm",
-  post_attention_layernorm: "ffn_norm",
-  "mlp.gate_proj": "ffn_gate",
-  "mlp.up_proj": "ffn_up",
-  "mlp.down_proj": "ffn_down",
-};
-
-/** Gemma's four norms. */
-const WITH_OUTPUT_NORMS: Readonly<Record<string, string>> = {
-  ...INSIDE,
-  post_attention_layernorm: "post_attention_norm",
-  pre_feedforward_layernorm: "ffn_norm",
-  post_feedforward_layernorm: "post_ffw_norm",
-};
-
-/** `blk.0.attn_q.weight` for `model.layers.0.self_attn.q_proj.weight`. */
-export function ggufName(name: string, { outputNorms }: Pick<ModelConfig, "outputNorms">): string {
-  const [, layer, module, part] = /^model\.layers\.(\d+)\.(.+)\.(weight|bias)$/.exec(name) ?? [];
-  if (module === undefined) return OUTSIDE[name]!;
-  return `blk.${layer}.${(outputNorms ? WITH_OUTPUT_NORMS : INSIDE)[module]}.${part}`;
-}
 
 export function ggufTensors(
   sources: readonly TensorSource[],

@@ -1,5 +1,7 @@
 /** The tokenizer of a model as llama.cpp reads it: tokens, their types and scores, merges. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { PRE_TOKENIZERS } from "../files/gguf/pre_tokenizers.ts";
+import { TOKEN_TYPE } from "../files/gguf/token_types.ts";
 import type { GgufValue } from "./container.ts";
 
 /** What tokenizer.json has of this. */
@@ -14,17 +16,8 @@ interface TokenizerJson {
   readonly added_tokens?: readonly { readonly id: number; readonly content: string; readonly special?: boolean }[];
   readonly pre_tokenizer?: unknown;
   readonly normalizer?: unknown;
+  readonly post_processor?: unknown;
 }
-
-/** Of llama.cpp. */
-const TOKEN_TYPE = { normal: 1, unknown: 2, control: 3, user: 4, unused: 5, byte: 6 } as const;
-
-/** The pre-tokenizers of llama.cpp by a part of tokenizer.json's, the first that fits. */
-const PRE_TOKENIZERS: readonly (readonly [part: string, name: string])[] = [
-  ["\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*", "llama-bpe"],
-  ["\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*", "qwen2"],
-  ['"individual_digits":true', "smollm"],
-];
 
 export interface VocabularyOptions {
   readonly vocabSize: number;
@@ -49,7 +42,7 @@ export function vocabularyMetadata(json: unknown, options: VocabularyOptions): [
     id === undefined ? [] : [[`${name}_token_id`, { type: "u32", value: id }]],
   );
   const { add_bos_token: addsBos } = options.settings;
-  const isAdded = typeof addsBos === "boolean" ? addsBos : JSON.stringify(json).includes('"type":"TemplateProcessing"');
+  const isAdded = typeof addsBos === "boolean" ? addsBos : addsFirst(tokenizer.post_processor);
   const all: [string, GgufValue][] = [
     ...own,
     ...tokens(tokenizer, options),
@@ -62,10 +55,24 @@ export function vocabularyMetadata(json: unknown, options: VocabularyOptions): [
   return [...all.map(([key, value]): [string, GgufValue] => [`tokenizer.ggml.${key}`, value]), ...template];
 }
 
+/** Whether a post-processor puts a token before a text. */
+function addsFirst(processor: unknown): boolean {
+  const { type, single = [], processors = [] } = (processor ?? {}) as PostProcessor;
+  return type === "TemplateProcessing" ? "SpecialToken" in (single[0] ?? {}) : processors.some(addsFirst);
+}
+
+interface PostProcessor {
+  readonly type?: string;
+  readonly single?: readonly object[];
+  readonly processors?: readonly unknown[];
+}
+
 /** Tokens that are made of bytes, as GPT-2's are: merges are listed. */
 function byteLevel({ model, pre_tokenizer }: TokenizerJson, file: string): [string, GgufValue][] {
   const written = JSON.stringify(pre_tokenizer ?? null);
-  const pre = PRE_TOKENIZERS.find(([part]) => written.includes(part))?.[1];
+  const pre = PRE_TOKENIZERS.find(({ part }) =>
+    part.startsWith("{") ? written.startsWith(part) : written.includes(part),
+  )?.name;
   if (pre === undefined || !written.includes('"ByteLevel"')) throw unsupported("its pre-tokenizer", file);
   return [
     ["model", { type: "string", value: "gpt2" }],

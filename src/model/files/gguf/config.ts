@@ -1,0 +1,147 @@
+/** A `config.json` from a GGUF file's metadata: what transformers' class of the family calls the same. */
+import { ConfigError, UnsupportedError } from "../../../errors.ts";
+import { ropeFrequencies } from "../rope.ts";
+import type { MetadataValue, StoredTensor } from "./parse.ts";
+
+/** Families by llama.cpp's name. */
+const FAMILIES: Readonly<Record<string, { readonly type: string; readonly className: string }>> = {
+  llama: { type: "llama", className: "LlamaForCausalLM" },
+  qwen2: { type: "qwen2", className: "Qwen2ForCausalLM" },
+  qwen3: { type: "qwen3", className: "Qwen3ForCausalLM" },
+  gemma3: { type: "gemma3_text", className: "Gemma3ForCausalLM" },
+  smollm3: { type: "smollm3", className: "SmolLM3ForCausalLM" },
+};
+
+/** What a file says of its model. */
+export interface GgufModel {
+  readonly file: string;
+  readonly metadata: ReadonlyMap<string, MetadataValue>;
+  readonly tensors: ReadonlyMap<string, StoredTensor>;
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** llama.cpp's name of the family. @throws ConfigError where the file names none, UnsupportedError for one that is not read here */
+export function familyOf({ file, metadata }: GgufModel): string {
+  const name = metadata.get("general.architecture");
+  if (typeof name !== "string")
+    throw new ConfigError("Cannot read the GGUF file: it has no general.architecture. Give the file of a model.", {
+      file,
+    });
+  if (Object.hasOwn(FAMILIES, name)) return name;
+  throw new UnsupportedError(
+    `Cannot read the GGUF file: the family ${name.slice(0, 80)} is not supported (${file}). Give a model of ${Object.keys(FAMILIES).join(", ")}.`,
+    { part: "gguf", capability: name },
+  );
+}
+
+/**
+ * @param it.dtype of the weights, which transformers loads the model in
+ * @param it.ropeFactors values of rope_freqs.weight
+ */
+export function configJson(
+  model: GgufModel,
+  { dtype, ropeFactors }: { dtype: "bfloat16" | "float32"; ropeFactors?: Float32Array | undefined },
+): Json {
+  const { file, metadata, tensors } = model;
+  const family = familyOf(model);
+  const { type, className } = FAMILIES[family]!;
+  const own = (key: string) => numberAt(metadata.get(`${family}.${key}`));
+  const needed = (key: string): number => {
+    const value = own(key);
+    if (value !== undefined) return value;
+    throw new ConfigError(`Cannot read the GGUF file: it has no ${family}.${key}. Fetch the file again.`, { file });
+  };
+  const [heads, width] = [needed("attention.head_count"), needed("embedding_length")];
+  const headDim = own("attention.key_length") ?? own("rope.dimension_count") ?? width / heads;
+  const theta = own("rope.freq_base") ?? 10_000;
+  const has = (name: string) => tensors.has(name);
+  return {
+    architectures: [className],
+    model_type: type,
+    vocab_size: tensors.get("token_embd.weight")?.shape[0] ?? needed("vocab_size"),
+    hidden_size: width,
+    intermediate_size: needed("feed_forward_length"),
+    num_hidden_layers: needed("block_count"),
+    num_attention_heads: heads,
+    num_key_value_heads: own("attention.head_count_kv") ?? heads,
+    head_dim: headDim,
+    max_position_embeddings: needed("context_length"),
+    rms_norm_eps: shortest(needed("attention.layer_norm_rms_epsilon")),
+    rope_theta: shortest(theta),
+    rope_scaling: ropeFactors ? llama3Scaling(ropeFactors, { theta, file }) : ropeScaling(model, family),
+    tie_word_embeddings: !has("output.weight"),
+    attention_bias: has("blk.0.attn_q.bias"),
+    ...(type === "llama" && { mlp_bias: has("blk.0.ffn_up.bias") }),
+    ...familyKeys(type, { headDim, window: own("attention.sliding_window") }),
+    bos_token_id: tokenId(metadata, "bos") ?? null,
+    eos_token_id: tokenId(metadata, "eos") ?? null,
+    pad_token_id: tokenId(metadata, "padding") ?? null,
+    torch_dtype: dtype,
+  };
+}
+
+/** Ids of the tokens that end a reply: of a text, of a turn, of a message. */
+export function endTokenIds(metadata: GgufModel["metadata"]): number[] {
+  const ids = ["eos", "eot", "eom"].map((name) => tokenId(metadata, name));
+  return [...new Set(ids.filter((id) => id !== undefined))];
+}
+
+export function tokenId(metadata: GgufModel["metadata"], name: string): number | undefined {
+  return numberAt(metadata.get(`tokenizer.ggml.${name}_token_id`));
+}
+
+/** What the family's class has beyond the common keys, and llama.cpp takes from the family's name. */
+function familyKeys(type: string, { headDim, window }: { headDim: number; window: number | undefined }): Json {
+  if (type !== "gemma3_text") return {};
+  return {
+    query_pre_attn_scalar: headDim,
+    sliding_window: window ?? 1024,
+    sliding_window_pattern: 6,
+    rope_local_base_freq: 10_000,
+    hidden_activation: "gelu_pytorch_tanh",
+  };
+}
+
+function ropeScaling({ file, metadata }: GgufModel, family: string): Json | null {
+  const type = metadata.get(`${family}.rope.scaling.type`) ?? "none";
+  const factor = numberAt(metadata.get(`${family}.rope.scaling.factor`)) ?? 1;
+  if (type === "none" || (type === "linear" && factor === 1)) return null;
+  if (type === "linear") return { rope_type: "linear", factor: shortest(factor) };
+  throw new UnsupportedError(
+    `Cannot read the GGUF file: its rotary positions are scaled by ${String(type)} (${file}). Give the model's folder in place of the file.`,
+    { part: "gguf", capability: `rope scaling ${String(type)}` },
+  );
+}
+
+/**
+ * The published stretch of Llama 3 that gives these divisors of the frequencies, which are all that a file holds.
+ * @throws UnsupportedError where none does
+ */
+function llama3Scaling(factors: Float32Array, { theta, file }: { theta: number; file: string }): Json {
+  const factor = Math.round(Math.max(...factors));
+  const rope = { ropeTheta: theta, headDim: 2 * factors.length };
+  const scaling = { factor, lowFreqFactor: 1, highFreqFactor: 4, originalContextLength: 8192 };
+  const [plain, stretched] = [ropeFrequencies(rope), ropeFrequencies({ ...rope, ropeScaling: scaling })];
+  const isSame = factors.every((value, i) => Math.abs(value - plain[i]! / stretched[i]!) <= 1e-4 * value);
+  if (isSame)
+    return {
+      rope_type: "llama3",
+      ...{ factor, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 8192 },
+    };
+  throw new UnsupportedError(
+    `Cannot read the GGUF file: its rope_freqs are no stretch of Llama 3's (${file}). Give the model's folder in place of the file.`,
+    { part: "gguf", capability: "rope_freqs" },
+  );
+}
+
+const numberAt = (value: MetadataValue | undefined) => (typeof value === "number" ? value : undefined);
+
+/** The shortest decimal of an f32: 1e-05 in place of 9.999999747378752e-06. */
+function shortest(value: number): number {
+  for (let digits = 1; digits <= 9; digits++) {
+    const rounded = Number(value.toPrecision(digits));
+    if (Math.fround(rounded) === value) return rounded;
+  }
+  return value;
+}

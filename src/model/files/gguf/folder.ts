@@ -1,0 +1,155 @@
+/**
+ * A GGUF file as a folder in Hugging Face's layout, so that whatever opens a folder opens the file: config.json and the tokenizer's
+ * files are made when the file is opened, and model.safetensors is decoded range by range as it is read.
+ */
+import { ConfigError } from "../../../errors.ts";
+import { encodeBf16 } from "../dtype.ts";
+import type { ByteReader, FolderReader } from "../reader.ts";
+import { configJson, endTokenIds, type GgufModel, tokenId } from "./config.ts";
+import { type MetadataValue, parseGguf, type StoredTensor } from "./parse.ts";
+import { decodedRows, type HubTensor, hubTensor } from "./tensors.ts";
+import { isQuantized } from "./types.ts";
+import { tokenizerFiles } from "./vocabulary.ts";
+
+/** What a model's weights become. */
+export interface GgufOptions {
+  /** Of quantised matrices, which hold more than bfloat16 does. Default bfloat16, for its memory; float32 is exact. */
+  readonly dtype?: "bfloat16" | "float32" | undefined;
+}
+
+/**
+ * @param files the file, or its shards in order
+ * @param name path of the file, or of the folder that holds it, for messages
+ * @throws ConfigError or UnsupportedError that names the file
+ */
+export async function ggufFolder(
+  files: readonly ByteReader[],
+  { name, dtype = "bfloat16" }: { name: string } & GgufOptions,
+): Promise<FolderReader> {
+  const shards = await Promise.all(files.map(parseGguf));
+  const metadata = shards[0]!.metadata;
+  const tensors = joined(shards.map((shard) => shard.tensors));
+  checkShards(metadata, { count: files.length, tensors: tensors.size, file: name });
+  const model: GgufModel = { file: files[0]!.name, metadata, tensors };
+  const texts = await textFiles(model, dtype);
+  const weights = safetensors(model, { dtype, name: `${files[0]!.name} as safetensors` });
+  return {
+    name,
+    async open(file) {
+      if (file === "model.safetensors") return weights;
+      const bytes = texts.get(file);
+      if (!bytes) return undefined;
+      return {
+        name: `${name}/${file}`,
+        size: bytes.length,
+        read: async (offset, length) => bytes.subarray(offset, offset + length),
+      };
+    },
+  };
+}
+
+/** @throws ConfigError for a tensor that two shards hold */
+function joined(shards: readonly (readonly StoredTensor[])[]): Map<string, StoredTensor> {
+  const tensors = new Map<string, StoredTensor>();
+  for (const tensor of shards.flat()) {
+    if (tensors.has(tensor.name))
+      throw new ConfigError(`Cannot read the GGUF file: tensor ${tensor.name} lies in two shards.`, {
+        file: tensor.reader.name,
+      });
+    tensors.set(tensor.name, tensor);
+  }
+  return tensors;
+}
+
+/** @throws ConfigError where a shard is missing */
+function checkShards(
+  metadata: ReadonlyMap<string, MetadataValue>,
+  it: { count: number; tensors: number; file: string },
+): void {
+  const count = metadata.get("split.count") ?? 1;
+  const tensors = metadata.get("split.tensors.count") ?? it.tensors;
+  if (Number(count) === it.count && Number(tensors) === it.tensors) return;
+  throw new ConfigError(
+    `Cannot read the GGUF file: it has ${count} shards with ${tensors} tensors, and ${it.count} with ${it.tensors} are here. Put all shards into one folder, and name the first.`,
+    { file: it.file },
+  );
+}
+
+async function textFiles(model: GgufModel, dtype: "bfloat16" | "float32"): Promise<Map<string, Uint8Array>> {
+  const { metadata, tensors } = model;
+  const factors = tensors.get("rope_freqs.weight");
+  const ropeFactors = factors && (await decodedRows(factors, { first: 0, count: 1 }));
+  const ends = endTokenIds(metadata);
+  const [bos, pad] = [tokenId(metadata, "bos"), tokenId(metadata, "padding")];
+  const generation = {
+    ...(bos !== undefined && { bos_token_id: bos }),
+    ...(ends.length > 0 && { eos_token_id: ends }),
+    ...(pad !== undefined && { pad_token_id: pad }),
+  };
+  const tokenizer = tokenizerFiles(model);
+  const json: Record<string, unknown> = {
+    "config.json": configJson(model, { dtype: storedDtype(model, dtype), ropeFactors }),
+    "generation_config.json": generation,
+    ...(tokenizer && { "tokenizer.json": tokenizer.tokenizer, "tokenizer_config.json": tokenizer.config }),
+  };
+  const encoder = new TextEncoder();
+  return new Map(Object.entries(json).map(([file, value]) => [file, encoder.encode(JSON.stringify(value, null, 2))]));
+}
+
+/** float32 where a matrix is, as transformers would load the whole. */
+function storedDtype({ tensors }: GgufModel, dtype: "bfloat16" | "float32"): "bfloat16" | "float32" {
+  const matrices = [...tensors.values()].filter(({ shape }) => shape.length > 1);
+  const isBfloat16 = matrices.every(({ type }) => type === "BF16" || (isQuantized(type) && dtype === "bfloat16"));
+  return isBfloat16 ? "bfloat16" : "float32";
+}
+
+/** A tensor's place in the file that does not exist. */
+interface Place extends HubTensor {
+  readonly begin: number;
+  readonly end: number;
+}
+
+function safetensors(model: GgufModel, { dtype, name }: { dtype: "bfloat16" | "float32"; name: string }): ByteReader {
+  const found = [...model.tensors.values()].flatMap((tensor) => hubTensor(tensor, { model, dtype }) ?? []);
+  let end = 0;
+  const places: Place[] = found.map((it) => {
+    const begin = end;
+    end += it.width * it.shape.reduce((product, size) => product * size, 1);
+    return { ...it, begin, end };
+  });
+  const entries = places.map((it) => [it.name, { dtype: it.dtype, shape: it.shape, data_offsets: [it.begin, it.end] }]);
+  const header = new TextEncoder().encode(JSON.stringify(Object.fromEntries(entries)));
+  const prefix = new Uint8Array(8 + header.length);
+  new DataView(prefix.buffer).setBigUint64(0, BigInt(header.length), true);
+  prefix.set(header, 8);
+  return {
+    name,
+    size: prefix.length + end,
+    async read(offset, length) {
+      const out = new Uint8Array(length);
+      out.set(prefix.subarray(offset, offset + length));
+      const [from, to] = [offset - prefix.length, offset + length - prefix.length];
+      for (const place of places) {
+        const [first, last] = [Math.max(from, place.begin), Math.min(to, place.end)];
+        if (first < last) out.set(await bytesOf(place, { from: first, to: last }), first - from);
+      }
+      return out;
+    },
+  };
+}
+
+/** Bytes of the file from one of a tensor's to another: whole rows are decoded, and cut. */
+async function bytesOf(it: Place, { from, to }: { from: number; to: number }): Promise<Uint8Array> {
+  const rowBytes = it.shape.at(-1)! * it.width;
+  const first = Math.floor((from - it.begin) / rowBytes);
+  const count = Math.ceil((to - it.begin) / rowBytes) - first;
+  const bytes = encoded(await it.rows({ first, count }), it.dtype);
+  const skip = from - it.begin - first * rowBytes;
+  return bytes.subarray(skip, skip + to - from);
+}
+
+function encoded(values: Float32Array | Uint8Array, dtype: HubTensor["dtype"]): Uint8Array {
+  if (values instanceof Uint8Array) return values;
+  const { buffer, byteOffset, byteLength } = dtype === "BF16" ? encodeBf16(values) : values;
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}

@@ -1,0 +1,82 @@
+/** A GGUF file's tensors under Hugging Face's names, in its layouts. */
+import { decodeFloats } from "../dtype.ts";
+import { familyOf, type GgufModel } from "./config.ts";
+import { dequantize } from "./dequantize.ts";
+import { hubName } from "./names.ts";
+import type { StoredTensor } from "./parse.ts";
+import { bytesOfElements, isQuantized } from "./types.ts";
+
+interface Rows {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** A tensor as safetensors would hold it. */
+export interface HubTensor {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly dtype: "F32" | "F16" | "BF16";
+  /** Bytes of an element. */
+  readonly width: number;
+  /** Values of whole rows, or their bytes where these are the file's own. A vector is one row. */
+  readonly rows: (of: Rows) => Promise<Float32Array | Uint8Array>;
+}
+
+/** Undefined for a tensor that Hugging Face's layout does not have. */
+export function hubTensor(
+  tensor: StoredTensor,
+  { model, dtype }: { model: GgufModel; dtype: "bfloat16" | "float32" },
+): HubTensor | undefined {
+  const family = familyOf(model);
+  const name = hubName(tensor.name, { outputNorms: family === "gemma3" });
+  if (name === undefined) return undefined;
+  const { type, shape } = tensor;
+  const stored = isQuantized(type) ? (dtype === "bfloat16" ? "BF16" : "F32") : type;
+  const width = stored === "F32" ? 4 : 2;
+  const it = { name, shape, dtype: stored, width } as const;
+  const heads = family === "llama" ? headsOf(name, model) : undefined;
+  if (heads !== undefined) return { ...it, rows: (of) => separated(tensor, { ...of, heads }) };
+  if (family === "gemma3" && name.endsWith("norm.weight"))
+    return { ...it, rows: async (of) => (await decodedRows(tensor, of)).map((value) => value - 1) };
+  return { ...it, rows: (of) => (isQuantized(type) ? decodedRows(tensor, of) : rawRows(tensor, of)) };
+}
+
+function headsOf(name: string, { metadata }: GgufModel): number | undefined {
+  const rotated = /\.(q|k)_proj\.(weight|bias)$/.exec(name)?.[1];
+  const heads = Number(metadata.get("llama.attention.head_count"));
+  if (rotated === "q") return heads;
+  return rotated === "k" ? Number(metadata.get("llama.attention.head_count_kv") ?? heads) : undefined;
+}
+
+/** llama.cpp interleaves the halves of a head's rows; Hugging Face has one after the other. Elements of a bias are rows. */
+async function separated(
+  tensor: StoredTensor,
+  { first, count, heads }: Rows & { heads: number },
+): Promise<Float32Array> {
+  const isBias = tensor.shape.length === 1;
+  const height = tensor.shape[0]! / heads;
+  const width = isBias ? 1 : tensor.shape.at(-1)!;
+  const [from, to] = isBias ? [0, tensor.shape[0]!] : [first, first + count];
+  const start = Math.floor(from / height) * height;
+  const end = Math.ceil(to / height) * height;
+  const values = await decodedRows(tensor, isBias ? { first: 0, count: 1 } : { first: start, count: end - start });
+  const out = new Float32Array((to - from) * width);
+  for (let row = from; row < to; row++) {
+    const [head, within] = [Math.floor(row / height), row % height];
+    const source = head * height + (within % (height / 2)) * 2 + Math.floor(within / (height / 2));
+    out.set(values.subarray((source - start) * width, (source - start + 1) * width), (row - from) * width);
+  }
+  return out;
+}
+
+/** Values of rows, each rounded to f32 as the Python package `gguf` rounds them. */
+export async function decodedRows(tensor: StoredTensor, of: Rows): Promise<Float32Array> {
+  const { type } = tensor;
+  const bytes = await rawRows(tensor, of);
+  return isQuantized(type) ? dequantize(bytes, type) : decodeFloats(bytes, type)!;
+}
+
+function rawRows({ reader, offset, shape, type }: StoredTensor, { first, count }: Rows): Promise<Uint8Array> {
+  const rowBytes = bytesOfElements(shape.at(-1)!, type);
+  return reader.read(offset + first * rowBytes, count * rowBytes);
+}
