@@ -73,6 +73,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/model/families_test.ts",
   "test/model/generate/cache_pool_test.ts",
   "test/model/narrow_binding_test.ts",
+  "test/model/published_gguf_test.ts",
   "test/page/train/page_test.ts",
   "test/page/train/worker_session_test.ts",
   "test/scripts/mutants_collection_test.ts",

@@ -14,6 +14,8 @@ peers_of_tests() {
     for version in 0.9.1 0.8.0; do
       .cache/verl/python/bin/python -m pip download --quiet --no-deps --dest .cache/verl "verl==$version" 2>/dev/null
     done
+  # Two published models, for tests alone.
+  node scripts/fetch_models.mjs >/dev/null 2>&1
   commit rllm-org/rllm 9beb6e0f676a46d38858991fd79ac5f8e0b16d4c rllm
 }
 

@@ -8,6 +8,7 @@ import { dpoCommand } from "./commands/dpo.ts";
 import { evalCommand } from "./commands/eval.ts";
 import { exportCommand } from "./commands/export.ts";
 import { hubCommands } from "./commands/hub.ts";
+import { importCommand } from "./commands/import_model.ts";
 import { jobsCommands } from "./commands/jobs.ts";
 import { launchCommands } from "./commands/launch.ts";
 import { metricsCommands } from "./commands/metrics.ts";
@@ -44,6 +45,7 @@ export const PROGRAM: Program = {
     sampleCommand,
     chatCommand,
     exportCommand,
+    importCommand,
     ...hubCommands,
     deviceCommand,
     modelShowCommand,

@@ -55,11 +55,7 @@ export interface Exported {
  * @throws ConfigError for a folder that cannot be read, an `out` that holds files, or a full disk.
  */
 export async function exportFolder(folder: string, options: ExportOptions): Promise<Exported> {
-  const { listFolder } = await import("./files/disk.ts");
-  if ((await listFolder(options.out)).length > 0)
-    throw new ConfigError("Cannot export: the folder is not empty. Name another, or remove its files.", {
-      file: options.out,
-    });
+  await requireEmpty(options.out, "export");
   const isAlone = (await folderKind(folder)) === "adapter" && !options.merge;
   if (isAlone && options.gguf !== undefined)
     throw new ConfigError("Cannot export an adapter alone as GGUF. Merge it into its base with --merge.", {
@@ -70,6 +66,32 @@ export async function exportFolder(folder: string, options: ExportOptions): Prom
   const opened = await openModel(folder, { base: options.base });
   const { gguf, out } = options;
   return gguf === undefined ? exportModel(opened, { folder, ...options }) : exportGguf(opened, { out, form: gguf });
+}
+
+/** @throws ConfigError for a folder that holds files */
+async function requireEmpty(out: string, act: "export" | "import"): Promise<void> {
+  const { listFolder } = await import("./files/disk.ts");
+  if ((await listFolder(out)).length === 0) return;
+  throw new ConfigError(`Cannot ${act}: the folder is not empty. Name another, or remove its files.`, {
+    file: out,
+  });
+}
+
+/**
+ * Writes a GGUF file, with its shards, as a model folder, all weights in `dtype`. Default bfloat16.
+ * @throws ConfigError for a file that cannot be read, an `out` that holds files, or a full disk; UnsupportedError for a family or a type that is not read here
+ */
+export async function importGguf(
+  file: string,
+  { out, dtype = "bfloat16", maxShardBytes }: Pick<ExportOptions, "out" | "dtype" | "maxShardBytes">,
+): Promise<Exported> {
+  const { ggufFiles } = await import("./files/disk.ts");
+  const { ggufFolder } = await import("./files/gguf/folder.ts");
+  await requireEmpty(out, "import");
+  const files = await ggufFiles(file);
+  if (files.length === 0) throw new ConfigError("Cannot import: there is no such GGUF file.", { file });
+  const opened = await openModel(await ggufFolder(files, { name: file, dtype }));
+  return exportModel(opened, { folder: file, out, maxShardBytes, dtype });
 }
 
 async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions): Promise<Exported> {

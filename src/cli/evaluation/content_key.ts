@@ -50,10 +50,11 @@ const WITHOUT_EFFECT = new RegExp(
 );
 
 const MODEL_FILES =
-  /^((config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|adapter_config)\.json|merges\.txt|tokenizer\.model|chat_template\.jinja|(model|adapter_model).*\.safetensors)$/;
+  /^((config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|adapter_config)\.json|merges\.txt|tokenizer\.model|chat_template\.jinja|(model|adapter_model).*\.safetensors|.*\.gguf)$/;
 
 /** Of an adapter's folder: with the files of its base. */
 async function weightsHash(folder: string, config: Tree): Promise<string> {
+  if (statSync(folder).isFile()) return hashOfFile(folder);
   const files = readdirSync(folder)
     .filter((name) => MODEL_FILES.test(name))
     .sort();

@@ -9,7 +9,6 @@ const FAMILIES: Readonly<Record<string, { readonly type: string; readonly classN
   qwen2: { type: "qwen2", className: "Qwen2ForCausalLM" },
   qwen3: { type: "qwen3", className: "Qwen3ForCausalLM" },
   gemma3: { type: "gemma3_text", className: "Gemma3ForCausalLM" },
-  smollm3: { type: "smollm3", className: "SmolLM3ForCausalLM" },
 };
 
 /** What a file says of its model. */

@@ -31,14 +31,14 @@ export function hubTensor(
   const name = hubName(tensor.name, { outputNorms: family === "gemma3" });
   if (name === undefined) return undefined;
   const { type, shape } = tensor;
+  if (family === "gemma3" && name.endsWith("norm.weight")) {
+    const rows = async (of: Rows) => (await decodedRows(tensor, of)).map((value) => value - 1);
+    return { name, shape, dtype: "F32", width: 4, rows };
+  }
   const stored = isQuantized(type) ? (dtype === "bfloat16" ? "BF16" : "F32") : type;
-  const width = stored === "F32" ? 4 : 2;
-  const it = { name, shape, dtype: stored, width } as const;
   const heads = family === "llama" ? headsOf(name, model) : undefined;
-  if (heads !== undefined) return { ...it, rows: (of) => separated(tensor, { ...of, heads }) };
-  if (family === "gemma3" && name.endsWith("norm.weight"))
-    return { ...it, rows: async (of) => (await decodedRows(tensor, of)).map((value) => value - 1) };
-  return { ...it, rows: (of) => (isQuantized(type) ? decodedRows(tensor, of) : rawRows(tensor, of)) };
+  const rows = (of: Rows) => (heads === undefined ? storedRows(tensor, of) : separated(tensor, { ...of, heads }));
+  return { name, shape, dtype: stored, width: stored === "F32" ? 4 : 2, rows };
 }
 
 function headsOf(name: string, { metadata }: GgufModel): number | undefined {
@@ -49,24 +49,25 @@ function headsOf(name: string, { metadata }: GgufModel): number | undefined {
 }
 
 /** llama.cpp interleaves the halves of a head's rows; Hugging Face has one after the other. Elements of a bias are rows. */
-async function separated(
-  tensor: StoredTensor,
-  { first, count, heads }: Rows & { heads: number },
-): Promise<Float32Array> {
+async function separated(tensor: StoredTensor, { first, count, heads }: Rows & { heads: number }) {
   const isBias = tensor.shape.length === 1;
   const height = tensor.shape[0]! / heads;
-  const width = isBias ? 1 : tensor.shape.at(-1)!;
   const [from, to] = isBias ? [0, tensor.shape[0]!] : [first, first + count];
-  const start = Math.floor(from / height) * height;
-  const end = Math.ceil(to / height) * height;
-  const values = await decodedRows(tensor, isBias ? { first: 0, count: 1 } : { first: start, count: end - start });
-  const out = new Float32Array((to - from) * width);
+  const [start, end] = [Math.floor(from / height) * height, Math.ceil(to / height) * height];
+  const values = await storedRows(tensor, isBias ? { first: 0, count: 1 } : { first: start, count: end - start });
+  const width = values.length / (end - start);
+  const out = values.slice(0, (to - from) * width);
   for (let row = from; row < to; row++) {
     const [head, within] = [Math.floor(row / height), row % height];
-    const source = head * height + (within % (height / 2)) * 2 + Math.floor(within / (height / 2));
-    out.set(values.subarray((source - start) * width, (source - start + 1) * width), (row - from) * width);
+    const source = head * height + (within % (height / 2)) * 2 + Math.floor(within / (height / 2)) - start;
+    out.set(values.subarray(source * width, (source + 1) * width), (row - from) * width);
   }
   return out;
+}
+
+/** The values of quantised rows; of others the bytes, which are those of safetensors. */
+function storedRows(tensor: StoredTensor, of: Rows): Promise<Float32Array | Uint8Array> {
+  return isQuantized(tensor.type) ? decodedRows(tensor, of) : rawRows(tensor, of);
 }
 
 /** Values of rows, each rounded to f32 as the Python package `gguf` rounds them. */
