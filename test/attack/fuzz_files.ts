@@ -11,9 +11,13 @@ import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
 import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
+import { parseModelConfig } from "../../src/model/files/config_json.ts";
+import { ggufFolder } from "../../src/model/files/gguf/folder.ts";
+import { readJson } from "../../src/model/files/reader.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";
 import { readState } from "../../src/serve/checkpoint/state_folder.ts";
+import { bytesReader, smallGguf, tinyModel } from "../fixtures/gguf/container.ts";
 import { Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 
 const root = mkdtempSync(join(tmpdir(), "grpu-fuzz-"));
@@ -96,6 +100,19 @@ async function safetensors(chance: Chance): Promise<void> {
   for (const name of file.tensors.keys()) await file.read(name);
 }
 
+const GGUF = Promise.all([smallGguf(), tinyModel()]);
+
+/** The container, and what a model's folder would hold. */
+async function gguf(chance: Chance): Promise<void> {
+  const bytes = mutateBytes(chance.pick(await GGUF), chance);
+  const folder = await ggufFolder([bytesReader(bytes)], { name: "x.gguf" });
+  parseModelConfig(await readJson(folder, "config.json"));
+  const tokenizer = await readJson(folder, "tokenizer.json");
+  if (tokenizer) createTokenizer({ tokenizer, config: await readJson(folder, "tokenizer_config.json") }).encode("ab a");
+  const weights = await folder.open("model.safetensors");
+  await weights?.read(0, weights.size);
+}
+
 const TOKENIZERS = [characterTokenizer("abc +=0123"), byteTokenizer()].map((it) => it.files());
 
 /** Templates and all: whoever brings a tokenizer brings code in its template, which is a matter of its own. */
@@ -127,7 +144,7 @@ function yaml(chance: Chance): void {
   validateFile({ name: "x.yaml", text }, { readConfig: packagedText, env: {} });
 }
 
-export const KINDS = { records, metrics, safetensors, tokenizer, yaml } as const;
+export const KINDS = { records, metrics, safetensors, gguf, tokenizer, yaml } as const;
 
 async function runCase(seed: number, index: number): Promise<{ kind: string; fault?: string }> {
   const chance = new Chance(seed, index);
