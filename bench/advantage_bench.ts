@@ -3,9 +3,9 @@
  * members do or do not), and generalised advantages over a million tokens, against tight JavaScript loops.
  */
 
+import type { AdvantageBuffers } from "../src/algorithm/advantage/definition.ts";
 import { recordAdvantages } from "../src/algorithm/advantage/device.ts";
 import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
-import type { AdvantageBuffers } from "../src/algorithm/advantage/recorder.ts";
 import { countRows } from "../src/algorithm/rows.ts";
 import { type Device, readFloats } from "../src/compute/device.ts";
 import { mulberry32 } from "../src/random.ts";

@@ -241,8 +241,8 @@ test("the index names every page", () => {
   for (const page of PAGES.filter((name) => name !== "README.md")) expect(index).toContain(`(${page})`);
 });
 
-test("the pages of algorithms and losses name every estimator and every loss", () => {
-  const text = `${textOf("algorithms.md")}\n${textOf("losses.md")}`.replaceAll(/^```[\s\S]*?^```$/gm, "");
+test("the pages of estimators and losses name every estimator and every loss", () => {
+  const text = `${textOf("estimators.md")}\n${textOf("losses.md")}`.replaceAll(/^```[\s\S]*?^```$/gm, "");
   const named = new Set([...text.matchAll(/`([^`]+)`/g)].map(([, name]) => name));
   const withPrefix = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"].map((it) => `tinker.${it}`);
   const missing = [...estimatorNames(), ...lossNames()].filter((it) => !named.has(it) && !withPrefix.includes(it));

@@ -23,14 +23,25 @@ export { checkRollouts } from "../data/rollouts/check.ts";
 export * from "../data/rollouts/read.ts";
 export * from "../data/rollouts/rollouts.ts";
 export { type CustomEstimator, defineEstimator, type Group } from "./advantage/custom.ts";
-export type { AdvantageBatch, Estimate, Estimator, EstimatorSettings } from "./advantage/definition.ts";
+export type {
+  AdvantageBatch,
+  AdvantageBuffers,
+  AdvantageRecorder,
+  Estimate,
+  Estimator,
+  EstimatorElsewhere,
+  EstimatorSettings,
+  GroupForm,
+  Recorded,
+  RowsForm,
+} from "./advantage/definition.ts";
 export { type RecordedAdvantages, recordAdvantages } from "./advantage/device.ts";
 export { estimatorNames, findEstimator, registerEstimator } from "./advantage/estimators.ts";
 export { type Groups, numberGroups, packGroups } from "./advantage/groups.ts";
 export { advantages, groupAdvantages, perToken } from "./advantage/host.ts";
 export { type AdvantageCheck, advantageReader, checkAdvantages, factorsOf } from "./advantage/level.ts";
 export { advantageMetrics, type GroupSummary, summarizeGroups } from "./advantage/metrics.ts";
-export type { AdvantageBuffers, AdvantageInput } from "./advantage/recorder.ts";
+export type { AdvantageInput } from "./advantage/recorder.ts";
 export { CORRECTION_PRESETS, type CorrectionConfig, correctionPreset } from "./correction/config.ts";
 export { type RecordedCorrection, recordCorrection } from "./correction/device.ts";
 export { type Correction, rolloutCorrection } from "./correction/host.ts";

@@ -1,9 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { AdvantageBatch } from "../../src/algorithm/advantage/definition.ts";
+import type { AdvantageBatch, AdvantageBuffers } from "../../src/algorithm/advantage/definition.ts";
 import { recordAdvantages } from "../../src/algorithm/advantage/device.ts";
 import { numberGroups, packGroups } from "../../src/algorithm/advantage/groups.ts";
 import { advantages, groupAdvantages, perToken } from "../../src/algorithm/advantage/host.ts";
-import type { AdvantageBuffers } from "../../src/algorithm/advantage/recorder.ts";
 import { countRows } from "../../src/algorithm/rows.ts";
 import { type Buffer, type Device, readFloats } from "../../src/compute/device.ts";
 import { overDevices } from "../fixtures/devices.ts";

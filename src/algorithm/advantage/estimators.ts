@@ -1,4 +1,4 @@
-/** Every estimator by name: the built-in ones, and those that users add. */
+/** Every estimator by name. A built-in one is its value in estimators/ and its name here; configurations, converters and docs/estimators.md follow. */
 import { createRegistry } from "../../registry.ts";
 import type { Estimator, EstimatorSettings } from "./definition.ts";
 import { gae } from "./estimators/gae.ts";
@@ -18,12 +18,11 @@ import {
 import { remax } from "./estimators/remax.ts";
 import { rloo, rlooVectorized } from "./estimators/rloo.ts";
 
-/** In the order in which names are listed. */
+/** In the order in which names are listed; the first four are the guide's. */
 const BUILT_IN: readonly Estimator[] = [
-  ...[grpo, grpoVectorized, rllmGrpo, trlGrpo, grpoPassk],
-  ...[rloo, rlooVectorized, reinforce, opo, gpg],
-  ...[reinforcePlusPlusBaseline, rllmReinforcePlusPlusBaseline, prpo, gdpo],
-  ...[gae, reinforcePlusPlus, remax, optimalTokenBaseline, tirOptimalTokenBaseline],
+  ...[grpo, reinforce, reinforcePlusPlusBaseline, rloo, prpo],
+  ...[grpoVectorized, grpoPassk, rlooVectorized, reinforcePlusPlus, remax, opo, gpg, gdpo, gae],
+  ...[optimalTokenBaseline, tirOptimalTokenBaseline, rllmGrpo, rllmReinforcePlusPlusBaseline, trlGrpo],
 ];
 
 const registry = createRegistry<Estimator>("estimator", {
@@ -51,4 +50,21 @@ export function findEstimator(name: string): Estimator {
 /** Names of all estimators, built-in and registered. */
 export function estimatorNames(): readonly string[] {
   return registry.names();
+}
+
+/** The estimators of this package. */
+export function builtInEstimators(): readonly Estimator[] {
+  return BUILT_IN;
+}
+
+/** The estimators that verl has, by its names. */
+export function verlEstimatorNames(): readonly string[] {
+  return BUILT_IN.flatMap(({ elsewhere }) => elsewhere?.verl ?? []);
+}
+
+/** The estimators that verl and Trinity-RFT both have: their names there, and whether an algorithm type of Trinity's takes them. */
+export function estimatorsOfVerlAndTrinity(): readonly (readonly [verl: string, trinity: string, hasType: boolean])[] {
+  return BUILT_IN.flatMap(({ elsewhere: { verl, trinity } = {} }) =>
+    verl && trinity ? [[verl, trinity.name, trinity.hasType] as const] : [],
+  );
 }

@@ -3,10 +3,15 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { F32_BYTES } from "../f32.ts";
 import type { RowCounts } from "../rows.ts";
-import { mergeSettings } from "../settings.ts";
-import { type EstimatorSettings, needs } from "./definition.ts";
-import { groupNormOf } from "./estimators/grpo.ts";
-import { findEstimator } from "./estimators.ts";
+import {
+  type AdvantageBuffers,
+  type AdvantageRecorder,
+  type EstimatorSettings,
+  type GroupForm,
+  needs,
+  type Recorded,
+  type RowsForm,
+} from "./definition.ts";
 import type { Groups } from "./groups.ts";
 import {
   advantageBaseline,
@@ -24,31 +29,6 @@ import {
 } from "./kernels.ts";
 import { WHITENING_EPSILON } from "./whitening.ts";
 
-/** A packed batch on the device; each estimator needs some of the fields, see {@link recordAdvantages}. */
-export interface AdvantageBuffers {
-  /** f32 [N], outcome rewards. */
-  readonly scores?: Buffer | undefined;
-  /** f32 [T]. Absent: the score at each row's last trained token. */
-  readonly tokenRewards?: Buffer | undefined;
-  /** u32 [T], 1 = trained on. */
-  readonly mask?: Buffer | undefined;
-  /** u32 [N+1]. */
-  readonly offsets?: Buffer | undefined;
-  /** f32 [T], critic values. */
-  readonly values?: Buffer | undefined;
-  /** f32 [N]. */
-  readonly rewardBaselines?: Buffer | undefined;
-  /** f32 [T], like the two that follow. */
-  readonly oldLogprobs?: Buffer | undefined;
-  readonly sumPiSquared?: Buffer | undefined;
-  readonly rolloutIsWeights?: Buffer | undefined;
-  /** u32, the `offsets` and `members` of the groups where they are on the device already. Absent: uploaded each time. */
-  readonly groupOffsets?: Buffer | undefined;
-  readonly groupMembers?: Buffer | undefined;
-  /** f32 [N] each, rewards by name (`gdpo`). */
-  readonly rewardComponents?: Readonly<Record<string, Buffer>> | undefined;
-}
-
 /** What {@link recordAdvantages} reads: buffers on the device, and the layout of rows and groups on the host. */
 export interface AdvantageInput {
   readonly buffers: AdvantageBuffers;
@@ -57,14 +37,8 @@ export interface AdvantageInput {
   readonly settings?: EstimatorSettings | undefined;
 }
 
-/** What an estimator leaves on the device: advantages [N], or advantages and returns [T] each. */
-export interface Recorded {
-  readonly advantages: Buffer;
-  readonly returns?: Buffer;
-}
-
 /** One recording of one estimator. {@link finish} returns what it uploaded: recorded work still sees it. */
-export class Recorder {
+export class Recorder implements AdvantageRecorder {
   readonly device: Device;
   readonly name: string;
   readonly settings: EstimatorSettings;
@@ -72,20 +46,27 @@ export class Recorder {
   readonly rows: number;
   private readonly scratch: Buffer[] = [];
 
-  /** @throws {ConfigError} for an unknown estimator or setting */
-  constructor(device: Device, name: string, input: AdvantageInput) {
+  /** @param estimator its name, and its settings with their defaults filled in */
+  constructor(device: Device, estimator: Pick<Recorder, "name" | "settings">, input: AdvantageInput) {
     this.device = device;
-    this.name = name;
+    this.name = estimator.name;
+    this.settings = estimator.settings;
     this.input = input;
     this.rows = input.counts.trained.length;
-    this.settings = mergeSettings("estimator", findEstimator(name), input.settings ?? {});
+  }
+
+  get groups(): Groups {
+    return this.input.groups;
+  }
+
+  get rewardComponents(): AdvantageBuffers["rewardComponents"] {
+    return this.input.buffers.rewardComponents;
   }
 
   finish(): void {
     this.device.release(...this.scratch);
   }
 
-  /** @throws {ConfigError} where the batch lacks the field */
   need(field: Exclude<keyof AdvantageBuffers, "rewardComponents">): Buffer {
     return needs(this.input.buffers[field], this.name, field);
   }
@@ -113,11 +94,11 @@ export class Recorder {
     return buffers.groupMembers ?? this.upload(groups.members, "group members");
   }
 
-  /** Group-wise advantages of `scores`, [N]. */
-  group(scores: Buffer, options: { mode: number; byDeviation?: boolean; aloneIsZero?: boolean }): Buffer {
+  group(scores: Buffer, options: { form: GroupForm; byDeviation?: boolean; aloneIsZero?: boolean }): Buffer {
     const { groups } = this.input;
-    const { mode, byDeviation = false, aloneIsZero = false } = options;
-    const { ddof, epsilon } = groupNormOf(this.name, { ddof: 1, epsilon: 0, ...this.settings });
+    const { form, byDeviation = false, aloneIsZero = false } = options;
+    const mode = GROUP_MODE[form];
+    const { ddof, epsilon } = { ddof: 1, epsilon: 0, ...this.settings } as { ddof: number; epsilon: number };
     const params = { groups: groups.offsets.length - 1, ddof, epsilon };
     const constants = { MODE: mode, BY_DEVIATION: Number(byDeviation) };
     const advantages = this.alloc(this.rows, "advantages");
@@ -141,7 +122,6 @@ export class Recorder {
     return this.upload(this.input.counts.trained, "row lengths");
   }
 
-  /** verl's masked_whiten in place, weighted by trained tokens: rows by their lengths, tokens by their mask. */
   whitenByTokens(values: Buffer, level: "row" | "token"): void {
     const { counts } = this.input;
     const isRow = level === "row";
@@ -156,7 +136,6 @@ export class Recorder {
     });
   }
 
-  /** rLLM's deviation over all rows, in place: the population's, epsilon added to it. */
   divideByDeviation(values: Buffer, { shift }: { shift: boolean }): void {
     const epsilon = this.settings.epsilon as number;
     this.whiten(values, { count: this.rows, masked: false, shift, ddof: 0, variance: 0, deviation: epsilon });
@@ -190,7 +169,6 @@ export class Recorder {
     });
   }
 
-  /** GPG's factor in place: rows / rows with a reward / divisor. */
   scaleByNonzero(values: Buffer, scores: Buffer, divisor: number): void {
     const sums = this.temporary(this.device.alloc(SUMS_BYTES, "nonzero counts"));
     const params = { count: this.rows };
@@ -206,15 +184,13 @@ export class Recorder {
     });
   }
 
-  /** A copy of the scores, [N], to change in place. */
   copyOfScores(): Buffer {
     const copy = this.alloc(this.rows, "advantages");
     this.device.copy(this.need("scores"), copy, this.rows * F32_BYTES);
     return copy;
   }
 
-  /** Runs backwards through every row; see advantage/rows.wgsl. */
-  backwards(mode: number, options: { values?: Buffer; gamma?: number; lam?: number } = {}): Required<Recorded> {
+  backwards(form: RowsForm, options: { values?: Buffer; gamma?: number; lam?: number } = {}): Required<Recorded> {
     const { tokens } = this.input.counts;
     const { values, gamma = 1, lam = 1 } = options;
     this.refuseSeveralBindings(tokens);
@@ -226,7 +202,7 @@ export class Recorder {
       buffers: { rewards, mask, offsets, values: values ?? rewards, advantages, returns },
       params: { rows: this.rows, gamma, lam },
       constants: {
-        MODE: mode,
+        MODE: ROWS_MODE[form],
         TOKEN_REWARDS: Number(tokenRewards !== undefined),
         BASELINE: Number(values !== undefined),
       },
@@ -243,10 +219,9 @@ export class Recorder {
     );
   }
 
-  /** The optimal token baseline; see advantage/power.wgsl and advantage/baseline.wgsl. */
   optimalBaseline({ compact }: { compact: boolean }): Required<Recorded> {
     const { groups, counts } = this.input;
-    const { advantages, returns } = this.backwards(ROWS_MODE.toGo);
+    const { advantages, returns } = this.backwards("toGo");
     const power = this.temporary(this.alloc(counts.tokens, "score power"));
     const columns = this.temporary(this.alloc(counts.tokens, "columns"));
     const [mask, offsets] = [this.need("mask"), this.need("offsets")];

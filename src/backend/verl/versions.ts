@@ -1,4 +1,5 @@
 /** The published versions of verl that runs are made for, and what differs between them where a run meets it. */
+import { verlEstimatorNames } from "../../algorithm/advantage/estimators.ts";
 import { verlLossNames } from "../../algorithm/loss/losses.ts";
 import { ConfigError } from "../../errors.ts";
 
@@ -22,20 +23,7 @@ export interface VerlVersion {
   readonly pip: readonly string[];
 }
 
-const ESTIMATORS = [
-  ...[
-    "gae",
-    "grpo",
-    "grpo_vectorized",
-    "grpo_passk",
-    "gdpo",
-    "gpg",
-    "opo",
-    "optimal_token_baseline",
-    "reinforce_plus_plus",
-  ],
-  ...["reinforce_plus_plus_baseline", "remax", "rloo", "rloo_vectorized", "tir_optimal_token_baseline"],
-];
+const ESTIMATORS = verlEstimatorNames();
 /** `bypass_mode` takes its loss from the correction. */
 const lossesOf = (version: string) => [...verlLossNames(version), "bypass_mode"];
 

@@ -3,6 +3,7 @@
  * the task among them; everything else is verl's own tree (`config/verl/<version>.yaml`), which holds the values.
  * `VERL_NOTES` explains native settings and narrows their types where the default does not show them.
  */
+import { verlEstimatorNames } from "../../algorithm/advantage/estimators.ts";
 import { verlLossNames } from "../../algorithm/loss/losses.ts";
 import { CLUSTER_FIELDS } from "./cluster.ts";
 import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
@@ -96,22 +97,6 @@ const KL = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "kl+", "
   "low_var_kl+",
   "k3+",
 );
-const ESTIMATORS = [
-  "gae",
-  "grpo",
-  "grpo_vectorized",
-  "grpo_passk",
-  "reinforce_plus_plus",
-  "reinforce_plus_plus_baseline",
-  "remax",
-  "rloo",
-  "rloo_vectorized",
-  "opo",
-  "gpg",
-  "gdpo",
-  "optimal_token_baseline",
-  "tir_optimal_token_baseline",
-];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 
 export const VERL_NOTES: Readonly<Record<string, Note>> = {
@@ -243,7 +228,7 @@ export const VERL_NOTES: Readonly<Record<string, Note>> = {
   "critic.loss_agg_mode": { describe: "how the critic's token losses are added up" },
   "critic.ppo_micro_batch_size_per_gpu": { describe: "critic: rows per pass on one GPU" },
   "critic.grad_clip": { describe: "not read since verl 0.8.0: its engines read optim.clip_grad", min: 0 },
-  "algorithm.adv_estimator": { describe: "advantage estimator", choices: ESTIMATORS, open: true },
+  "algorithm.adv_estimator": { describe: "advantage estimator", choices: verlEstimatorNames(), open: true },
   "algorithm.gamma": { describe: "discount", min: 0, max: 1 },
   "algorithm.lam": { describe: "trade-off of bias and variance in gae", min: 0, max: 1 },
   "algorithm.norm_adv_by_std_in_grpo": { describe: "divide by the group's standard deviation in grpo" },

@@ -1,4 +1,5 @@
 /** The settings that verl and Trinity-RFT share under two names, one row each; what needs more is in the two builders. */
+import { estimatorsOfVerlAndTrinity } from "../../algorithm/advantage/estimators.ts";
 import { lossesOfVerlAndTrinity } from "../../algorithm/loss/losses.ts";
 import type { Value } from "../../config/yaml/tree.ts";
 
@@ -176,15 +177,14 @@ export const TARGET_ROWS: Readonly<Record<"legacy" | "new", readonly Row[]>> = {
   ],
 };
 
+const pairs = (withType: boolean) =>
+  estimatorsOfVerlAndTrinity().flatMap(([verl, trinity, hasType]) =>
+    hasType === withType ? [[verl, trinity] as const] : [],
+  );
 /** Estimators that Trinity computes whole: the algorithm type that goes with each has the same name. */
-export const ESTIMATORS: readonly (readonly [verl: string, advantageFn: string])[] = [
-  ["gae", "ppo"],
-  ["grpo", "grpo"],
-  ["rloo", "rloo"],
-  ["reinforce_plus_plus", "reinforceplusplus"],
-];
-/** An advantage function that Trinity registers, without an algorithm type that rolls out its greedy baseline. */
-export const WITHOUT_TYPE: readonly (readonly [verl: string, advantageFn: string])[] = [["remax", "remax"]];
+export const ESTIMATORS: readonly (readonly [verl: string, advantageFn: string])[] = pairs(true);
+/** Advantage functions that Trinity registers, without an algorithm type that rolls out their greedy baseline. */
+export const WITHOUT_TYPE: readonly (readonly [verl: string, advantageFn: string])[] = pairs(false);
 
 export interface AlgorithmType {
   readonly advantage: string;

@@ -221,7 +221,7 @@ describe("problems", () => {
     ["0.9.1", "rllm.algorithm.use_precomputed_advantage=true", "", "verl's own trainer makes the step"],
     ["0.9.1", "rllm.algorithm.traj_grouping_hook=a.py:f", "", "Set it to null."],
     ["0.9.1", "rllm.algorithm.estimator_args={a:1}", "", '={"a":1} on verl'],
-    ["0.9.1", "algorithm.adv_estimator=mine", "", "verl 0.9.1 has gae, grpo"],
+    ["0.9.1", "algorithm.adv_estimator=mine", "", "verl 0.9.1 has grpo, reinforce_plus_plus_baseline"],
     ["0.9.1", "reward_model.num_workers=3", "", "verl 0.9.1 ignores it. Set reward.num_workers."],
     ["0.9.1", "reward_model.model.path=/a", "", "Set reward.reward_model.model_path."],
     ["0.9.1", "reward_model.enable=true", "", "Set reward.reward_model.enable."],

@@ -34,6 +34,9 @@ export function gaeRow(
  */
 export const gae: Estimator = {
   name: "gae",
+  describe: "generalised advantages from a critic's values, whitened over the batch",
+  sources: ["https://arxiv.org/abs/1506.02438"],
+  elsewhere: { verl: "gae", trinity: { name: "ppo", hasType: true } },
   settings: { gamma: 1, lam: 1 },
   scope: "batch",
   estimate(batch, settings) {
@@ -43,5 +46,11 @@ export const gae: Estimator = {
     const discounts = settings as { gamma: number; lam: number };
     forEachRewards(batch, (row) => gaeRow(row, values, discounts, { advantages, returns }));
     return { level: "token", values: whiten(advantages, batch.mask, "token"), returns };
+  },
+  record(r) {
+    const { gamma, lam } = r.settings as { gamma: number; lam: number };
+    const recorded = r.backwards("gae", { values: r.need("values"), gamma, lam });
+    r.whitenByTokens(recorded.advantages, "token");
+    return recorded;
   },
 };

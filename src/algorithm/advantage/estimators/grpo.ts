@@ -36,34 +36,54 @@ export const normSettings = (ddof: 0 | 1, epsilon: number) => ({
 });
 
 /** The group norm of an estimator under its settings. */
-export function groupNormOf(name: string, settings: EstimatorSettings): GroupNorm {
-  return {
-    byDeviation: settings.norm_adv_by_std_in_grpo !== false,
-    ddof: settings.ddof as number,
-    epsilon: settings.epsilon as number,
-    singleton: name.startsWith("trl.") ? "zero" : "reward",
-  };
+export function groupNormOf(settings: EstimatorSettings, singleton: GroupNorm["singleton"] = "reward"): GroupNorm {
+  const { ddof, epsilon } = settings as { ddof: number; epsilon: number };
+  return { byDeviation: isByDeviation(settings), ddof, epsilon, singleton };
 }
+
+export const isByDeviation = (settings: EstimatorSettings): boolean => settings.norm_adv_by_std_in_grpo !== false;
 
 /** Score minus the group's mean, verl's way: the reward itself in a group of one. */
 export function centred(scores: readonly number[]): number[] {
   return groupNorm(scores, { byDeviation: false, ddof: 1, epsilon: 0, singleton: "reward" });
 }
 
-function grpoAs(name: string, settings: ReturnType<typeof normSettings>): Estimator {
+const SOURCE = "https://arxiv.org/abs/2402.03300";
+
+function grpoAs(
+  name: string,
+  it: Pick<Estimator, "describe" | "elsewhere"> & {
+    settings: ReturnType<typeof normSettings>;
+    alone?: GroupNorm["singleton"];
+  },
+): Estimator {
+  const { settings, alone = "reward", ...rest } = it;
   return {
-    name,
-    settings,
-    scope: "group",
-    estimate: (batch, given) => perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(name, given)))),
+    ...{ name, settings, sources: [SOURCE], scope: "group", ...rest },
+    estimate: (batch, given) => perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(given, alone)))),
+    record: (r) => {
+      const options = { form: "norm", byDeviation: isByDeviation(r.settings), aloneIsZero: alone === "zero" } as const;
+      return { advantages: r.group(r.need("scores"), options) };
+    },
   };
 }
 
-/** verl: sample deviation, epsilon 1e-6. */
-export const grpo = grpoAs("grpo", normSettings(1, 1e-6));
-/** The same numbers; verl computes them without a loop over groups. */
-export const grpoVectorized = grpoAs("grpo_vectorized", normSettings(1, 1e-6));
-/** rLLM: population deviation, epsilon 1e-6. */
-export const rllmGrpo = grpoAs("rllm.grpo", normSettings(0, 1e-6));
-/** TRL: sample deviation, epsilon 1e-4; a group of one gets 0. */
-export const trlGrpo = grpoAs("trl.grpo", normSettings(1, 1e-4));
+export const grpo = grpoAs("grpo", {
+  describe: "each score less its group's mean, over the sample deviation plus 1e-6; alone, the reward",
+  settings: normSettings(1, 1e-6),
+  elsewhere: { verl: "grpo", trinity: { name: "grpo", hasType: true } },
+});
+export const grpoVectorized = grpoAs("grpo_vectorized", {
+  describe: "the numbers of grpo, which verl computes without a loop over groups",
+  settings: normSettings(1, 1e-6),
+  elsewhere: { verl: "grpo_vectorized" },
+});
+export const rllmGrpo = grpoAs("rllm.grpo", {
+  describe: "rLLM's grpo: the population's deviation plus 1e-6",
+  settings: normSettings(0, 1e-6),
+});
+export const trlGrpo = grpoAs("trl.grpo", {
+  describe: "TRL's grpo: the sample deviation plus 1e-4; alone, 0",
+  settings: normSettings(1, 1e-4),
+  alone: "zero",
+});

@@ -1,9 +1,10 @@
 /** GRPO for pass@k: only the best of a group learns. */
+import { forEachRow } from "../../../data/offsets.ts";
 import { ConfigError } from "../../../errors.ts";
 import { deviation } from "../../../statistics.ts";
 import { type Estimator, perRow } from "../definition.ts";
 import { byGroup } from "../groups.ts";
-import { type GroupNorm, groupNormOf, normSettings } from "./grpo.ts";
+import { type GroupNorm, groupNormOf, isByDeviation, normSettings } from "./grpo.ts";
 
 /**
  * The first best row gets its lead over the second best, over (deviation + epsilon) with `byDeviation`; the others 0.
@@ -27,11 +28,16 @@ export function refuseSingleton(size: number): void {
   );
 }
 
-/** Epsilon 1e-6, sample deviation. */
 export const grpoPassk: Estimator = {
   name: "grpo_passk",
+  describe: "the best row's lead over the second best, over the sample deviation plus 1e-6; the others 0",
+  sources: ["https://arxiv.org/abs/2503.19595"],
+  elsewhere: { verl: "grpo_passk" },
   settings: normSettings(1, 1e-6),
   scope: "group",
-  estimate: (batch, settings) =>
-    perRow(byGroup(batch, (scores) => leadOfBest(scores, groupNormOf("grpo_passk", settings)))),
+  estimate: (batch, settings) => perRow(byGroup(batch, (scores) => leadOfBest(scores, groupNormOf(settings)))),
+  record(r) {
+    forEachRow(r.groups.offsets, (_, first, end) => refuseSingleton(end - first));
+    return { advantages: r.group(r.need("scores"), { form: "best", byDeviation: isByDeviation(r.settings) }) };
+  },
 };

@@ -18,10 +18,14 @@ export function lengthWeighted(scores: readonly number[], lengths: readonly numb
 
 export const opo: Estimator = {
   name: "opo",
+  describe: "each score less its group's mean, weighted by trained tokens",
+  sources: ["https://arxiv.org/abs/2505.23585"],
+  elsewhere: { verl: "opo" },
   settings: {},
   scope: "group",
   estimate(batch) {
     const { trained } = countRows(batch.offsets, batch.mask);
     return perRow(byGroup(batch, (scores, rows) => lengthWeighted(scores, pick(trained, rows))));
   },
+  record: (r) => ({ advantages: r.group(r.need("scores"), { form: "length" }) }),
 };

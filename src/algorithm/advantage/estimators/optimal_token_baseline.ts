@@ -125,15 +125,23 @@ function estimate(batch: AdvantageBatch, compact: boolean, settings: EstimatorSe
 
 export const optimalTokenBaseline: Estimator = {
   name: "optimal_token_baseline",
+  describe: "at each place of a group, returns less their mean weighted by the score function's power",
+  sources: ["verl core_algos.compute_optimal_token_baseline_advantage"],
+  elsewhere: { verl: "optimal_token_baseline" },
   settings: { handle_zero_tail: true },
   scope: "group",
   estimate: (batch, settings) => estimate(batch, false, settings),
+  record: (r) => r.optimalBaseline({ compact: false }),
 };
 
 /** @see verl core_algos.compute_multi_turn_optimal_token_baseline_advantage */
 export const tirOptimalTokenBaseline: Estimator = {
   name: "tir_optimal_token_baseline",
+  describe: "optimal_token_baseline over several turns: places count trained tokens alone",
+  sources: ["verl core_algos.compute_multi_turn_optimal_token_baseline_advantage"],
+  elsewhere: { verl: "tir_optimal_token_baseline" },
   settings: { handle_zero_tail: true },
   scope: "group",
   estimate: (batch, settings) => estimate(batch, true, settings),
+  record: (r) => r.optimalBaseline({ compact: true }),
 };

@@ -14,10 +14,17 @@ export function overBatchDeviation(values: Float64Array, centre: number, epsilon
  */
 export const prpo: Estimator = {
   name: "prpo",
+  describe: "each score less the batch's mean, over the population deviation plus 1e-6",
+  sources: ["rLLM trainer/algorithms"],
   settings: { epsilon: 1e-6 },
   scope: "batch",
   estimate: (batch, { epsilon }) => {
     const scores = Float64Array.from(batch.scores);
     return perRow(overBatchDeviation(scores, mean(scores), epsilon as number));
+  },
+  record(r) {
+    const advantages = r.copyOfScores();
+    r.divideByDeviation(advantages, { shift: true });
+    return { advantages };
   },
 };

@@ -15,6 +15,9 @@ import { discountedReturns, forEachRewards } from "./returns.ts";
  */
 export const reinforcePlusPlus: Estimator = {
   name: "reinforce_plus_plus",
+  describe: "discounted rewards to go, whitened over the batch",
+  sources: ["https://arxiv.org/abs/2501.03262"],
+  elsewhere: { verl: "reinforce_plus_plus", trinity: { name: "reinforceplusplus", hasType: true } },
   settings: { gamma: 1, reset_at_masked: false },
   scope: "batch",
   estimate(batch, settings) {
@@ -26,6 +29,12 @@ export const reinforcePlusPlus: Estimator = {
     forEachRewards(batch, (row) => discountedReturns(row, options, returns));
     return { level: "token", values: whiten(returns, batch.mask, "token"), returns };
   },
+  record(r) {
+    const form = r.settings.reset_at_masked ? "reset" : "discounted";
+    const recorded = r.backwards(form, { gamma: r.settings.gamma as number });
+    r.whitenByTokens(recorded.advantages, "token");
+    return recorded;
+  },
 };
 
 /**
@@ -34,9 +43,17 @@ export const reinforcePlusPlus: Estimator = {
  */
 export const reinforcePlusPlusBaseline: Estimator = {
   name: "reinforce_plus_plus_baseline",
+  describe: "each score less its group's mean, whitened over the batch by trained tokens",
+  sources: ["https://arxiv.org/abs/2501.03262"],
+  elsewhere: { verl: "reinforce_plus_plus_baseline" },
   settings: {},
   scope: "batch",
   estimate: (batch) => perRow(whiten(byGroup(batch, centred), countRows(batch.offsets, batch.mask).trained, "row")),
+  record(r) {
+    const advantages = r.group(r.need("scores"), { form: "norm" });
+    r.whitenByTokens(advantages, "row");
+    return { advantages };
+  },
 };
 
 /**
@@ -46,10 +63,18 @@ export const reinforcePlusPlusBaseline: Estimator = {
  */
 export const rllmReinforcePlusPlusBaseline: Estimator = {
   name: "rllm.reinforce_plus_plus_baseline",
+  describe:
+    "rLLM's reinforce_plus_plus_baseline: each score less its group's mean, over the batch's population deviation plus 1e-6; alone, 0",
+  sources: ["rLLM trainer/algorithms"],
   settings: { epsilon: 1e-6 },
   scope: "batch",
   estimate(batch, { epsilon }) {
     const rows = byGroup(batch, (scores) => scores.map((s) => s - mean(scores)));
     return perRow(overBatchDeviation(rows, 0, epsilon as number));
+  },
+  record(r) {
+    const advantages = r.group(r.need("scores"), { form: "norm", aloneIsZero: true });
+    r.divideByDeviation(advantages, { shift: false });
+    return { advantages };
   },
 };

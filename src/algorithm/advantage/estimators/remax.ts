@@ -9,6 +9,9 @@ import { rewardsToGo } from "./returns.ts";
  */
 export const remax: Estimator = {
   name: "remax",
+  describe: "rewards to go less the reward of a greedy attempt",
+  sources: ["https://arxiv.org/abs/2310.10505"],
+  elsewhere: { verl: "remax", trinity: { name: "remax", hasType: false } },
   settings: {},
   scope: "row",
   estimate(batch) {
@@ -21,4 +24,5 @@ export const remax: Estimator = {
     });
     return { level: "token", values, returns };
   },
+  record: (r) => r.backwards("toGo", { values: r.need("rewardBaselines") }),
 };

@@ -15,12 +15,24 @@ export function leaveOneOut(scores: readonly number[], alone: "reward" | "zero")
   return scores.map((s) => ((s - centre) * n) / (n - 1));
 }
 
-function rlooAs(name: string, alone: "reward" | "zero"): Estimator {
-  const estimate: Estimator["estimate"] = (batch) => perRow(byGroup(batch, (scores) => leaveOneOut(scores, alone)));
-  return { name, settings: {}, scope: "group", estimate };
+function rlooAs(
+  name: string,
+  { alone, ...rest }: Pick<Estimator, "describe" | "elsewhere"> & { alone: "reward" | "zero" },
+): Estimator {
+  return {
+    ...{ name, settings: {}, scope: "group", sources: ["https://arxiv.org/abs/2402.14740"], ...rest },
+    estimate: (batch) => perRow(byGroup(batch, (scores) => leaveOneOut(scores, alone))),
+    record: (r) => ({ advantages: r.group(r.need("scores"), { form: "others", aloneIsZero: alone === "zero" }) }),
+  };
 }
 
-/** A group of one keeps its reward. */
-export const rloo = rlooAs("rloo", "reward");
-/** A group of one gets 0. */
-export const rlooVectorized = rlooAs("rloo_vectorized", "zero");
+export const rloo = rlooAs("rloo", {
+  describe: "each score less the mean of the others in its group; alone, the reward",
+  alone: "reward",
+  elsewhere: { verl: "rloo", trinity: { name: "rloo", hasType: true } },
+});
+export const rlooVectorized = rlooAs("rloo_vectorized", {
+  describe: "the numbers of rloo; alone, 0",
+  alone: "zero",
+  elsewhere: { verl: "rloo_vectorized" },
+});

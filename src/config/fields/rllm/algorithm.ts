@@ -1,30 +1,10 @@
 /** Portable settings of the algorithm: advantages, loss, schedule, correction. */
+import { builtInEstimators } from "../../../algorithm/advantage/estimators.ts";
 import { builtInLosses } from "../../../algorithm/loss/losses.ts";
 import { STABLE_REINFORCE } from "../../../algorithm/loss/service_losses.ts";
 import { bool, dict, float, int, oneOf, str } from "../field.ts";
 
-/** Built in, by the engine's names; a test compares them with its registry. */
-const ESTIMATORS = [
-  "grpo",
-  "reinforce",
-  "reinforce_plus_plus_baseline",
-  "rloo",
-  "prpo",
-  "grpo_vectorized",
-  "grpo_passk",
-  "rloo_vectorized",
-  "reinforce_plus_plus",
-  "remax",
-  "opo",
-  "gpg",
-  "gdpo",
-  "gae",
-  "optimal_token_baseline",
-  "tir_optimal_token_baseline",
-  "rllm.grpo",
-  "rllm.reinforce_plus_plus_baseline",
-  "trl.grpo",
-] as const;
+const ESTIMATORS = builtInEstimators().map(({ name }) => name);
 /** With verl's mode in which the loss is chosen by the correction, and a loss that is computed from what a service recorded. */
 const LOSSES = [...builtInLosses().map(({ name }) => name), "bypass_mode", STABLE_REINFORCE.name];
 
