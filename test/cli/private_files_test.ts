@@ -51,5 +51,5 @@ test.each(PROGRAM.commands)("$path writes with the mode that it should", async (
   const program = { ...PROGRAM, commands: [{ ...command, options: [], run }] };
   const io = { out: () => {}, err: () => {}, signal: new AbortController().signal, env: {}, columns: 80 };
   await runProgram(program, command.path.split(" "), io as never);
-  expect(seen).toBe(["export", "pull"].includes(command.path) ? 0o022 : 0o077);
+  expect(seen).toBe(["export", "import", "pull"].includes(command.path) ? 0o022 : 0o077);
 });
