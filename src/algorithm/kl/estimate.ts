@@ -12,21 +12,28 @@ export interface KlEstimate {
   readonly slope: number;
 }
 
-/** Codes of the shaders (loss/policy.wgsl, loss/kl_values.wgsl); {@link STRAIGHT_THROUGH} is added for a `+`. */
-const KL_CODES = new Map([
-  ["kl", 1],
-  ["k1", 1],
-  ["abs", 2],
-  ["mse", 3],
-  ["k2", 3],
-  ["low_var_kl", 4],
-  ["k3", 4],
-]);
-/** Takes the slope of k2 with the value of the estimate. */
+/** One way to estimate it. */
+interface KlForm {
+  /** Published names. */
+  readonly names: readonly string[];
+  /** Its number in shaders/loss/parts/kl.wgsl. */
+  readonly code: number;
+  readonly estimate: (x: number, bound: number) => KlEstimate;
+}
+
+const FORMS: readonly KlForm[] = [
+  { names: ["kl", "k1"], code: 1, estimate: (x) => ({ value: x, slope: 1 }) },
+  { names: ["abs"], code: 2, estimate: (x) => ({ value: Math.abs(x), slope: Math.sign(x) }) },
+  { names: ["mse", "k2"], code: 3, estimate: (x) => ({ value: 0.5 * x * x, slope: x }) },
+  { names: ["low_var_kl", "k3"], code: 4, estimate: k3 },
+];
+/** Takes the slope of k2 with the value of the estimate; added to a form's code for a `+`. */
 const STRAIGHT_THROUGH = 8;
 
-/** Published names: `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`, and each with a `+`. */
-export const KL_NAMES: readonly string[] = [...KL_CODES.keys()].flatMap((name) => [name, `${name}+`]);
+/** `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`. */
+export const KL_BASE_NAMES: readonly string[] = FORMS.flatMap(({ names }) => names);
+/** Published names: the base names, and each with a `+`. */
+export const KL_NAMES: readonly string[] = KL_BASE_NAMES.flatMap((name) => [name, `${name}+`]);
 
 /**
  * The number by which kernels know a KL estimate.
@@ -34,7 +41,7 @@ export const KL_NAMES: readonly string[] = [...KL_CODES.keys()].flatMap((name) =
  */
 export function klCode(name: string): number {
   const base = name.endsWith("+") ? name.slice(0, -1) : name;
-  const code = KL_CODES.get(base);
+  const code = FORMS.find(({ names }) => names.includes(base))?.code;
   if (code !== undefined) return base === name ? code : code + STRAIGHT_THROUGH;
   throw new ConfigError(
     `Cannot estimate the KL divergence: there is no estimator ${JSON.stringify(name)}. Use ${KL_NAMES.join(", ")}.`,
@@ -49,14 +56,13 @@ export function klCode(name: string): number {
  * @see http://joschu.net/blog/kl-approx.html, verl core_algos.kl_penalty
  */
 export function klEstimate(code: number, x: number, bound: number = K3_BOUND): KlEstimate {
-  const base = baseEstimate(code & 7, x, bound);
+  const form = FORMS.find((each) => each.code === (code & ~STRAIGHT_THROUGH));
+  if (!form) throw new RangeError(`There is no KL estimate with the code ${code}.`);
+  const base = form.estimate(x, bound);
   return (code & STRAIGHT_THROUGH) !== 0 ? { value: base.value, slope: x } : base;
 }
 
-function baseEstimate(kind: number, x: number, bound: number): KlEstimate {
-  if (kind === 1) return { value: x, slope: 1 };
-  if (kind === 2) return { value: Math.abs(x), slope: Math.sign(x) };
-  if (kind === 3) return { value: 0.5 * x * x, slope: x };
+function k3(x: number, bound: number): KlEstimate {
   const k = Math.min(Math.max(-x, -MAX_LOG_RATIO), MAX_LOG_RATIO);
   const v = Math.expm1(k) - k;
   return {

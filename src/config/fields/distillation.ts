@@ -2,16 +2,16 @@
  * Distillation from a teacher, under verl's names where it has them. verl and Trinity have `distillation.*` in verl's own
  * tree; these rows are those of the loop here.
  */
+import { KL_BASE_NAMES } from "../../algorithm/kl/estimate.ts";
 import { bool, float, int, oneOf, str } from "./field.ts";
 
 /** By the engine's names; a test compares them with its lists. */
-const KL_MODES = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] as const;
 const TOPK_MODES = ["forward_kl_topk", "forward_kl_topk_tail", "reverse_kl_topk", "reverse_kl_topk_tail"] as const;
 
 export const DISTILLATION_FIELDS = {
   "distillation.enabled": bool(false, "train on a teacher's log-probs of the sampled tokens", { loop: true }),
   "distillation.distillation_loss.loss_mode": oneOf(
-    [...KL_MODES, ...TOPK_MODES],
+    [...KL_BASE_NAMES, ...TOPK_MODES],
     "k3",
     "estimate of the KL to the teacher: k1 to k3 at the sampled token, the others over the teacher's likeliest tokens",
     {

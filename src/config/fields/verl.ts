@@ -4,6 +4,7 @@
  * `VERL_NOTES` explains native settings and narrows their types where the default does not show them.
  */
 import { verlEstimatorNames } from "../../algorithm/advantage/estimators.ts";
+import { KL_NAMES } from "../../algorithm/kl/estimate.ts";
 import { verlLossNames } from "../../algorithm/loss/losses.ts";
 import { CLUSTER_FIELDS } from "./cluster.ts";
 import { any, bool, each, type Field, int, oneOf, str } from "./field.ts";
@@ -93,10 +94,8 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
 const DISTILLATION = "distillation.distillation_loss";
 const AGG = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
-const KL = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full", "kl+", "k1+", "abs+", "mse+", "k2+"].concat(
-  "low_var_kl+",
-  "k3+",
-);
+/** With the exact divergence, which verl names and does not compute. */
+const KL = [...KL_NAMES, "full"];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 
 export const VERL_NOTES: Readonly<Record<string, Note>> = {
