@@ -97,7 +97,8 @@ function parseRow(line: string, at: { file: string; line: number }): Row {
   try {
     row = withBigInts(parseJson(line));
   } catch (cause) {
-    throw new ConfigError(`Cannot read the row: it is not JSON (${(cause as Error).message}).`, at);
+    const why = cause instanceof RangeError ? "it is nested too deep" : `it is not JSON (${(cause as Error).message})`;
+    throw new ConfigError(`Cannot read the row: ${why}.`, at);
   }
   if (typeof row === "object" && row !== null && !Array.isArray(row)) return row as Row;
   throw new ConfigError(`Cannot read the row: it is not a JSON object (${line.slice(0, 80)}).`, at);

@@ -116,6 +116,13 @@ test.each([
   expect(() => tasksFromJsonl(`{"prompt":"a"}\n${line}`, { file: "sums.jsonl" })).toThrow(message);
 });
 
+test("tasksFromJsonl() names the line of a row that is nested too deep", () => {
+  const deep = `{"prompt":"a","x":${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
+  expect(() => tasksFromJsonl(`{"prompt":"a"}\n${deep}`, { file: "sums.jsonl" })).toThrow(
+    /^Cannot read the row: it is nested too deep \(sums\.jsonl:2\)\.$/,
+  );
+});
+
 test("a prompt may be a conversation, or become one", () => {
   const row = JSON.stringify({ prompt: [{ role: "user", content: [{ type: "text", text: "hi" }] }], id: 1 });
   const system = { role: "system", content: "be brief" };
