@@ -4,6 +4,8 @@ import { duration, shortNumber } from "./format.ts";
 import type { Screen } from "./terminal.ts";
 
 const REDRAW_MS = 100;
+/** Much is under way at once: the first to end say little of how long all take. */
+const LEAST_SHARE = 0.05;
 /** Without a terminal, the first line comes after this long, and each next one. */
 const LINE_MS = 10_000;
 
@@ -36,8 +38,11 @@ export class Progress {
     if (now - this.said < (isTerminal ? REDRAW_MS : LINE_MS)) return;
     this.said = now;
     const rate = done / Math.max((now - this.started) / 1000, 1e-9);
-    const left = done > 0 ? `eta ${duration((total - done) / rate)}` : "";
-    const facts = [`${done}/${total} ${this.options.unit}`, `${shortNumber(rate)}/s`, left];
+    const { unit } = this.options;
+    const left = done >= LEAST_SHARE * total && done > 0 ? `eta ${duration((total - done) / rate)}` : "";
+    // Of bytes alone: "2/s" says it of attempts.
+    const perSecond = unit.endsWith("B") ? `${shortNumber(rate)} ${unit}/s` : `${shortNumber(rate)}/s`;
+    const facts = [`${done}/${total} ${unit}`, perSecond, left];
     const text = [this.label, ...facts].filter(Boolean).join("  ");
     this.screen.err(isTerminal ? `\r\x1b[2K${text.slice(0, columns - 1)}` : `${text}\n`);
     this.isDrawn = isTerminal;

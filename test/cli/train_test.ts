@@ -85,7 +85,7 @@ test("grpu train writes metrics, a report and a model that can be sampled, score
     "--json",
   ]);
   expect(JSON.parse(sampled.out)).toMatchObject({ prompt: "11+2=" });
-  expect(sampled.err).toBe("");
+  expect(sampled.err).toBe("temperature 1, because the model recommends none (--temperature sets it)\n");
   const evaluate = [
     "eval",
     ...SMALL,

@@ -39,6 +39,23 @@ test("elsewhere, a line comes every ten seconds, and none is cleared", () => {
   expect(said()).toEqual(["eval  5/40 attempts  0.5/s  eta 1:10\n", "eval  40/40 attempts  2/s  eta 0 s\n"]);
 });
 
+test("how long it takes is not said of the first to end", () => {
+  const { at, said } = progress(false);
+  at(10_000, 1);
+  at(20_000, 2);
+  expect(said()).toEqual(["eval  1/40 attempts  0.1/s\n", "eval  2/40 attempts  0.1/s  eta 6:20\n"]);
+});
+
+test("a rate of bytes has its unit", () => {
+  const lines: string[] = [];
+  const clock = { ms: 0 };
+  const screen = { err: (text: string) => void lines.push(text), isTerminal: false, color: false, columns: 80 };
+  const it = new Progress(screen, "loading big", { unit: "MiB", now: () => clock.ms });
+  clock.ms = 10_000;
+  it.update(450, 900);
+  expect(lines).toEqual(["loading big  450/900 MiB  45 MiB/s  eta 10 s\n"]);
+});
+
 test("a terminal's line is cut one character before its edge", () => {
   const { at, said } = progress(true, 10);
   at(1000, 1);

@@ -52,6 +52,8 @@ export async function recommendedSampling(
     Object.entries(sampling).filter(([key]) => given[FLAGS[key as keyof typeof FLAGS]] === undefined),
   );
   if (Object.keys(used).length > 0) io.err(`${describeSampling(used)} (${file}; flags override them)\n`);
+  if (sampling.temperature === undefined && given.temperature === undefined)
+    io.err("temperature 1, because the model recommends none (--temperature sets it)\n");
   if (ignored.length > 0) io.err(`warning: ${ignored.join(", ")} of ${file} has no counterpart here and is left out\n`);
   return used;
 }
