@@ -11,12 +11,12 @@ export interface BaseName {
 }
 
 /**
- * Of a folder on this machine; a name that is no folder here stays as it is. The cache's path alone tells a name on the
+ * Of a folder or a GGUF file on this machine; a name that is neither stays as it is. The cache's path alone tells a name on the
  * Hub: `_name_or_path` in a config.json is where its weights came from, before a fine-tune changed them.
  */
 export async function baseNameOf(given: string): Promise<BaseName> {
-  const { absolutePath, isFolder } = await import("./disk.ts");
-  if (!(await isFolder(given))) return { folder: given, name: given };
+  const { absolutePath, diskFile, isFolder } = await import("./disk.ts");
+  if (!(await isFolder(given)) && !(await diskFile(given))) return { folder: given, name: given };
   const folder = absolutePath(given);
   const [, owner, name] = CACHED.exec(folder) ?? [];
   return { folder, name: owner === undefined ? folder : `${owner}/${name}` };

@@ -52,8 +52,9 @@ export function configJson(
     throw new ConfigError(`Cannot read the GGUF file: it has no ${family}.${key}. Fetch the file again.`, { file });
   };
   const [heads, width] = [needed("attention.head_count"), needed("embedding_length")];
-  const headDim = own("attention.key_length") ?? own("rope.dimension_count") ?? width / heads;
+  const headDim = own("attention.key_length") ?? width / heads;
   const theta = own("rope.freq_base") ?? 10_000;
+  checkComputation(model, { family, headDim });
   const has = (name: string) => tensors.has(name);
   return {
     architectures: [className],
@@ -72,7 +73,7 @@ export function configJson(
     tie_word_embeddings: !has("output.weight"),
     attention_bias: has("blk.0.attn_q.bias"),
     ...(type === "llama" && { mlp_bias: has("blk.0.ffn_up.bias") }),
-    ...familyKeys(type, { headDim, window: own("attention.sliding_window") }),
+    ...(type === "gemma3_text" && gemmaKeys(needed, { width, heads, headDim })),
     bos_token_id: tokenId(metadata, "bos") ?? null,
     eos_token_id: tokenId(metadata, "eos") ?? null,
     pad_token_id: tokenId(metadata, "padding") ?? null,
@@ -90,16 +91,49 @@ export function tokenId(metadata: GgufModel["metadata"], name: string): number |
   return numberAt(metadata.get(`tokenizer.ggml.${name}_token_id`));
 }
 
+/** Layers of the 27B model, which divides q by the root of its own number. */
+const LARGEST_GEMMA = 62;
+
 /** What the family's class has beyond the common keys, and llama.cpp takes from the family's name. */
-function familyKeys(type: string, { headDim, window }: { headDim: number; window: number | undefined }): Json {
-  if (type !== "gemma3_text") return {};
+function gemmaKeys(
+  needed: (key: string) => number,
+  { width, heads, headDim }: { width: number; heads: number; headDim: number },
+): Json {
   return {
-    query_pre_attn_scalar: headDim,
-    sliding_window: window ?? 1024,
+    query_pre_attn_scalar: needed("block_count") === LARGEST_GEMMA ? width / heads : headDim,
+    sliding_window: needed("attention.sliding_window"),
     sliding_window_pattern: 6,
     rope_local_base_freq: 10_000,
     hidden_activation: "gelu_pytorch_tanh",
   };
+}
+
+/** Keys that change what is computed, by the value that changes nothing. */
+const NEUTRAL: Readonly<Record<string, number>> = {
+  logit_scale: 1,
+  residual_scale: 1,
+  embedding_scale: 1,
+  "attention.scale": 0,
+  final_logit_softcapping: 0,
+  attn_logit_softcapping: 0,
+  expert_count: 0,
+};
+
+/** @throws UnsupportedError for a key that no model here follows, because what ignores it computes something else */
+function checkComputation(
+  { file, metadata }: GgufModel,
+  { family, headDim }: { family: string; headDim: number },
+): void {
+  const own = (key: string) => numberAt(metadata.get(`${family}.${key}`));
+  const rotated = own("rope.dimension_count") ?? headDim;
+  const values = own("attention.value_length") ?? headDim;
+  const changed = Object.entries(NEUTRAL).find(([key, neutral]) => (own(key) ?? neutral) !== neutral)?.[0];
+  const key = rotated !== headDim ? "rope.dimension_count" : values !== headDim ? "attention.value_length" : changed;
+  if (key === undefined) return;
+  throw new UnsupportedError(
+    `Cannot read the GGUF file: ${family}.${key}=${own(key)} is not supported (${file}). Give another model of its family.`,
+    { part: "gguf", capability: key },
+  );
 }
 
 function ropeScaling({ file, metadata }: GgufModel, family: string): Json | null {

@@ -1,9 +1,10 @@
 /** Models written as GGUF and opened again: weights, configuration and tokens are those of the folder. */
 import { existsSync, readdirSync, renameSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { CpuDevice } from "../../../../src/compute/cpu.ts";
 import { exportFolder, importGguf } from "../../../../src/model/export.ts";
+import { baseNameOf } from "../../../../src/model/files/base_name.ts";
 import { parseModelConfig } from "../../../../src/model/files/config_json.ts";
 import { ggufFolder } from "../../../../src/model/files/gguf/folder.ts";
 import { readJson } from "../../../../src/model/files/reader.ts";
@@ -143,6 +144,14 @@ test("a file, the folder that holds it and an import are one model", async () =>
   );
 });
 
+test("an adapter names the file by its path from the root, and a name of the Hub as it is", async () => {
+  const place = join(dir, "Qwen3-0.6B-bf16");
+  const file = join(place, readdirSync(place)[0]!);
+  for (const given of [relative(process.cwd(), file), file])
+    expect(await baseNameOf(given)).toEqual({ folder: file, name: file });
+  expect(await baseNameOf("org/model.gguf")).toEqual({ folder: "org/model.gguf", name: "org/model.gguf" });
+});
+
 test("the command writes a folder, and others take the file", async () => {
   const place = join(dir, "SmolLM2-135M-q8_0");
   const file = join(place, readdirSync(place)[0]!);
@@ -172,10 +181,30 @@ test("keys that a file may leave out have llama.cpp's defaults", async () => {
   expect(await readJson(folder, "generation_config.json")).toEqual({ eos_token_id: [0, 1] });
 });
 
+test.each([
+  [26, 4],
+  [62, 8],
+])("Gemma of %d layers divides q by the root of %d", async (layers, scalar) => {
+  const keys = { context_length: 64, embedding_length: 16, block_count: layers, feed_forward_length: 8 };
+  const more = { "attention.head_count": 2, "attention.key_length": 4, "attention.sliding_window": 32 };
+  const own = Object.entries({ ...keys, ...more }).map(([key, value]) => [`gemma3.${key}`, u32(value)]);
+  const folder = await opened({
+    ...Object.fromEntries(own),
+    "general.architecture": text("gemma3"),
+    "gemma3.attention.layer_norm_rms_epsilon": { type: "f32", value: 1e-6 },
+  });
+  expect(await readJson(folder, "config.json")).toMatchObject({ query_pre_attn_scalar: scalar, sliding_window: 32 });
+});
+
 test.each<[string, Readonly<Record<string, GgufValue | undefined>>, RegExp]>([
   ["no family", { "general.architecture": undefined }, /it has no general\.architecture/],
   ["another family", { "general.architecture": text("rwkv6") }, /the family rwkv6 is not supported/],
   ["a size that is missing", { "qwen2.block_count": undefined }, /it has no qwen2\.block_count/],
+  ["half-rotated heads", { "qwen2.rope.dimension_count": u32(2) }, /qwen2\.rope\.dimension_count=2 is not supported/],
+  ["other heads of v", { "qwen2.attention.value_length": u32(8) }, /qwen2\.attention\.value_length=8 is not/],
+  ["scaled logits", { "qwen2.logit_scale": { type: "f32", value: 0.5 } }, /qwen2\.logit_scale=0\.5 is not supported/],
+  ["capped logits", { "qwen2.final_logit_softcapping": { type: "f32", value: 30 } }, /softcapping=30 is not supported/],
+  ["experts", { "qwen2.expert_count": u32(8) }, /qwen2\.expert_count=8 is not supported/],
   ["YaRN", { "qwen2.rope.scaling.type": text("yarn") }, /scaled by yarn/],
   ["another kind of vocabulary", { "tokenizer.ggml.model": text("bert") }, /a vocabulary of the kind bert/],
   ["another pre-tokenizer", { "tokenizer.ggml.pre": text("viking") }, /the pre-tokenizer viking/],
