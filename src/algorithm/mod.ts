@@ -103,10 +103,12 @@ export {
   type ScoredPairs,
 } from "./preference/bradley_terry.ts";
 export { type RecordedRewardModelLoss, recordRewardModelLoss } from "./preference/bradley_terry_device.ts";
-export type { PreferenceLoss, PreferenceSettings } from "./preference/definition.ts";
+export type { PreferenceForm, PreferenceLoss } from "./preference/definition.ts";
 export { type PreferenceBuffers, type RecordedPreference, recordPreferenceLoss } from "./preference/device.ts";
 export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
-export { findPreferenceLoss, preferenceLossNames } from "./preference/losses.ts";
+export { type PreferenceFormOptions, preferenceForm } from "./preference/form.ts";
+export { findPreferenceLoss, preferenceLossNames, registerPreferenceLoss } from "./preference/losses.ts";
+export type { PairFunction, PairLoss, PairScores, PreferenceSettings } from "./preference/pair.ts";
 export { type PreferenceRows, type PreferenceSpec, planPreference } from "./preference/resolve.ts";
 export { advantageBatch, lossBatch } from "./rollout_batches.ts";
 export { COUNT_EPSILON, countRows, filledRows, type RowCounts, trainedTokens } from "./rows.ts";

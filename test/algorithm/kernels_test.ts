@@ -9,13 +9,14 @@ import { meanLogRatio } from "../../src/algorithm/loss/losses/mean_log_ratio.ts"
 import * as selection from "../../src/algorithm/loss/selection_kernels.ts";
 import * as value from "../../src/algorithm/loss/value_loss.ts";
 import * as bradleyTerry from "../../src/algorithm/preference/bradley_terry.ts";
-import * as preference from "../../src/algorithm/preference/kernel.ts";
+import { builtInPreferenceLosses } from "../../src/algorithm/preference/losses.ts";
 import type { Grid } from "../../src/compute/kernel.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 import { lossKernels } from "../fixtures/loss_kernels.ts";
 
-const MODULES = { advantage, bradleyTerry, correction, entropy, logprobs, kl, preference, selection, value };
-const KERNELS = [...kernelsOf(MODULES), ...lossKernels()];
+const MODULES = { advantage, bradleyTerry, correction, entropy, logprobs, kl, selection, value };
+const PREFERENCES = [...new Set(builtInPreferenceLosses().map(({ form }) => form.kernel))];
+const KERNELS = [...kernelsOf(MODULES), ...lossKernels(), ...PREFERENCES];
 
 describe("a kernel's value says what its shader declares", () => {
   test.each(KERNELS)("$name", expectContract);
@@ -50,8 +51,8 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [bradleyTerry.bradleyTerry, { pairs: 65 }, [2]],
   [bradleyTerry.bradleyTerry, { pairs: MANY }, [32_768, 2]],
   // A workgroup for a pair.
-  [preference.preferencePairs, { units: 65 }, [65]],
-  [preference.preferencePairs, { units: 65_536 }, [32_768, 2]],
+  [PREFERENCES[0]!, { units: 65 }, [65]],
+  [PREFERENCES[0]!, { units: 65_536 }, [32_768, 2]],
   // Sums whose order must not depend on the size.
   [advantage.advantageSums, { count: 1 }, [64]],
   [advantage.advantageWhiten, { count: 1 }, [64]],

@@ -1,11 +1,19 @@
 /** Preference losses: TRL's figures on each device, what batches and settings are refused, parts of a step. */
 import { describe, expect, test } from "vitest";
+import type { PreferenceLoss } from "../../src/algorithm/preference/definition.ts";
+import { preferenceForm } from "../../src/algorithm/preference/form.ts";
 import { klBaseline, type PreferenceBatch, preferenceLoss } from "../../src/algorithm/preference/host.ts";
-import { preferenceLossNames } from "../../src/algorithm/preference/losses.ts";
+import {
+  builtInPreferenceLosses,
+  preferenceLossNames,
+  registerPreferenceLoss,
+} from "../../src/algorithm/preference/losses.ts";
+import { ofDifference } from "../../src/algorithm/preference/pair.ts";
 import type { PreferenceSpec } from "../../src/algorithm/preference/resolve.ts";
 import { computePreferenceLoss } from "../../src/algorithm/run.ts";
 import { offsetsOf } from "../../src/data/offsets.ts";
 import { overDevices } from "../fixtures/devices.ts";
+import { floats, uniform } from "../fixtures/numbers.ts";
 import { F32, F64, furthest } from "./golden.ts";
 import { GOLDEN_PREFERENCES, goldenBatch } from "./preference_golden.ts";
 
@@ -42,6 +50,67 @@ overDevices("preference losses equal TRL's figures", (device) => {
     expectEqual(await computePreferenceLoss(batch, spec, { device }), preferenceLoss(batch, spec), {
       relative: 2e-5,
       absolute: 1e-4,
+    });
+  });
+});
+
+/** Settings away from their defaults, so that none can be left out unseen. */
+function changed({ settings }: PreferenceLoss): Record<string, number> {
+  return Object.fromEntries(Object.entries(settings).map(([name, value], k) => [name, value * 1.5 + 0.1 + 0.02 * k]));
+}
+
+overDevices("every registered preference loss", (device) => {
+  const next = uniform(7);
+  const lengths = Array.from({ length: 12 }, () => 1 + Math.floor(next() * 90));
+  const tokens = lengths.reduce((a, b) => a + b, 0);
+  const batch = {
+    offsets: offsetsOf(lengths),
+    mask: new Uint32Array(tokens).fill(1),
+    logprobs: floats(tokens, 1, 0.5).map((x) => x - 0.6),
+    refLogprobs: floats(tokens, 2, 0.5).map((x) => x - 0.6),
+    labels: Uint32Array.from(lengths, (_, row) => Number(row % 3 === 0)),
+  };
+  test.each(builtInPreferenceLosses())("$name is on the device what it is on the host", async (loss) => {
+    const spec = { loss_type: loss.name, settings: changed(loss), kl: loss.unit === "row" ? 0.3 : 0 };
+    expectEqual(await computePreferenceLoss(batch, spec, { device }), preferenceLoss(batch, spec), {
+      relative: 1e-4,
+      absolute: 1e-5,
+    });
+  });
+});
+
+describe("a preference loss of one's own", () => {
+  const form = preferenceForm({
+    name: "squared",
+    params: ["beta"],
+    pair: ({ d }, { beta }) => ofDifference((beta * d - 1) ** 2, 2 * beta * (beta * d - 1)),
+    wgsl: `
+fn pair_loss(s: Scores) -> PairLoss {
+  let off = params.settings.beta * s.d - 1.0;
+  return of_difference(off * off, 2.0 * params.settings.beta * off);
+}`,
+  });
+  const squared = { ...builtInPreferenceLosses()[0]!, name: "squared", form, params: ({ beta }: { beta?: number }) => ({ beta: beta! }) };
+
+  test("cannot take a name that is taken", () => {
+    expect(() => registerPreferenceLoss({ ...squared, name: "ipo" })).toThrow(/Cannot register the preference loss ipo/);
+  });
+
+  test("needs its WGSL function", () => {
+    expect(() => preferenceForm({ name: "x", params: [], pair: form.pair, wgsl: "fn pair(s: Scores) {}" })).toThrow(
+      /it does not define pair_loss/,
+    );
+  });
+
+  overDevices("is", (device) => {
+    test("taken on the host and on the device", async () => {
+      if (!preferenceLossNames().includes("squared")) registerPreferenceLoss(squared);
+      const spec = { loss_type: "squared", settings: { beta: 0.5 } };
+      const host = preferenceLoss(pairOf(-0.5, -3), spec);
+      // d = (-0.5 + 1) - (-3 + 2) = 1.5.
+      expect(host.loss).toBeCloseTo(0.0625, 12);
+      expect(Array.from(host.dlogprobs)).toEqual([-0.25, 0.25]);
+      expectEqual(await computePreferenceLoss(pairOf(-0.5, -3), spec, { device }), host, F32);
     });
   });
 });

@@ -21,8 +21,7 @@ import { PASS_CONSTANTS, PASS_GROUPS, type PassKernel } from "./pass_kernel.ts";
 import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
 import type { RowStatistic } from "./row_statistic.ts";
 import { recordSelection } from "./selection_kernels.ts";
-import { paddedParams } from "./settings_struct.ts";
-import type { LossSettings } from "./token.ts";
+import { structValues } from "./settings_struct.ts";
 import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
 /** A policy loss in GPU buffers: its gradient per token, and partial sums to read back. */
@@ -156,7 +155,7 @@ class Recording {
         row_stride: this.layout.rowStride,
         spare0: 0,
         spare1: 0,
-        ...settingsFor(params, this.loss.plan.params),
+        ...structValues(params, this.loss.plan.params),
       },
       constants: {
         OLD: flag(oldLogprobs),
@@ -209,7 +208,7 @@ class Recording {
         kl_weight: loss.termWeight.uniform,
         kl_coef: loss.klCoef,
         kl_bound: finiteF32(loss.klBound),
-        ...settingsFor(loss.plan.form.params, loss.plan.params),
+        ...structValues(loss.plan.form.params, loss.plan.params),
       },
       constants: { ...this.constants(), ...constants },
     });
@@ -265,12 +264,6 @@ function passKernel({ name, plan }: ResolvedLoss): PassKernel {
     `Cannot take the loss ${name} on the device: it is a function of the host. Use computePolicyLoss, or write it in WGSL.`,
     { part: "loss", capability: name },
   );
-}
-
-/** The values of the struct `Settings`, padding included. */
-function settingsFor(names: readonly string[], params: LossSettings): LossSettings {
-  const fields = Object.keys(paddedParams(names));
-  return Object.fromEntries(fields.map((name) => [name, finiteF32(params[name] ?? 0)]));
 }
 
 function flag(present: unknown): number {

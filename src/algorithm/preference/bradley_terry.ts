@@ -4,7 +4,7 @@ import type { Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import { mean, sum } from "../../statistics.ts";
 import type { LossResult } from "../loss/resolve.ts";
-import { logistic, softplus } from "./losses.ts";
+import { logistic, softplus } from "./logistic.ts";
 
 /** Settings of {@link rewardModelLoss} under TRL's names. */
 export interface RewardModelSpec {

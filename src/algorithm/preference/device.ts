@@ -3,9 +3,9 @@ import { allocTogether, type Buffer, type Data, type Device, type Recorded } fro
 import { UnsupportedError } from "../../errors.ts";
 import { F32_BYTES } from "../f32.ts";
 import type { LossResult } from "../loss/resolve.ts";
+import { structValues } from "../loss/settings_struct.ts";
 import { maxWindow } from "../loss/workspace.ts";
 import { likelihoodScale } from "./host.ts";
-import { preferencePairs } from "./kernel.ts";
 import { preferenceResult } from "./metrics.ts";
 import { type PreferenceRows, type PreferenceSpec, type ResolvedPreference, resolvePreference } from "./resolve.ts";
 import { COLUMNS, type RowSums } from "./unit.ts";
@@ -62,17 +62,17 @@ function dispatchPairs(
   plan: ResolvedPreference,
   { buffers, table, dlogprobs }: { buffers: PreferenceBuffers; table: Buffer; dlogprobs: Buffer },
 ): void {
-  const { loss, settings, units, scale } = plan;
+  const { loss, params, units, scale } = plan;
   const { logprobs, mask, offsets } = buffers;
-  device.dispatch(preferencePairs, {
+  device.dispatch(loss.form.kernel, {
     buffers: {
       ...{ logprobs, mask, offsets, rows: table, dlogprobs },
       ref_logprobs: buffers.refLogprobs ?? logprobs,
       nll_mask: buffers.nllMask ?? mask,
       labels: buffers.labels ?? mask,
     },
-    params: { units, scale, nll_scale: likelihoodScale(plan), ...settings },
-    constants: { LOSS: loss.code, REFERENCE: Number(loss.hasReference), MEAN: Number(loss.isMean) },
+    params: { units, scale, nll_scale: likelihoodScale(plan), padding: 0, ...structValues(loss.form.params, params) },
+    constants: { PAIRS: Number(loss.unit === "pair"), REFERENCE: Number(loss.hasReference), MEAN: Number(loss.isMean) },
   });
 }
 

@@ -3,7 +3,8 @@ import type { Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import { mean, sum } from "../../statistics.ts";
 import type { LossResult } from "../loss/resolve.ts";
-import { logOddsRatio, logSigmoid } from "./losses.ts";
+import { logSigmoid } from "./logistic.ts";
+import { logOddsRatio } from "./odds.ts";
 import type { PreferenceRows, ResolvedPreference } from "./resolve.ts";
 import type { RowSums } from "./unit.ts";
 
@@ -19,7 +20,7 @@ export function preferenceResult(
   { labels, places }: Pick<PreferenceRows, "labels" | "places">,
 ): LossResult {
   refuseBroken(plan, rows, places);
-  const { loss, scale, settings, nll } = plan;
+  const { loss, scale, kl, nll } = plan;
   const likelihood = nll && sum(rows.map((row) => row.nll)) / nll.tokens;
   const isChosen = (row: number) => (labels ? labels[row] === 1 : row % 2 === 0);
   const sides = { chosen: sideOf(plan, rows, isChosen), rejected: sideOf(plan, rows, (row) => !isChosen(row)) };
@@ -27,9 +28,9 @@ export function preferenceResult(
     loss: sum(rows.map(({ value }) => value)) * scale + (nll ? nll.weight * likelihood! : 0),
     metrics: {
       ...sideMetrics(sides),
-      ...(loss.unit === "row" ? { kl: settings.kl } : pairMetrics(sides)),
+      ...(loss.unit === "row" ? { kl } : pairMetrics(sides)),
       ...(nll && { nll_loss: likelihood! }),
-      ...(loss.name === "orpo" && oddsMetrics(sides)),
+      ...(loss.hasOdds && oddsMetrics(sides)),
     },
   };
 }
@@ -50,7 +51,7 @@ function sideOf(
   const own = rows.flatMap((sums, row) => (has(row) ? [{ ...sums, tokens: counts.trained[row]! }] : []));
   const logps = own.map((row) => (loss.hasReference ? row.logps : row.logps / row.tokens));
   const scores = loss.hasReference ? own.map(({ ratio }) => ratio) : logps;
-  return { logps, rewards: scores.map((score) => settings.beta * score) };
+  return { logps, rewards: scores.map((score) => (settings.beta ?? 1) * score) };
 }
 
 function sideMetrics(sides: Sides): Metrics {

@@ -3,8 +3,9 @@ import { forEachRow } from "../../data/offsets.ts";
 import { ConfigError } from "../../errors.ts";
 import { countRows, type MaskedRows, type RowCounts } from "../rows.ts";
 import { mergeSettings } from "../settings.ts";
-import { NEUTRAL_SETTINGS, type PairSettings, type PreferenceLoss } from "./definition.ts";
+import type { PreferenceLoss } from "./definition.ts";
 import { findPreferenceLoss } from "./losses.ts";
+import type { PreferenceSettings } from "./pair.ts";
 
 /** The loss to take, under TRL's name and settings. */
 export interface PreferenceSpec {
@@ -35,7 +36,12 @@ export interface PreferenceRows extends MaskedRows {
 /** Everything that the pass over the units needs to know of a spec. */
 export interface ResolvedPreference {
   readonly loss: PreferenceLoss;
-  readonly settings: PairSettings;
+  /** Under their published names. */
+  readonly settings: PreferenceSettings;
+  /** KTO's baseline. */
+  readonly kl: number;
+  /** The params of the loss's form. */
+  readonly params: PreferenceSettings;
   readonly counts: RowCounts;
   /** Pairs, or rows of `kto`. */
   readonly units: number;
@@ -46,7 +52,7 @@ export interface ResolvedPreference {
 }
 
 /** A loss with its settings, before a batch is known. */
-export interface PlannedPreference extends Pick<ResolvedPreference, "loss" | "settings"> {
+export interface PlannedPreference extends Pick<ResolvedPreference, "loss" | "settings" | "kl" | "params"> {
   /** Weight of the likelihood term; 0: none. */
   readonly nllWeight: number;
 }
@@ -59,7 +65,7 @@ export function planPreference({ loss_type, settings: given = {}, kl = 0 }: Pref
   const loss = findPreferenceLoss(loss_type);
   const own = mergeSettings("preference loss", loss, given);
   for (const [name, value] of Object.entries(own)) checkRange(loss_type, name, value);
-  return { loss, settings: { ...NEUTRAL_SETTINGS, ...loss.plan(own), kl }, nllWeight: loss.nllWeight(own) };
+  return { loss, settings: own, kl, params: loss.params(own, kl), nllWeight: loss.nllWeight(own) };
 }
 
 /**

@@ -1,5 +1,5 @@
 /** One unit of a preference loss in float64, a pair of rows or one labelled row: what preference/pairs.wgsl computes. */
-import type { ResolvedPreference } from "./resolve.ts";
+import { type PairFunction, type PreferenceSettings, pairScores, rowScore } from "./pair.ts";
 
 /** Per-token inputs, [T], and the layout of rows. */
 export interface PreferenceStreams {
@@ -27,7 +27,17 @@ export interface RowSums {
 export const COLUMNS = ["logps", "ratio", "nll", "value"] as const;
 
 /** The part of a resolved loss that a unit needs. */
-export interface UnitPlan extends Pick<ResolvedPreference, "loss" | "settings" | "scale"> {
+export interface UnitPlan {
+  readonly loss: {
+    readonly unit: "pair" | "row";
+    readonly hasReference: boolean;
+    readonly isMean: boolean;
+    readonly form: { readonly pair: PairFunction };
+  };
+  /** The params of the loss's form. */
+  readonly params: PreferenceSettings;
+  /** Factor of a unit's loss in the mean. */
+  readonly scale: number;
   /** Factor of a token's negative log-likelihood; 0 without the term. */
   readonly nllScale: number;
 }
@@ -38,11 +48,15 @@ export function takeUnit(
   { streams, plan }: { readonly streams: PreferenceStreams; readonly plan: UnitPlan },
   dlogprobs: Float32Array | Float64Array,
 ): RowSums[] {
-  const { loss, settings, scale, nllScale } = plan;
+  const { loss, params, scale, nllScale } = plan;
   const rows = loss.unit === "pair" ? [2 * unit, 2 * unit + 1] : [unit];
   const sums = rows.map((row) => sumRow(row, streams, nllScale > 0 && row === rows[0]));
   const scores = sums.map((own) => (loss.hasReference ? own.ratio : own.logps) / (loss.isMean ? own.count : 1));
-  const { value, ...slopes } = loss.pair(scores[0]!, scores[1] ?? streams.labels![unit]!, settings);
+  const [chosen, rejected] = scores as [number, number?];
+  const { value, ...slopes } = loss.form.pair(
+    rejected === undefined ? rowScore(chosen, streams.labels![unit] === 1) : pairScores(chosen, rejected),
+    params,
+  );
   rows.forEach((row, k) => {
     const slope = ((k === 0 ? slopes.chosen : slopes.rejected) * scale) / (loss.isMean ? sums[k]!.count : 1);
     const likelihood = k === 0 ? nllScale : 0;

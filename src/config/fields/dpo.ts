@@ -1,7 +1,9 @@
 /** Settings of `grpu dpo` (`config/dpo.yaml`): those of `grpu sft`, with the losses and the fields of preferences under TRL's names. */
 
+import type { PreferenceLoss } from "../../algorithm/preference/definition.ts";
+import { builtInPreferenceLosses } from "../../algorithm/preference/losses.ts";
 import type { Tree } from "../yaml/tree.ts";
-import { float, oneOf, str, type ValueOf } from "./field.ts";
+import { type Fields, float, oneOf, str, type ValueOf } from "./field.ts";
 import {
   BACKEND_FIELDS,
   DEVICE_FIELDS,
@@ -22,12 +24,23 @@ const {
   ...ROWS
 } = ROW_FIELDS;
 
-/** null: the loss's own default. A setting that the loss does not have is refused. */
-const own = (describe: string) => float(null, describe, { min: 0 });
+/** The settings of the losses, but for beta: each with the losses that have it. Null keeps the loss's own default. */
+function ownSettings(): Fields {
+  const having = new Map<string, PreferenceLoss[]>();
+  for (const loss of builtInPreferenceLosses())
+    for (const name of Object.keys(loss.describeSettings)) having.set(name, [...(having.get(name) ?? []), loss]);
+  return Object.fromEntries(
+    Array.from(having, ([name, losses]) => {
+      const { describeSettings, settings } = losses[0]!;
+      const names = losses.map((loss) => loss.name).join(", ");
+      return [`dpo.${name}`, float(null, `${describeSettings[name]} (${names}); null = ${settings[name]}`, { min: 0 })];
+    }),
+  );
+}
 
 const LOSS_FIELDS = {
   "dpo.loss_type": oneOf(
-    ["sigmoid", "robust", "hinge", "ipo", "simpo", "orpo", "kto"],
+    builtInPreferenceLosses().map(({ name }) => name),
     "sigmoid",
     "preference loss: sigmoid is DPO; kto takes labelled rows, the others pairs",
   ),
@@ -35,14 +48,8 @@ const LOSS_FIELDS = {
     min: 0,
     note: "SimPO's paper has 2 to 2.5.",
   }),
-  "dpo.label_smoothing": own(
-    "share of labels that are taken to be wrong, below 0.5 (sigmoid: cDPO; robust, simpo); null = 0",
-  ),
-  "dpo.simpo_gamma": own("margin between the two rewards in simpo; null = 0.5"),
-  "dpo.rpo_alpha": own("weight of the likelihood of chosen answers (sigmoid, robust, hinge, ipo); null = 0"),
-  "dpo.cpo_alpha": own("weight of the likelihood of chosen answers in simpo; null = 0"),
-  "dpo.desirable_weight": own("weight of desirable rows in kto; null = 1"),
-  "dpo.undesirable_weight": own("weight of undesirable rows in kto; null = 1"),
+  // Without an index signature, so that other paths stay checked.
+  ...(ownSettings() as object),
 } as const;
 
 const ANSWER_FIELDS = {

@@ -82,7 +82,7 @@ function dpoSettings({
   for (const preference of [...rows.train, ...(rows.val ?? [])]) checkForm(preference, loss);
   if (loss.unit === "row") checkBaseline(loss.name, { settings: own, batchTokens, held: rows.val?.length });
   // A reference is kept where a training run would keep one: for a KL term.
-  return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? settings.beta : 0 } };
+  return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? (settings.beta ?? 1) : 0 } };
 }
 
 /** @throws {ConfigError} where the baseline of a step, or of the held-out rows, would come from one row and its own completion */

@@ -1,0 +1,14 @@
+import type { PreferenceLoss } from "../definition.ts";
+import { DPO_SETTINGS, LABEL_SMOOTHING, ON_LOG_RATIOS } from "./dpo_settings.ts";
+import { sigmoidForm } from "./sigmoid_form.ts";
+
+export const sigmoid: PreferenceLoss = {
+  ...ON_LOG_RATIOS,
+  name: "sigmoid",
+  describe: "-(1 - e) log s(beta d) - e log s(-beta d), e = `label_smoothing`; DPO, with e cDPO",
+  sources: ["https://arxiv.org/abs/2305.18290", "TRL DPOTrainer"],
+  settings: { ...DPO_SETTINGS, label_smoothing: 0 },
+  describeSettings: { ...ON_LOG_RATIOS.describeSettings, label_smoothing: LABEL_SMOOTHING },
+  form: sigmoidForm,
+  params: (s) => ({ beta: s.beta!, smoothing: s.label_smoothing!, gamma: 0 }),
+};
