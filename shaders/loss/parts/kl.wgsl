@@ -1,24 +1,16 @@
-// KL estimates of one token, x = logprob - ref.
+// What KL estimates of one token stand on, x = logprob - ref. The function kl_estimate is written from their list
+// (src/algorithm/kl/estimate.ts).
 
 const MAX_LOG_RATIO = 20.0;
 
-// Bits 0-2: 1 = k1, 2 = |k1|, 3 = k2, 4 = k3. Bit 3: slope of k2.
+// The code of the estimate; 0 is none.
 override KL: u32 = 0u;
 
-// The estimate and its slope in logprob. `bound`: the most that k3 may be.
-fn kl_estimate(x: f32, bound: f32) -> vec2f {
-  let kind = KL & 7u;
-  var term = vec2(x, 1.0);
-  if (kind == 2u) { term = vec2(abs(x), sign(x)); }
-  if (kind == 3u) { term = vec2(0.5 * x * x, x); }
-  if (kind == 4u) {
-    let k = clamp(-x, -MAX_LOG_RATIO, MAX_LOG_RATIO);
-    let v = expm1_small(k) - k;
-    let flows = v <= bound && abs(x) <= MAX_LOG_RATIO;
-    term = vec2(min(v, bound), select(0.0, -expm1_small(k), flows));
-  }
-  if ((KL & 8u) != 0u) { term.y = x; }
-  return term;
+fn k3_estimate(x: f32, bound: f32) -> vec2f {
+  let k = clamp(-x, -MAX_LOG_RATIO, MAX_LOG_RATIO);
+  let v = expm1_small(k) - k;
+  let flows = v <= bound && abs(x) <= MAX_LOG_RATIO;
+  return vec2(min(v, bound), select(0.0, -expm1_small(k), flows));
 }
 
 // e^k - 1 without cancellation near 0, where most tokens are.

@@ -12,23 +12,24 @@ export interface KlEstimate {
   readonly slope: number;
 }
 
-/** One way to estimate it. */
+/** One way to estimate it, in both languages. */
 interface KlForm {
   /** Published names. */
   readonly names: readonly string[];
-  /** Its number in shaders/loss/parts/kl.wgsl. */
-  readonly code: number;
   readonly estimate: (x: number, bound: number) => KlEstimate;
+  /** The WGSL expression of (value, slope) in `x` and `bound`. It may call what shaders/loss/parts/kl.wgsl has. */
+  readonly wgsl: string;
 }
 
+/** Every estimate. A code is a place in this list, from 1. */
 const FORMS: readonly KlForm[] = [
-  { names: ["kl", "k1"], code: 1, estimate: (x) => ({ value: x, slope: 1 }) },
-  { names: ["abs"], code: 2, estimate: (x) => ({ value: Math.abs(x), slope: Math.sign(x) }) },
-  { names: ["mse", "k2"], code: 3, estimate: (x) => ({ value: 0.5 * x * x, slope: x }) },
-  { names: ["low_var_kl", "k3"], code: 4, estimate: k3 },
+  { names: ["kl", "k1"], estimate: (x) => ({ value: x, slope: 1 }), wgsl: "vec2(x, 1.0)" },
+  { names: ["abs"], estimate: (x) => ({ value: Math.abs(x), slope: Math.sign(x) }), wgsl: "vec2(abs(x), sign(x))" },
+  { names: ["mse", "k2"], estimate: (x) => ({ value: 0.5 * x * x, slope: x }), wgsl: "vec2(0.5 * x * x, x)" },
+  { names: ["low_var_kl", "k3"], estimate: k3, wgsl: "k3_estimate(x, bound)" },
 ];
 /** Takes the slope of k2 with the value of the estimate; added to a form's code for a `+`. */
-const STRAIGHT_THROUGH = 8;
+const STRAIGHT_THROUGH = FORMS.length;
 
 /** `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`. */
 export const KL_BASE_NAMES: readonly string[] = FORMS.flatMap(({ names }) => names);
@@ -41,8 +42,8 @@ export const KL_NAMES: readonly string[] = KL_BASE_NAMES.flatMap((name) => [name
  */
 export function klCode(name: string): number {
   const base = name.endsWith("+") ? name.slice(0, -1) : name;
-  const code = FORMS.find(({ names }) => names.includes(base))?.code;
-  if (code !== undefined) return base === name ? code : code + STRAIGHT_THROUGH;
+  const code = FORMS.findIndex(({ names }) => names.includes(base)) + 1;
+  if (code > 0) return base === name ? code : code + STRAIGHT_THROUGH;
   throw new ConfigError(
     `Cannot estimate the KL divergence: there is no estimator ${JSON.stringify(name)}. Use ${KL_NAMES.join(", ")}.`,
     { path: "kl_loss_type" },
@@ -56,10 +57,26 @@ export function klCode(name: string): number {
  * @see http://joschu.net/blog/kl-approx.html, verl core_algos.kl_penalty
  */
 export function klEstimate(code: number, x: number, bound: number = K3_BOUND): KlEstimate {
-  const form = FORMS.find((each) => each.code === (code & ~STRAIGHT_THROUGH));
+  const isStraight = code > STRAIGHT_THROUGH;
+  const form = FORMS[code - 1 - (isStraight ? STRAIGHT_THROUGH : 0)];
   if (!form) throw new RangeError(`There is no KL estimate with the code ${code}.`);
   const base = form.estimate(x, bound);
-  return (code & STRAIGHT_THROUGH) !== 0 ? { value: base.value, slope: x } : base;
+  return isStraight ? { value: base.value, slope: x } : base;
+}
+
+/** `kl_estimate` of shaders that include loss/parts/kl.wgsl: the estimate whose code is the constant `KL`. */
+export function klEstimateWgsl(): string {
+  const cases = FORMS.map(({ wgsl }, k) => `    case ${k + 1}u, ${k + 1 + STRAIGHT_THROUGH}u: { term = ${wgsl}; }\n`);
+  return `//#file kl_estimate
+fn kl_estimate(x: f32, bound: f32) -> vec2f {
+  var term = vec2f();
+  switch KL {
+${cases.join("")}    default: {}
+  }
+  if (KL > ${STRAIGHT_THROUGH}u) { term.y = x; }
+  return term;
+}
+`;
 }
 
 function k3(x: number, bound: number): KlEstimate {

@@ -1,6 +1,7 @@
 /** The form of a loss: one function of a token, in TypeScript and in WGSL joined to the fused pass. */
 import { loadShader } from "../../compute/shader.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { klEstimateWgsl } from "../kl/estimate.ts";
 import { type PassKernel, passKernel } from "./pass_kernel.ts";
 import { joined, paddedParams } from "./settings_struct.ts";
 import type { TokenFunction } from "./token.ts";
@@ -39,7 +40,7 @@ export function lossForm<const K extends string>({ name, params, token, wgsl }: 
     );
   const kernel = passKernel({
     name: `loss/${name}`,
-    source: async () => joined(wgsl, params, await loadShader("loss/policy")),
+    source: async () => joined(wgsl, params, `${await loadShader("loss/policy")}\n${klEstimateWgsl()}`),
     params: paddedParams(params),
     token: run,
   });

@@ -1,9 +1,10 @@
 /** KL to the reference policy as a loss: estimates, their aggregate and its gradient; on the host and on a device. */
 import type { Buffer, Device, Recorded } from "../../compute/device.ts";
 import { defineKernel } from "../../compute/kernel.ts";
+import { loadShader } from "../../compute/shader.ts";
 import { addStrided } from "../../statistics.ts";
 import { F32_BYTES, finiteF32 } from "../f32.ts";
-import { K3_BOUND, klCode, klEstimate } from "../kl/estimate.ts";
+import { K3_BOUND, klCode, klEstimate, klEstimateWgsl } from "../kl/estimate.ts";
 import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
 import { forEachWeighted, type Normalisers, TOKEN_GROUPS, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 
@@ -46,6 +47,7 @@ export function klLoss(batch: KlBatch, spec: KlSpec): { values: Float64Array; lo
 
 export const klValues = defineKernel({
   name: "loss/kl_values",
+  source: async () => `${await loadShader("loss/kl_values")}\n${klEstimateWgsl()}`,
   bindings: {
     logprobs: "read f32",
     ref: "read f32",
