@@ -105,8 +105,8 @@ export {
 export { type RecordedRewardModelLoss, recordRewardModelLoss } from "./preference/bradley_terry_device.ts";
 export type { PreferenceForm, PreferenceLoss } from "./preference/definition.ts";
 export { type PreferenceBuffers, type RecordedPreference, recordPreferenceLoss } from "./preference/device.ts";
-export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
 export { type PreferenceFormOptions, preferenceForm } from "./preference/form.ts";
+export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";
 export { findPreferenceLoss, preferenceLossNames, registerPreferenceLoss } from "./preference/losses.ts";
 export type { PairFunction, PairLoss, PairScores, PreferenceSettings } from "./preference/pair.ts";
 export { type PreferenceRows, type PreferenceSpec, planPreference } from "./preference/resolve.ts";

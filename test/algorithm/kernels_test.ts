@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import * as advantage from "../../src/algorithm/advantage/kernels.ts";
 import * as correction from "../../src/algorithm/correction/kernels.ts";
+import { STATISTICS } from "../../src/algorithm/correction/statistics.ts";
 import * as logprobs from "../../src/algorithm/logprobs/kernels.ts";
 import * as entropy from "../../src/algorithm/loss/entropy_kernel.ts";
 import * as kl from "../../src/algorithm/loss/kl_loss.ts";
@@ -16,7 +17,12 @@ import { lossKernels } from "../fixtures/loss_kernels.ts";
 
 const MODULES = { advantage, bradleyTerry, correction, entropy, logprobs, kl, selection, value };
 const PREFERENCES = [...new Set(builtInPreferenceLosses().map(({ form }) => form.kernel))];
-const KERNELS = [...kernelsOf(MODULES), ...lossKernels(), ...PREFERENCES];
+const KERNELS = [
+  ...kernelsOf(MODULES),
+  ...lossKernels(),
+  ...PREFERENCES,
+  ...STATISTICS.map(correction.correctionReject),
+];
 
 describe("a kernel's value says what its shader declares", () => {
   test.each(KERNELS)("$name", expectContract);
@@ -41,7 +47,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [advantage.advantagePower, { rows: 65 }, [2]],
   [advantage.advantagePower, { rows: MANY }, [32_768, 2]],
   [correction.correctionWeights, { rows: 65 }, [2]],
-  [correction.correctionReject, { rows: MANY }, [32_768, 2]],
+  [correction.correctionReject(STATISTICS[0]!), { rows: MANY }, [32_768, 2]],
   [meanLogRatio.kernel, { rows: 65 }, [2]],
   [meanLogRatio.kernel, { rows: MANY }, [32_768, 2]],
   [logprobs.logitsForward, { rows: 9 }, [2]],

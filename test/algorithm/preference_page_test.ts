@@ -27,7 +27,8 @@ function rowOf(loss: PreferenceLoss): string {
 }
 
 test("docs/preference_losses.md lists every loss as it is", async () => {
-  const head = "| name | computes | of | score of an answer | settings | sources |\n| --- | --- | --- | --- | --- | --- |\n";
+  const head =
+    "| name | computes | of | score of an answer | settings | sources |\n| --- | --- | --- | --- | --- | --- |\n";
   const page = HEAD + head + builtInPreferenceLosses().map(rowOf).join("");
   await expect(page).toMatchFileSnapshot("../../docs/preference_losses.md");
 });

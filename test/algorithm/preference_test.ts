@@ -90,10 +90,17 @@ fn pair_loss(s: Scores) -> PairLoss {
   return of_difference(off * off, 2.0 * params.settings.beta * off);
 }`,
   });
-  const squared = { ...builtInPreferenceLosses()[0]!, name: "squared", form, params: ({ beta }: { beta?: number }) => ({ beta: beta! }) };
+  const squared = {
+    ...builtInPreferenceLosses()[0]!,
+    name: "squared",
+    form,
+    params: ({ beta }: { beta?: number }) => ({ beta: beta! }),
+  };
 
   test("cannot take a name that is taken", () => {
-    expect(() => registerPreferenceLoss({ ...squared, name: "ipo" })).toThrow(/Cannot register the preference loss ipo/);
+    expect(() => registerPreferenceLoss({ ...squared, name: "ipo" })).toThrow(
+      /Cannot register the preference loss ipo/,
+    );
   });
 
   test("needs its WGSL function", () => {

@@ -1,6 +1,7 @@
 /** Rejection of tokens and rows on every device: each statistic beside the kernel's own reference, on both sides of 0. */
 import { expect, test } from "vitest";
-import { correctionReject, KINDS, REDUCTIONS } from "../../src/algorithm/correction/kernels.ts";
+import { correctionReject } from "../../src/algorithm/correction/kernels.ts";
+import { STATISTICS } from "../../src/algorithm/correction/statistics.ts";
 import { offsetsOf, totalTokens } from "../../src/data/offsets.ts";
 import { overDevices } from "../fixtures/devices.ts";
 import { floats } from "../fixtures/numbers.ts";
@@ -22,13 +23,9 @@ function batch() {
 }
 
 overDevices("rejection", (device) => {
-  test.each(
-    KINDS.flatMap((kind, k) =>
-      [["token", 0] as const, ...Object.entries(REDUCTIONS)].map((of) => [kind, k + 1, ...of] as const),
-    ),
-  )("%s (%i) by %s (%i)", async (_, KIND, __, REDUCTION) => {
+  test.each(STATISTICS)("by $name", async (statistic) => {
+    const kernel = correctionReject(statistic);
     const { logprobs, rollout, mask, offsets } = batch();
-    const constants = { KIND, REDUCTION };
     const seen = new Set<number>();
     for (const [low, high] of [
       [-0.4, 0.4],
@@ -40,7 +37,7 @@ overDevices("rejection", (device) => {
     ] as const) {
       const params = { rows: LENGTHS.length, low, high };
       const expected = { logprobs, rollout, mask, offsets, kept: new Uint32Array(TOKENS).fill(1) };
-      correctionReject.reference(expected, params, constants);
+      kernel.reference(expected, params, {});
       const buffers = {
         logprobs: device.upload(logprobs, "logprobs"),
         rollout: device.upload(rollout, "rollout"),
@@ -48,7 +45,7 @@ overDevices("rejection", (device) => {
         offsets: device.upload(offsets, "offsets"),
         kept: device.upload(new Uint32Array(TOKENS).fill(1), "kept"),
       };
-      device.dispatch(correctionReject, { buffers, params, constants });
+      device.dispatch(kernel, { buffers, params });
       const [kept] = await device.read([{ buffer: buffers.kept, type: "u32", length: TOKENS }]);
       expect([...kept!], `${low} to ${high}`).toEqual([...expected.kept]);
       for (const bit of kept!) seen.add(bit);
@@ -71,7 +68,7 @@ overDevices("rejection", (device) => {
         kept: device.upload(Uint32Array.of(1), "kept"),
       };
       const params = { rows: 1, low: -1, high: factor * wanted };
-      device.dispatch(correctionReject, { buffers, params, constants: { KIND: 3, REDUCTION: 0 } });
+      device.dispatch(correctionReject(STATISTICS.find(({ name }) => name === "token_k3")!), { buffers, params });
       const [kept] = await device.read([{ buffer: buffers.kept, type: "u32", length: 1 }]);
       expect([...kept!]).toEqual([bit]);
       device.release(...Object.values(buffers));

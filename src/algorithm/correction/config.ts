@@ -1,5 +1,6 @@
 /** Settings of the rollout correction under their published names, the plan they amount to, and verl's presets. */
 import { ConfigError } from "../../errors.ts";
+import { STATISTICS, type Statistic } from "./statistics.ts";
 
 /** Settings as verl's `algorithm.rollout_correction`. */
 export interface CorrectionConfig {
@@ -19,11 +20,9 @@ export interface CorrectionConfig {
   readonly loss_type?: "ppo_clip" | "reinforce" | undefined;
 }
 
+/** A statistic with its bounds. */
 export interface Rejection {
-  readonly name: string;
-  readonly level: "token" | "sequence";
-  readonly reduction: "sum" | "mean" | "max";
-  readonly kind: "k1" | "k2" | "k3";
+  readonly statistic: Statistic;
   /** Kept where low <= statistic <= high. */
   readonly low: number;
   readonly high: number;
@@ -37,12 +36,7 @@ export interface CorrectionPlan {
 }
 
 /** Names of all rejection options. */
-export const REJECTIONS: readonly string[] = [
-  ...["k1", "k2", "k3"].map((kind) => `token_${kind}`),
-  ...["sum", "mean"].flatMap((reduction) => ["k1", "k2", "k3"].map((kind) => `seq_${reduction}_${kind}`)),
-  "seq_max_k2",
-  "seq_max_k3",
-];
+export const REJECTIONS: readonly string[] = STATISTICS.map(({ name }) => name);
 
 /** @throws {ConfigError} for a level, option or threshold that is not known. */
 export function planCorrection(config: CorrectionConfig): CorrectionPlan {
@@ -83,23 +77,19 @@ function rejectionsOf({ rollout_rs, rollout_rs_threshold }: CorrectionConfig): R
 }
 
 function rejectionOf(name: string, threshold: string): Rejection {
-  if (!REJECTIONS.includes(name))
-    throw new ConfigError(
-      `Cannot reject rollouts: there is no option ${JSON.stringify(name)}. Use ${REJECTIONS.join(", ")}.`,
-      { path: "rollout_rs" },
-    );
-  const match = /^(?:token|seq_(sum|mean|max))_(k[123])$/.exec(name);
-  const reduction = match?.[1] as Rejection["reduction"] | undefined;
-  const kind = match?.[2] as Rejection["kind"];
-  const level = reduction ? "sequence" : "token";
-  return { name, level, reduction: reduction ?? "mean", kind, ...statisticBounds(name, kind, threshold) };
+  const statistic = STATISTICS.find((each) => each.name === name);
+  if (statistic) return { statistic, ...statisticBounds(statistic, threshold) };
+  throw new ConfigError(
+    `Cannot reject rollouts: there is no option ${JSON.stringify(name)}. Use ${REJECTIONS.join(", ")}.`,
+    { path: "rollout_rs" },
+  );
 }
 
-/** Bounds of the statistic: of k1 from those of the ratio, of k2 and k3 from above only. */
-function statisticBounds(name: string, kind: Rejection["kind"], threshold: string): { low: number; high: number } {
+/** Bounds of the statistic: of a signed divergence from those of the ratio, of others from above only. */
+function statisticBounds({ name, divergence }: Statistic, threshold: string): { low: number; high: number } {
   const [low, high] = numbersOf(threshold, "rollout_rs_threshold");
-  if (kind === "k1" && high === undefined) return { low: -Math.log(low), high: Math.log(low) };
-  if (kind === "k1") return { low: Math.log(low), high: Math.log(high!) };
+  if (divergence.isSigned)
+    return { low: high === undefined ? -Math.log(low) : Math.log(low), high: Math.log(high ?? low) };
   if (high === undefined) return { low: Number.NEGATIVE_INFINITY, high: low };
   throw new ConfigError(
     `Cannot bound ${name} from below: its statistic is never negative (${threshold}). Give one number.`,

@@ -2,8 +2,8 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { F32_BYTES } from "../f32.ts";
-import { type CorrectionConfig, planCorrection, type Rejection } from "./config.ts";
-import { correctionReject, correctionWeights, KINDS, REDUCTIONS } from "./kernels.ts";
+import { type CorrectionConfig, planCorrection } from "./config.ts";
+import { correctionReject, correctionWeights } from "./kernels.ts";
 
 /** Importance weights and mask of a rollout correction, in GPU buffers. */
 export interface RecordedCorrection {
@@ -48,10 +48,9 @@ export function recordCorrection(
   const kept = device.alloc(bytes, "mask after rejection");
   device.copy(mask, kept, bytes);
   for (const rejection of plan.rejections)
-    device.dispatch(correctionReject, {
+    device.dispatch(correctionReject(rejection.statistic), {
       buffers: { ...inputs, kept },
       params: { rows: batch.rows, low: Math.max(rejection.low, F32_LOWEST), high: rejection.high },
-      constants: rejectionConstants(rejection),
     });
   const weights = plan.level ? device.alloc(bytes, "importance weights") : undefined;
   if (weights)
@@ -65,8 +64,4 @@ export function recordCorrection(
     mask: kept,
     release: () => device.release(kept, ...(weights ? [weights] : [])),
   };
-}
-
-function rejectionConstants({ level, reduction, kind }: Rejection) {
-  return { KIND: KINDS.indexOf(kind) + 1, REDUCTION: level === "token" ? 0 : REDUCTIONS[reduction] };
 }

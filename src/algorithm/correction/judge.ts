@@ -2,6 +2,7 @@
 import { clamp } from "../loss/token.ts";
 import type { Rejection } from "./config.ts";
 import { type CorrectionRows, SAFETY_BOUND } from "./rows.ts";
+import type { Reduction } from "./statistics.ts";
 
 /** What a rejection finds: its statistic at its level, and the tokens that it keeps, [T]. */
 export interface Judgement {
@@ -10,27 +11,21 @@ export interface Judgement {
 }
 
 /** The statistic and the verdicts of one rejection. */
-export function judge(rows: CorrectionRows, { level, reduction, kind, low, high }: Rejection): Judgement {
-  const of = (t: number) => divergence(kind, clamp(rows.logRatio[t]!, -SAFETY_BOUND, SAFETY_BOUND));
+export function judge(rows: CorrectionRows, { statistic, low, high }: Rejection): Judgement {
+  const { divergence, reduction } = statistic;
+  const of = (t: number) => divergence.of(clamp(rows.logRatio[t]!, -SAFETY_BOUND, SAFETY_BOUND));
   const passes = (x: number) => x >= low && x <= high;
-  if (level === "token") {
+  if (!reduction) {
     const values = rows.logRatio.map((_, t) => of(t));
-    return { statistic: { level, values }, kept: Array.from(values, passes) };
+    return { statistic: { level: "token", values }, kept: Array.from(values, passes) };
   }
   const values = rowStatistics(rows, reduction, of);
   const kept = Array.from(rows.spread(values.map((x) => Number(passes(x)))), (x) => x !== 0);
   return { statistic: { level: "row", values: Float64Array.from(values) }, kept };
 }
 
-function rowStatistics(rows: CorrectionRows, reduction: Rejection["reduction"], of: (t: number) => number): number[] {
-  if (reduction === "mean") return rows.rowMeans(of);
-  if (reduction === "sum") return rows.rowSums(of);
-  return rows.trained.map((tokens) => (tokens.length === 0 ? 0 : Math.max(...tokens.map(of))));
-}
-
-/** k1 = -x, k2 = x^2 / 2, k3 = e^x - 1 - x of the log-ratio. */
-export function divergence(kind: Rejection["kind"], x: number): number {
-  if (kind === "k1") return -x;
-  if (kind === "k2") return 0.5 * x * x;
-  return Math.exp(x) - 1 - x;
+/** A row without trained tokens has 0. verl's means have 1e-8 in their divisor. */
+function rowStatistics(rows: CorrectionRows, reduction: Reduction, of: (t: number) => number): number[] {
+  if (reduction.name === "mean") return rows.rowMeans(of);
+  return rows.trained.map((tokens) => (tokens.length === 0 ? 0 : reduction.of(tokens.map(of))));
 }

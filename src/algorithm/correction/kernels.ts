@@ -1,10 +1,11 @@
 /** Kernels of the rollout correction: importance weights, and rejection. */
-import { defineKernel, folded } from "../../compute/kernel.ts";
+import { defineKernel, folded, type Kernel } from "../../compute/kernel.ts";
+import { loadShader } from "../../compute/shader.ts";
 import { forEachRow, trainedIn } from "../../data/offsets.ts";
 import { sum } from "../../statistics.ts";
 import { clamp } from "../loss/token.ts";
-import { divergence } from "./judge.ts";
 import { SAFETY_BOUND } from "./rows.ts";
+import type { Divergence, Reduction, Statistic } from "./statistics.ts";
 
 const BINDINGS = {
   logprobs: "read f32",
@@ -35,33 +36,46 @@ export const correctionWeights = defineKernel({
   },
 });
 
-/** In the order of the shader's codes, which begin at 1. */
-export const KINDS = ["k1", "k2", "k3"] as const;
-/** Codes of the shader; 0 is by token. */
-export const REDUCTIONS = { sum: 1, mean: 2, max: 3 } as const;
+const rejects = new Map<string, Kernel<typeof REJECT_BINDINGS, typeof PARAMS>>();
+const REJECT_BINDINGS = { ...BINDINGS, kept: "write u32" } as const;
 
-/** A row's statistic; 0 for a row without trained tokens. */
-function reduce(values: readonly number[], reduction: number): number {
-  if (values.length === 0) return 0;
-  if (reduction === REDUCTIONS.max) return Math.max(...values);
-  return reduction === REDUCTIONS.mean ? sum(values) / values.length : sum(values);
+/** The kernel of one rejection: the frame of correction/reject.wgsl with the statistic's WGSL. */
+export function correctionReject(statistic: Statistic): Kernel<typeof REJECT_BINDINGS, typeof PARAMS> {
+  const kernel = rejects.get(statistic.name) ?? rejectKernel(statistic);
+  rejects.set(statistic.name, kernel);
+  return kernel;
 }
 
-export const correctionReject = defineKernel({
-  name: "correction/reject",
-  bindings: { ...BINDINGS, kept: "write u32" },
-  params: PARAMS,
-  constants: { KIND: 1, REDUCTION: 0 },
-  tolerance: { relative: 0, absolute: 0 },
-  grid,
-  reference({ logprobs, rollout, mask, offsets, kept }, { rows, low, high }, constants) {
-    const kind = KINDS[constants.KIND! - 1]!;
-    const of = (t: number) => divergence(kind, clamp(logprobs[t]! - rollout[t]!, -SAFETY_BOUND, SAFETY_BOUND));
-    const passes = (x: number) => x >= low && x <= high;
-    forEachRow(offsets.subarray(0, rows + 1), (_, first, end) => {
-      const tokens = trainedIn(mask, first, end);
-      if (constants.REDUCTION === 0) for (const t of tokens) kept[t] = passes(of(t)) ? kept[t]! : 0;
-      else if (!passes(reduce(tokens.map(of), constants.REDUCTION!))) kept.fill(0, first, end);
-    });
-  },
-});
+function rejectKernel({ name, divergence, reduction }: Statistic) {
+  return defineKernel({
+    name: `correction/reject/${name}`,
+    source: async () => `${await loadShader("correction/reject")}\n${statisticWgsl(divergence, reduction)}`,
+    bindings: REJECT_BINDINGS,
+    params: PARAMS,
+    tolerance: { relative: 0, absolute: 0 },
+    grid,
+    reference({ logprobs, rollout, mask, offsets, kept }, { rows, low, high }) {
+      const of = (t: number) => divergence.of(clamp(logprobs[t]! - rollout[t]!, -SAFETY_BOUND, SAFETY_BOUND));
+      const passes = (x: number) => x >= low && x <= high;
+      forEachRow(offsets.subarray(0, rows + 1), (_, first, end) => {
+        const tokens = trainedIn(mask, first, end);
+        if (!reduction) for (const t of tokens) kept[t] = passes(of(t)) ? kept[t]! : 0;
+        else if (!passes(tokens.length === 0 ? 0 : reduction.of(tokens.map(of)))) kept.fill(0, first, end);
+      });
+    },
+  });
+}
+
+function statisticWgsl(divergence: Divergence, reduction: Reduction | undefined): string {
+  return `//#file statistic
+const BY_ROW = ${reduction !== undefined};
+
+fn divergence(x: f32) -> f32 {
+  return ${divergence.wgsl};
+}
+
+fn reduce(n: f32, sum: f32, most: f32) -> f32 {
+  return ${reduction?.wgsl ?? "0.0"};
+}
+`;
+}

@@ -61,10 +61,10 @@ function sequenceRange(sums: readonly number[], { low, high }: CorrectionPlan["b
 
 /** `rollout_rs_NAME_*` of one rejection. */
 export function rejectionMetrics(rows: CorrectionRows, rejection: Rejection, found: Judgement): Metrics {
-  return prefixed(`rollout_rs_${rejection.name}`, {
+  return prefixed(`rollout_rs_${rejection.statistic.name}`, {
     ...statisticMetrics(rows, rejection, found.statistic),
     ...shares(rows, (t) => found.kept[t]!),
-    ...(rejection.level === "sequence" && { seq_masked_fraction: shareOfFilled(rows, found.kept) }),
+    ...(rejection.statistic.reduction && { seq_masked_fraction: shareOfFilled(rows, found.kept) }),
   });
 }
 
@@ -97,8 +97,7 @@ function statisticMetrics(
   { level, values }: Judgement["statistic"],
 ): Metrics {
   const { high } = rejection;
-  // Only k1 is bounded from below.
-  const low = rejection.kind === "k1" ? rejection.low : undefined;
+  const low = rejection.statistic.divergence.isSigned ? rejection.low : undefined;
   const byRow = level === "row" ? Array.from(values) : rows.rowMeans((t) => values[t]!);
   const tokens = level === "row" ? rows.spread(byRow) : values;
   const trained = rows.allTrained.map((t) => tokens[t]!);

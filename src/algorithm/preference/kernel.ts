@@ -40,7 +40,12 @@ export function preferenceKernel({ name, params, wgsl, pair }: PreferenceKernelO
     tolerance: { relative: 2e-5, absolute: 2e-6 },
     grid: ({ units }) => folded(units!),
     reference(buffers, values, { PAIRS, REFERENCE, MEAN }) {
-      const { units, scale, nll_scale: nllScale, ...settings } = values as { readonly [K in keyof typeof PARAMS]: number };
+      const {
+        units,
+        scale,
+        nll_scale: nllScale,
+        ...settings
+      } = values as { readonly [K in keyof typeof PARAMS]: number };
       const loss = { unit: PAIRS === 1 ? "pair" : "row", hasReference: REFERENCE === 1, isMean: MEAN === 1 } as const;
       const plan = { loss: { ...loss, form: { pair } }, params: settings as PreferenceSettings, scale, nllScale };
       const { ref_logprobs, nll_mask: nllMask, rows, dlogprobs } = buffers;

@@ -23,7 +23,8 @@ fn pair_loss(s: Scores) -> PairLoss {
 
 export const kto: PreferenceLoss = {
   name: "kto",
-  describe: "w s(-z), z = beta (c - kl) and w = `desirable_weight` where the row is desirable, else z = beta (kl - c) and w = `undesirable_weight`",
+  describe:
+    "w s(-z), z = beta (c - kl) and w = `desirable_weight` where the row is desirable, else z = beta (kl - c) and w = `undesirable_weight`",
   sources: ["https://arxiv.org/abs/2402.01306", "TRL KTOTrainer"],
   settings: { beta: 0.1, desirable_weight: 1, undesirable_weight: 1 },
   describeSettings: { desirable_weight: "weight of desirable rows", undesirable_weight: "weight of undesirable rows" },

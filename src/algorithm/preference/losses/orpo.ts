@@ -45,7 +45,8 @@ fn expm1_below(x: f32) -> f32 {
 
 export const orpo: PreferenceLoss = {
   name: "orpo",
-  describe: "-beta log s(o), o = log(e^c / (1 - e^c)) - log(e^r / (1 - e^r)), plus the mean negative log-likelihood of the chosen rows",
+  describe:
+    "-beta log s(o), o = log(e^c / (1 - e^c)) - log(e^r / (1 - e^r)), plus the mean negative log-likelihood of the chosen rows",
   sources: ["https://arxiv.org/abs/2403.07691", "TRL ORPOTrainer"],
   settings: { beta: 0.1 },
   describeSettings: {},

@@ -26,7 +26,8 @@ fn pair_loss(s: Scores) -> PairLoss {
 export const robust: PreferenceLoss = {
   ...ON_LOG_RATIOS,
   name: "robust",
-  describe: "(-(1 - e) log s(beta d) + e log s(-beta d)) / (1 - 2e), e = `label_smoothing`; unbiased where a share e of the labels is wrong",
+  describe:
+    "(-(1 - e) log s(beta d) + e log s(-beta d)) / (1 - 2e), e = `label_smoothing`; unbiased where a share e of the labels is wrong",
   sources: ["https://arxiv.org/abs/2403.00409", "TRL DPOTrainer"],
   settings: { ...DPO_SETTINGS, label_smoothing: 0 },
   describeSettings: { ...ON_LOG_RATIOS.describeSettings, label_smoothing: LABEL_SMOOTHING },
