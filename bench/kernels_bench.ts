@@ -7,7 +7,7 @@ import { CpuDevice } from "../src/compute/cpu.ts";
 import type { Buffer, Data, Device } from "../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { ropeFrequencies } from "../src/model/files/rope.ts";
+import { ropeFrequencies } from "../src/model/rope.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { WHOLE_SEQUENCE } from "../src/model/kernels/attention.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";

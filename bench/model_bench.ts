@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { LocalBackend } from "../src/backend/local/backend.ts";
 import type { Device } from "../src/compute/device.ts";
 import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
-import type { ModelConfig } from "../src/model/files/config.ts";
+import type { ModelConfig } from "../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
 import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
 import { check, heading, openBenchDevice, report, type Timing, time } from "./harness.ts";

@@ -4,7 +4,7 @@ import { fullBatch } from "../../src/backend/local/plan/run_shape.ts";
 import { accumulateLoss } from "../../src/backend/local/policy_loss.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { SampledSequence, SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import type { LanguageModel } from "../../src/model/language_model.ts";
 import { openModelShape } from "../../src/model/model_shape.ts";
 import { loadModel, type OpenedModel, openModel } from "../../src/model/open_model.ts";

@@ -1,8 +1,8 @@
 /** A model folder in the shape of Qwen2.5-0.5B with random weights, which every peer reads. */
-import type { ModelConfig } from "../../src/model/files/config.ts";
-import { weightShapes } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import type { TensorSource } from "../../src/model/files/safetensors_write.ts";
 import { writeModelFolder } from "../../src/model/files/write_model_folder.ts";
+import { weightShapes } from "../../src/model/layers.ts";
 import { mulberry32 } from "../../src/random.ts";
 
 export const QWEN_SHAPE: ModelConfig = {

@@ -4,7 +4,7 @@
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import { matmul } from "../compute/matmul/matmul.ts";
-import type { ModelConfig } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 import type { Part } from "./fused_parts.ts";
 import { moduleOf } from "./lora.ts";
 import type { ParameterSet, Shape } from "./parameters.ts";

@@ -4,8 +4,8 @@
  */
 import { ConfigError } from "../errors.ts";
 import { decodeUtf8 } from "../utf8.ts";
-import { type ModelConfig, weightShapes } from "./files/config.ts";
-import { setRoundedToOdd } from "./files/dtype.ts";
+import type { ModelConfig } from "./config.ts";
+import { setRoundedToOdd } from "./dtype.ts";
 import type { FileSource } from "./files/file_source.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
@@ -19,6 +19,7 @@ import type { GgufForm } from "./gguf/form.ts";
 import { modelMetadata } from "./gguf/metadata.ts";
 import { ggufTensors } from "./gguf/tensors.ts";
 import { vocabularyMetadata } from "./gguf/vocabulary.ts";
+import { weightShapes } from "./layers.ts";
 import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";

@@ -3,7 +3,10 @@
  * operations for each weight and token, and of attention, four for each query, key and element of a head. Norms, activations,
  * rotations and the embedding are left out, and so is what memory is saved by: the second forward pass of gradient checkpointing.
  */
-import { type ModelConfig, weightShapes, windowOf } from "./files/config.ts";
+import type { BlockCost } from "./blocks/block.ts";
+import { kindOf } from "./blocks/kinds.ts";
+import type { ModelConfig } from "./config.ts";
+import { blocksOf } from "./layers.ts";
 
 /** What is computed of a number of tokens. */
 export interface ComputedTokens {
@@ -39,21 +42,23 @@ function productFlop(config: ModelConfig, { tokens, targets }: ComputedTokens): 
 
 /** Elements of the matrices of all layers. */
 function layerWeights(config: ModelConfig): number {
-  let sum = 0;
-  for (const [name, [rows, columns]] of weightShapes(config))
-    if (name.startsWith("model.layers.") && columns !== undefined) sum += rows! * columns;
-  return sum;
+  return costsOf(config).reduce((sum, { matrixElements }) => sum + matrixElements, 0);
+}
+
+function costsOf(config: ModelConfig): readonly BlockCost[] {
+  return blocksOf(config).map((block) => kindOf(block).cost(block, config.hiddenSize));
 }
 
 function attentionFlop(config: ModelConfig, { lengths, known }: ComputedTokens): number {
-  const windows = Array.from({ length: config.layers }, (_, layer) => windowOf(config, layer));
-  let pairs = 0;
-  for (const window of new Set(windows)) {
-    const layers = windows.filter((one) => one === window).length;
+  // Operations for a pair, of all blocks with the same window.
+  const windows = new Map<number, number>();
+  for (const { pairs } of costsOf(config))
+    if (pairs) windows.set(pairs.window, (windows.get(pairs.window) ?? 0) + pairs.operations);
+  let flop = 0;
+  for (const [window, operations] of windows)
     for (const [i, length] of lengths.entries())
-      pairs += layers * (pairsOf(length, window) - pairsOf(known?.[i] ?? 0, window));
-  }
-  return 4 * config.heads * config.headDim * pairs;
+      flop += operations * (pairsOf(length, window) - pairsOf(known?.[i] ?? 0, window));
+  return flop;
 }
 
 /** Pairs of a query and a key that it attends to, in a sequence. */

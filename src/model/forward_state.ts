@@ -12,28 +12,15 @@ export type Kept = "nothing" | "inputs" | "activations";
 export interface LayerState {
   /** The layer's input, [T, C]. */
   readonly x: Buffer;
-  /** Absent where inputs alone are kept, as is `gateUp`. */
-  readonly attention?: AttentionState;
-  /** By the runs of `Transformer.mlpRuns`, [rows, 2 F] each. */
-  readonly gateUp?: readonly Buffer[];
+  /** Of each block, its input and what its kind keeps. Absent where inputs alone are kept. */
+  readonly blocks?: readonly BlockState[];
 }
 
-export interface AttentionState {
-  /** [T, Q + 2 KV D]: rotated, or before normalisation and rotation where the model normalises q and k. */
-  readonly qkv: Buffer;
-  /** [T, Q]. */
-  readonly attended: Buffer;
-  readonly statistics: Buffer;
-  /** x + attention, [T, C]. */
-  readonly middle: Buffer;
-}
-
-/** q, k and v as attention reads them. */
-export interface Heads {
-  readonly qkv: Buffer;
-  /** 1 / rms of each head, where q and k are normalised. */
-  readonly inverseQ?: Buffer;
-  readonly inverseK?: Buffer;
+export interface BlockState {
+  /** [T, C]. */
+  readonly x: Buffer;
+  /** Absent: the kind computes it again. */
+  readonly state: unknown;
 }
 
 export interface ForwardState {

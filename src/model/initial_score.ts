@@ -1,6 +1,6 @@
 /** The weight of a new scalar head. */
 import { normals } from "../random.ts";
-import type { ModelConfig } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 
 /** As transformers draws a new head (`initializer_range`). */
 const DEVIATION = 0.02;

@@ -1,7 +1,7 @@
 /** The weights of a model before training: drawn, or read from a model folder. */
 import type { Device } from "../compute/device.ts";
 import { mulberry32, normals } from "../random.ts";
-import type { ModelConfig } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { startLoading } from "./files/loading.ts";
 import { fusedParts, type Part } from "./fused_parts.ts";
@@ -26,20 +26,17 @@ export function drawWeights(
   return weights;
 }
 
-function initialValues(
-  { tensor, rows, columns }: Part,
-  { config, next }: { config: ModelConfig; next: () => number },
-): Float32Array {
+function initialValues(part: Part, { config, next }: { config: ModelConfig; next: () => number }): Float32Array {
+  const { role, rows, columns } = part;
   const length = rows * columns;
-  if (tensor.endsWith("norm.weight")) return new Float32Array(length).fill(config.unitOffsetNorms ? 0 : 1);
-  if (tensor.endsWith("bias")) return new Float32Array(length);
-  return normals(length, { next, deviation: initialDeviation(tensor, { config, inputs: columns }) });
+  if (role === "norm") return new Float32Array(length).fill(config.unitOffsetNorms ? 0 : 1);
+  if (role === "bias") return new Float32Array(length);
+  return normals(length, { next, deviation: initialDeviation(part, config) });
 }
 
-function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: number }): number {
+function initialDeviation({ tensor, columns, isOutput }: Part, { layers }: ModelConfig): number {
   if (tensor === EMBEDDING) return 0.02;
-  const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * it.config.layers) : 1;
-  return 1 / Math.sqrt(it.inputs) / residual;
+  return 1 / Math.sqrt(columns) / (isOutput ? Math.sqrt(2 * layers) : 1);
 }
 
 interface LoadingOptions extends StorageOptions {

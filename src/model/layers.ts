@@ -1,57 +1,55 @@
-/** What sets a layer apart: the names of its weights, what its attention sees, whether it rotates. */
-import { layerNorms, type ModelConfig, ropeOf, windowOf } from "./files/config.ts";
-import { WHOLE_SEQUENCE } from "./kernels/attention.ts";
+/** A model's layers, as its family lists them, and the tensors that they and the ends of the model have. */
+import type { BlockTensor } from "./blocks/block.ts";
+import { type Block, kindOf, type Layer } from "./blocks/kinds.ts";
+import { ARCHITECTURES } from "./families/architectures.ts";
+import { decoderLayers } from "./families/decoder.ts";
+import type { ModelConfig } from "./config.ts";
+import { EMBEDDING, FINAL_NORM, SCORE, UNEMBED } from "./weights.ts";
 
-/** A product and its bias, by the names of weights.ts. */
-export interface Product {
-  readonly matrix: string;
-  readonly bias: string | undefined;
+/** The layers of a shape: those of its family, or for a shape without one attention and a gated MLP. */
+export function layersOf(config: ModelConfig): readonly Layer[] {
+  return (ARCHITECTURES.get(config.architecture)?.layers ?? decoderLayers)(config);
 }
 
-/** The product whose result is added to the residual stream, through a norm where the model has one there. */
-export interface Output extends Product {
-  readonly norm: string | undefined;
+/** The blocks of all layers, in the order of the forward pass. */
+export function blocksOf(config: ModelConfig): Block[] {
+  return layersOf(config).flatMap(({ blocks }) => blocks);
 }
 
-export interface Layer {
-  readonly index: number;
-  /** Name of a weight from its last part. */
-  readonly name: (part: string) => string;
-  readonly inputNorm: string;
-  readonly qkv: Product;
-  readonly attentionOutput: Output;
-  /** The norm in front of the MLP. */
-  readonly middleNorm: string;
-  readonly gateUp: Product;
-  readonly mlpOutput: Output;
-  /** Tokens that attention sees, the token itself included. */
-  readonly window: number;
-  /** False where q and k are not rotated by position. */
-  readonly rotates: boolean;
+/** A tensor of a model folder. The ends of the model are the embedding table, the final norm and the output matrix. */
+export interface ModelTensor extends Omit<BlockTensor, "role" | "gguf"> {
+  /** `vocabulary`: a row for each token; `score`: a scalar head. */
+  readonly role: BlockTensor["role"] | "vocabulary" | "score";
+  /** llama.cpp's name; undefined for a scalar head, which it does not have. */
+  readonly gguf: string | undefined;
 }
 
-export function layersOf(config: ModelConfig): Layer[] {
-  return Array.from({ length: config.layers }, (_, index) => layerOf(config, index));
+/** Every tensor of a model folder, in its order. */
+export function tensorsOf(config: ModelConfig): ModelTensor[] {
+  const { hiddenSize: C, vocabSize: V, scoreHead, tied } = config;
+  const table = { shape: [V, C], role: "vocabulary" } as const;
+  return [
+    { ...table, name: EMBEDDING, gguf: "token_embd.weight" },
+    ...blocksOf(config).flatMap((block) => kindOf(block).weights(block, C).map(inLayer(block))),
+    { name: FINAL_NORM, shape: [C], role: "norm", gguf: "output_norm.weight" },
+    ...(scoreHead ? [{ name: SCORE, shape: [1, C], role: "score", gguf: undefined } as const] : []),
+    ...(scoreHead || tied ? [] : [{ ...table, name: UNEMBED, gguf: "output.weight" }]),
+  ];
 }
 
-function layerOf(config: ModelConfig, index: number): Layer {
-  const name = (part: string) => `model.layers.${index}.${part}`;
-  const ifAny = (part: string | undefined) => (part === undefined ? undefined : name(part));
-  const product = (part: string, hasBias: boolean | undefined) => ({
-    matrix: name(`${part}.weight`),
-    bias: hasBias ? name(`${part}.bias`) : undefined,
-  });
-  const norms = layerNorms(config);
-  return {
-    index,
-    name,
-    inputNorm: name(norms.input),
-    qkv: product("self_attn.qkv", config.qkvBias),
-    attentionOutput: { ...product("self_attn.o_proj", config.outputBias), norm: ifAny(norms.attentionOutput) },
-    middleNorm: name(norms.middle),
-    gateUp: product("mlp.gate_up", config.mlpBias),
-    mlpOutput: { ...product("mlp.down_proj", config.mlpBias), norm: ifAny(norms.mlpOutput) },
-    window: Math.min(windowOf(config, index), WHOLE_SEQUENCE),
-    rotates: ropeOf(config, index) !== undefined,
-  };
+/** `blk.0.attn_q.weight`: llama.cpp has the last part of the name too. */
+function inLayer({ layer }: Block): (tensor: BlockTensor) => ModelTensor {
+  return (tensor) => ({ ...tensor, gguf: `blk.${layer}.${tensor.gguf}.${tensor.name.split(".").at(-1)}` });
+}
+
+/** Name and shape of every weight in the model's safetensors; matrices are [out, in]. */
+export function weightShapes(config: ModelConfig): Map<string, readonly number[]> {
+  return new Map(tensorsOf(config).map(({ name, shape }) => [name, shape]));
+}
+
+/** Number of weights; a tied output matrix counts once. */
+export function parameterCount(config: ModelConfig): number {
+  let sum = 0;
+  for (const { shape } of tensorsOf(config)) sum += shape.reduce((product, size) => product * size, 1);
+  return sum;
 }

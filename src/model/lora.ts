@@ -3,6 +3,11 @@
  * @see https://arxiv.org/abs/2106.09685
  */
 
+import { ATTENTION_TARGETS } from "./blocks/attention.ts";
+import { MLP_TARGETS } from "./blocks/gated_mlp.ts";
+
+export { ATTENTION_TARGETS, MLP_TARGETS };
+
 export interface LoraConfig {
   readonly rank: number;
   readonly alpha: number;
@@ -14,10 +19,6 @@ export interface LoraConfig {
   readonly scoreHead?: boolean | undefined;
 }
 
-/** Projections of the attention layers that an adapter can be put on. */
-export const ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"] as const;
-/** Projections of the MLP layers that an adapter can be put on. */
-export const MLP_TARGETS = ["gate_proj", "up_proj", "down_proj"] as const;
 /** The output matrix. A model that ties it to the embedding table has no such module. */
 export const UNEMBED_TARGET = "lm_head";
 

@@ -6,7 +6,7 @@
  * @module
  */
 export { type Exported, type ExportOptions, exportFolder } from "./export.ts";
-export { type ModelConfig, parameterCount } from "./files/config.ts";
+export type { ModelConfig } from "./config.ts";
 export { parseModelConfig } from "./files/config_json.ts";
 export type { FileSource, FolderWriter } from "./files/file_source.ts";
 export { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
@@ -21,6 +21,7 @@ export {
   withChatTemplate,
 } from "./files/tokenizer.ts";
 export { LanguageModel, type LanguageModelOptions } from "./language_model.ts";
+export { parameterCount } from "./layers.ts";
 export {
   ATTENTION_TARGETS,
   LORA_DEFAULTS,

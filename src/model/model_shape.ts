@@ -1,6 +1,6 @@
 /** What a model's files say of it before a weight is read. */
-import type { ModelConfig } from "./files/config.ts";
-import type { DType } from "./files/dtype.ts";
+import type { ModelConfig } from "./config.ts";
+import type { DType } from "./dtype.ts";
 import { type ModelFolder, openModelConfig } from "./files/folder.ts";
 import { openFolder } from "./files/open_folder.ts";
 import { type FolderReader, readJson } from "./files/reader.ts";

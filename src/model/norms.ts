@@ -1,25 +1,40 @@
-/** The RMSNorms of a model: over rows of the residual stream, and over the heads of q and k. */
+/** The RMSNorms of a model, over rows of the residual stream; forward and backward. */
 import type { Buffer, Device } from "../compute/device.ts";
 import type { RmsNormInput } from "../compute/matmul/product.ts";
-import type { ModelConfig } from "./files/config.ts";
-import type { Heads } from "./forward_state.ts";
-import { addScaled } from "./kernels/elementwise.ts";
-import { chooseRmsNorm, plainRows, rmsNormTiled } from "./kernels/norm.ts";
-import type { Layer } from "./layers.ts";
-import { keyRows, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
+import type { GradientSink } from "./gradient_sink.ts";
+import { columnSum } from "./kernels/column_sum.ts";
+import {
+  chooseRmsNorm,
+  chooseRmsNormBackward,
+  NORM_BLOCKS,
+  plainRows,
+  rmsNormTiled,
+  rmsNormWeightPartials,
+} from "./kernels/norm.ts";
 import type { Scratch } from "./scratch.ts";
 import type { Weights } from "./weights.ts";
+
+/** Of a model. */
+interface NormShape {
+  readonly hiddenSize: number;
+  readonly rmsNormEps: number;
+  /** True where norms multiply by 1 + weight. */
+  readonly unitOffsetNorms?: boolean | undefined;
+}
 
 export class Norms {
   /** Of the kernels, those of the gradients too. */
   readonly constants: { readonly WEIGHT_OFFSET: number };
+  readonly epsilon: number;
   private readonly device: Device;
-  private readonly config: ModelConfig;
+  /** C. */
+  private readonly width: number;
 
-  constructor(device: Device, config: ModelConfig) {
+  constructor(device: Device, { hiddenSize, rmsNormEps, unitOffsetNorms }: NormShape) {
     this.device = device;
-    this.config = config;
-    this.constants = { WEIGHT_OFFSET: config.unitOffsetNorms ? 1 : 0 };
+    this.width = hiddenSize;
+    this.epsilon = rmsNormEps;
+    this.constants = { WEIGHT_OFFSET: unitOffsetNorms ? 1 : 0 };
   }
 
   /** RMSNorm of rows [rows, C], into `out` where given. `inverse`: 1 / rms of each row. */
@@ -27,7 +42,7 @@ export class Norms {
     weights: Weights,
     at: { name: string; x: Buffer; rows: number; scratch: Scratch; out?: Buffer },
   ): { normed: Buffer; inverse: Buffer } {
-    const { hiddenSize: C, rmsNormEps: epsilon } = this.config;
+    const { width: C, epsilon } = this;
     const normed = at.out ?? at.scratch.floats(at.rows * C, "normed");
     const inverse = at.scratch.floats(at.rows, "inverse rms");
     this.device.dispatch(chooseRmsNorm(this.device.info, { width: C }), {
@@ -43,7 +58,7 @@ export class Norms {
     weights: Weights,
     { name, matrix, rows }: { name: string; matrix: string; rows: number },
   ): RmsNormInput | undefined {
-    const { hiddenSize: width, rmsNormEps: epsilon } = this.config;
+    const { width, epsilon } = this;
     // Products repeat the order of sums of that kernel.
     if (chooseRmsNorm(this.device.info, { width }) !== rmsNormTiled) return undefined;
     if (!weights.fuses(matrix, { part: "rms_norm_input", m: rows })) return undefined;
@@ -51,28 +66,36 @@ export class Norms {
     return { kind: "rms_norm", weight: weights.values.get(name), weightOffset, epsilon };
   }
 
-  /** RMSNorm of every head of q and k; v is copied. */
-  heads(weights: Weights, at: { layer: Layer; qkvRaw: Buffer; rows: number; scratch: Scratch }): Required<Heads> {
-    const { layer, qkvRaw, rows, scratch } = at;
-    const { heads, kvHeads, rmsNormEps: epsilon } = this.config;
-    const qkv = scratch.floats(rows * qkvWidth(this.config), "qkv, normalised");
-    const inverseQ = scratch.floats(rows * heads, "inverse rms");
-    const inverseK = scratch.floats(rows * kvHeads, "inverse rms");
-    for (const [part, inverseRms, layout] of [
-      ["q", inverseQ, queryRows(this.config, rows)],
-      ["k", inverseK, keyRows(this.config, rows)],
-    ] as const) {
-      const weight = weights.values.get(layer.name(`self_attn.${part}_norm.weight`));
-      this.device.dispatch(chooseRmsNorm(this.device.info, layout), {
-        buffers: { x: qkvRaw, weight, y: qkv, inverseRms },
-        params: { ...layout, epsilon },
-        constants: this.constants,
-      });
-    }
-    this.device.dispatch(addScaled, {
-      buffers: { x: qkvRaw, y: qkv },
-      params: valueRows(this.config, rows),
+  /** xGrad (+)= the gradient of an RMSNorm, and that of its weight into the sink. Records only. */
+  backward(weights: Weights, at: NormBackward): void {
+    const { layout, x, inverse, yGrad, scratch } = at;
+    this.device.dispatch(chooseRmsNormBackward(this.device.info, layout), {
+      buffers: { x, weight: weights.values.get(at.name), inverseRms: inverse, yGrad, xGrad: at.xGrad },
+      params: { ...layout, accumulate: at.accumulate ? 1 : 0 },
+      constants: this.constants,
     });
-    return { qkv, inverseQ, inverseK };
+    const slot = at.sink.slot(at.name);
+    if (!slot) return;
+    const partials = scratch.floats(NORM_BLOCKS * layout.width, "norm partials");
+    this.device.dispatch(rmsNormWeightPartials, {
+      buffers: { x, inverseRms: inverse, yGrad, partials },
+      params: { ...layout, partials_stride: layout.width, partials_offset: 0 },
+    });
+    this.device.dispatch(columnSum, {
+      buffers: { x: partials, out: slot },
+      params: { rows: NORM_BLOCKS, width: layout.width, accumulate: 1 },
+    });
   }
+}
+
+interface NormBackward {
+  readonly name: string;
+  readonly layout: ReturnType<typeof plainRows>;
+  readonly x: Buffer;
+  readonly inverse: Buffer;
+  readonly yGrad: Buffer;
+  readonly xGrad: Buffer;
+  readonly accumulate: boolean;
+  readonly sink: GradientSink;
+  readonly scratch: Scratch;
 }

@@ -1,11 +1,16 @@
 /** Tables of cos and sin by position, one for each kind of rotary positions that a model has. */
 import type { Buffer, Device } from "../compute/device.ts";
-import { type ModelConfig, ropeOf } from "./files/config.ts";
-import { type Rope, ropeAttentionFactor, ropeFrequencies } from "./files/rope.ts";
 import { ropeTable } from "./kernels/rope.ts";
+import { type Rope, ropeAttentionFactor, ropeFrequencies } from "./rope.ts";
 
 /** Positions of the first tables. */
 const FIRST_POSITIONS = 4096;
+
+/** What a block rotates. */
+export interface Rotated {
+  readonly rope?: Rope | undefined;
+  readonly headDim: number;
+}
 
 /**
  * Tables are as long as the sequences so far need, in powers of two: for 131,072 positions and heads of 256 one would take
@@ -13,23 +18,19 @@ const FIRST_POSITIONS = 4096;
  */
 export class RopeTables {
   private readonly device: Device;
-  private readonly headDim: number;
   private readonly contextLength: number;
-  /** Of each layer, as JSON. */
+  /** Of all blocks, each once. */
   private readonly kinds: readonly string[];
   /** By kind. */
   private tables = new Map<string, Buffer>();
   private positions = 0;
 
-  /** @param config its `contextLength` is the longest sequence. */
-  constructor(device: Device, config: ModelConfig) {
+  /** @param options.contextLength the longest sequence */
+  constructor(device: Device, { blocks, contextLength }: { blocks: readonly Rotated[]; contextLength: number }) {
     this.device = device;
-    this.headDim = config.headDim;
-    this.contextLength = config.contextLength;
-    const { ropeTheta, ropeScaling } = config;
-    this.kinds = Array.from({ length: config.layers }, (_, layer) =>
-      JSON.stringify(ropeOf(config, layer) ?? { ropeTheta, ropeScaling }),
-    );
+    this.contextLength = contextLength;
+    const rotated = blocks.filter(({ rope }) => rope !== undefined);
+    this.kinds = [...new Set((rotated.length > 0 ? rotated : blocks).map(kindOf))];
     this.reserve(FIRST_POSITIONS);
   }
 
@@ -48,17 +49,17 @@ export class RopeTables {
   }
 
   /**
-   * cos and sin of a layer by position, [reserved, D]. A layer without rotary positions has a table too, for kernels that must
-   * bind one.
+   * cos and sin of a block by position, [reserved, D]. A block without rotary positions has the table of another, for kernels that
+   * must bind one.
    */
-  table(layer: number): Buffer {
-    return this.tables.get(this.kinds[layer]!)!;
+  table(block: Rotated): Buffer {
+    return this.tables.get(kindOf(block)) ?? this.tables.get(this.kinds[0]!)!;
   }
 
   private build(positions: number): Map<string, Buffer> {
     const tables = new Map<string, Buffer>();
     try {
-      for (const kind of new Set(this.kinds)) tables.set(kind, this.upload(JSON.parse(kind), positions));
+      for (const kind of this.kinds) tables.set(kind, this.upload(JSON.parse(kind), positions));
       return tables;
     } catch (error) {
       this.device.release(...tables.values());
@@ -66,8 +67,8 @@ export class RopeTables {
     }
   }
 
-  private upload(rope: Rope, positions: number): Buffer {
-    const frequencies = ropeFrequencies({ ...rope, headDim: this.headDim });
+  private upload({ rope, headDim }: { rope: Rope; headDim: number }, positions: number): Buffer {
+    const frequencies = ropeFrequencies({ ...rope, headDim });
     return this.device.upload(ropeTable(positions, frequencies, ropeAttentionFactor(rope)), "rope angles");
   }
 
@@ -77,3 +78,11 @@ export class RopeTables {
     this.positions = 0;
   }
 }
+
+/** What a table depends on, as JSON. */
+function kindOf({ rope = UNUSED, headDim }: Rotated): string {
+  return JSON.stringify({ rope, headDim });
+}
+
+/** Of a model that rotates nothing. */
+const UNUSED: Rope = { ropeTheta: 10_000 };

@@ -1,7 +1,7 @@
 /** Saves a language model for other programs: its weights as a model folder, or its adapter as PEFT does. */
 import { readFloats } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
-import { type ModelConfig, weightShapes } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 import type { FolderWriter } from "./files/file_source.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { type AdapterFactors, writeAdapterFolder } from "./files/peft.ts";
@@ -10,6 +10,7 @@ import type { TextTokenizer } from "./files/tokenizer.ts";
 import { writeModelFolder } from "./files/write_model_folder.ts";
 import { writeFiles } from "./files/writer.ts";
 import type { LanguageModel } from "./language_model.ts";
+import { weightShapes } from "./layers.ts";
 import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";
 import { Scratch } from "./scratch.ts";

@@ -1,8 +1,8 @@
 /** In which format each matrix of a model is held. */
 import { type PackedFormat, SCALE_BLOCK } from "../compute/packed.ts";
 import { ConfigError } from "../errors.ts";
-import type { DType } from "./files/dtype.ts";
-import { isMatrix, isVocabulary, type Part } from "./fused_parts.ts";
+import type { DType } from "./dtype.ts";
+import { matrixNames, type Part } from "./fused_parts.ts";
 import type { LoraOptions } from "./lora.ts";
 
 /** What trains, and how weights that do not train are held. Weights that train are float32. */
@@ -35,10 +35,11 @@ export function packedFormats(
     return formats;
   }
   const widened = new Set(parts.filter(({ tensor }) => typeOf(tensor) !== "BF16").map(({ fused }) => fused));
-  for (const part of parts.filter(({ fused }) => isMatrix(fused))) {
+  const matrices = matrixNames(parts);
+  for (const part of parts.filter(({ fused }) => matrices.has(fused))) {
     const { fused } = part;
     const isHalf = dtype === "bfloat16" || (dtype === "auto" && !widened.has(fused));
-    if (quantization && !isVocabulary(fused)) formats.set(fused, checkBlocks(part, quantization));
+    if (quantization && part.role !== "vocabulary") formats.set(fused, checkBlocks(part, quantization));
     else if (isHalf) formats.set(fused, "bfloat16");
   }
   return formats;

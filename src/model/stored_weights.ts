@@ -8,9 +8,9 @@ import { fuses, matmul, multipliesByLanes, prefersColumns } from "../compute/mat
 import { type Matrix, widthOfA, widthOfC } from "../compute/matmul/product.ts";
 import { type MatrixFormat, matrixBytes, type PackedFormat } from "../compute/packed.ts";
 import { embedRows } from "./embed_rows.ts";
-import type { ModelConfig } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 import { packElements } from "./formats/pack.ts";
-import { fusedParts, fusedShapes, isMatrix, type Part } from "./fused_parts.ts";
+import { fusedParts, fusedShapes, matrixNames, type Part } from "./fused_parts.ts";
 import { PackedMatrices } from "./packed_matrices.ts";
 import { type Layout, layOut, layoutBytes, ParameterSet, type Shape } from "./parameters.ts";
 import { transposeInto } from "./transpose_into.ts";
@@ -47,9 +47,10 @@ export class StoredWeights implements Weights, PlainWeights {
     this.label = label;
     this.parts = fusedParts(config);
     const shapes = fusedShapes(this.parts);
+    const matrices = matrixNames(this.parts);
     const packed = [...formats].map(([name, format]) => [name, { ...shapes.get(name)!, format }] as const);
     for (const name of formats.keys()) shapes.delete(name);
-    const { values, transposed } = float32Layouts(device, shapes);
+    const { values, transposed } = float32Layouts(device, { shapes, matrices });
     this.values = new ParameterSet(device, values, label);
     this.packed = new PackedMatrices(device, packed, label);
     this.transposedLayout = transposed;
@@ -208,18 +209,19 @@ export class StoredWeights implements Weights, PlainWeights {
 
 /** Bytes of a model's weights in f32 on this device, with the transposed copies. */
 export function float32Bytes(device: Device, config: ModelConfig): number {
-  const { values, transposed } = float32Layouts(device, fusedShapes(fusedParts(config)));
+  const parts = fusedParts(config);
+  const { values, transposed } = float32Layouts(device, { shapes: fusedShapes(parts), matrices: matrixNames(parts) });
   return layoutBytes(values) + (transposed ? layoutBytes(transposed) : 0);
 }
 
 function float32Layouts(
   device: Device,
-  shapes: ReadonlyMap<string, Shape>,
+  { shapes, matrices }: { shapes: ReadonlyMap<string, Shape>; matrices: ReadonlySet<string> },
 ): { values: Layout; transposed: Layout | undefined } {
   const values = layOut(device, shapes);
   if (device.info.family === "tiled") return { values, transposed: undefined };
   const turned = [...shapes]
-    .filter(([name]) => isMatrix(name))
+    .filter(([name]) => matrices.has(name))
     .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
   return { values, transposed: layOut(device, turned) };
 }

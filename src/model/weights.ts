@@ -5,11 +5,14 @@
 import type { Buffer, Device } from "../compute/device.ts";
 import type { FusedPart } from "../compute/matmul/matmul.ts";
 import type { MatmulOptions } from "../compute/matmul/product.ts";
-import type { ModelConfig } from "./files/config.ts";
+import type { ModelConfig } from "./config.ts";
 import type { Layout, ParameterSet, Shape } from "./parameters.ts";
 import type { RowRun } from "./row_windows.ts";
 
 export const EMBEDDING = "model.embed_tokens.weight";
+export const FINAL_NORM = "model.norm.weight";
+/** The output matrix of a model that does not share it with the embedding. */
+export const UNEMBED = "lm_head.weight";
 /** The weight of a scalar head, [1, C]. */
 export const SCORE = "score.weight";
 

@@ -8,7 +8,7 @@ import { CenteredLoss } from "../../src/backend/local/centered_loss.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { LossRows, SampledTargets } from "../../src/contract/engine.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";
 import { overDevices } from "../fixtures/devices.ts";

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from "vitest";
 import { LocalBackend } from "../../src/backend/local/backend.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { openModel } from "../../src/model/open_model.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";

@@ -9,7 +9,7 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { EnginePolicy, LossRows, PromptScores, Trainer } from "../../src/contract/engine.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { loraTargets } from "../../src/model/lora.ts";
 import { saveModelFolder } from "../../src/model/save_model.ts";

@@ -7,7 +7,7 @@ import { loadLocalCheckpoint, saveLocalCheckpoint } from "../../src/backend/loca
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { ConfigError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import type { LoraConfig } from "../../src/model/lora.ts";

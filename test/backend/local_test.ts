@@ -7,7 +7,7 @@ import { LocalBackend } from "../../src/backend/local/backend.ts";
 import type { Device } from "../../src/compute/device.ts";
 import type { Advantages, LossSpec, OptimParams, SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
 import { ConfigError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { perRow, perToken } from "../fixtures/advantages.ts";
 import { refusing } from "../fixtures/changed_device.ts";

@@ -16,7 +16,7 @@ import type { Device } from "../../src/compute/device.ts";
 import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
 import type { SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { gpuDevice } from "../fixtures/devices.ts";

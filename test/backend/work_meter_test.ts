@@ -4,7 +4,7 @@ import { countSampling, countScoring, countTraining } from "../../src/backend/lo
 import { WorkMeter } from "../../src/backend/local/work_meter.ts";
 import { productPeak } from "../../src/compute/measure.ts";
 import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { forwardFlop, trainingFlop } from "../../src/model/flop.ts";
 import { overDevices } from "../fixtures/devices.ts";
 

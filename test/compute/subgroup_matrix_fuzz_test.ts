@@ -8,7 +8,7 @@ import { MODE, type ProductParams } from "../../src/compute/matmul/kernels.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
 import { multiplyByMatrices } from "../../src/compute/matmul/subgroup_matrix.ts";
 import { elementReader, FORMAT, hasScales, type PackedFormat } from "../../src/compute/packed.ts";
-import { encodeBf16 } from "../../src/model/files/dtype.ts";
+import { encodeBf16 } from "../../src/model/dtype.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { matrixDevice } from "../fixtures/emulated_matrices.ts";
 import { firstDifference, floats, seeds, uniform } from "../fixtures/numbers.ts";

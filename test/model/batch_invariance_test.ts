@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device, DeviceInfo } from "../../src/compute/device.ts";
 import type { SampledSequence, SampleRequest } from "../../src/contract/backend.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type PassLoss, type PassOutputs } from "../../src/model/language_model.ts";
 import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { gpuDevice } from "../fixtures/devices.ts";

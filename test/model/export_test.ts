@@ -3,7 +3,7 @@ import { join, resolve } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { exportFolder } from "../../src/model/export.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { type AdapterFactors, describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";

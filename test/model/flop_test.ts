@@ -1,6 +1,6 @@
 /** Operations by a model's shape, against sums written out. */
 import { expect, test } from "vitest";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { forwardFlop, trainingFlop } from "../../src/model/flop.ts";
 
 const CONFIG = {

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { CountingDevice } from "../../src/compute/counting.ts";
 import type { Device } from "../../src/compute/device.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { narrowDevice } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { changed } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";

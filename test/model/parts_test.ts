@@ -6,17 +6,17 @@ import { CountingDevice } from "../../src/compute/counting.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { readFloats } from "../../src/compute/device.ts";
 import { OutOfMemoryError } from "../../src/errors.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import { attentionParams, keyRows, queryRows, valueRows } from "../../src/model/blocks/qkv_layout.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { modelConfigJson } from "../../src/model/files/config_json.ts";
-import { fusedParts, fusedShapes, isMatrix, isVocabulary } from "../../src/model/fused_parts.ts";
+import { fusedParts, fusedShapes, matrixNames } from "../../src/model/fused_parts.ts";
 import { drawWeights } from "../../src/model/initial_weights.ts";
-import { layersOf } from "../../src/model/layers.ts";
+import { blocksOf, tensorsOf } from "../../src/model/layers.ts";
 import { logitStride } from "../../src/model/logit_windows.ts";
 import { describeLora, loraConfig, moduleOf } from "../../src/model/lora.ts";
 import { openModelShape } from "../../src/model/model_shape.ts";
 import { longestSequence, packInput } from "../../src/model/packed_input.ts";
 import { allocateAll, layOut, ParameterSet } from "../../src/model/parameters.ts";
-import { attentionParams, attentionScale, keyRows, queryRows, valueRows } from "../../src/model/qkv_layout.ts";
 import { Scratch } from "../../src/model/scratch.ts";
 import { packedFormats, trainsWeights } from "../../src/model/storage_format.ts";
 import { selectTop } from "../../src/model/train/top_logprobs.ts";
@@ -63,13 +63,12 @@ describe("tensors that multiply the same input", () => {
     expect([30, 32, 33].map(logitStride)).toEqual([32, 32, 36]);
   });
 
-  test("are matrices or not by their names", () => {
-    const matrices = parts.map(({ fused }) => fused).filter(isMatrix);
-    expect(new Set(matrices).size).toBe(6);
+  test("are matrices or not by what their blocks say", () => {
+    const matrices = [...matrixNames(parts)];
+    expect(matrices.length).toBe(6);
     expect(matrices.some((name) => /norm|bias/.test(name))).toBe(false);
-    expect(
-      ["lm_head.weight", "model.embed_tokens.weight", "model.norm.weight", "lm_head.weights"].map(isVocabulary),
-    ).toEqual([true, true, false, false]);
+    const vocabulary = parts.filter(({ role }) => role === "vocabulary").map(({ tensor }) => tensor);
+    expect(vocabulary).toEqual(["model.embed_tokens.weight", "lm_head.weight"]);
   });
 
   test("are walked by kernels as heads", () => {
@@ -80,27 +79,40 @@ describe("tensors that multiply the same input", () => {
     expect(valueRows(CONFIG, 3)).toEqual({
       ...{ rows: 3, width: 4, x_stride: 16, x_offset: 12, y_stride: 16, y_offset: 12, scale: 1, accumulate: 0 },
     });
-    expect(attentionParams(CONFIG, { tokens: 3, window: 7 })).toEqual({
+    expect(attentionParams({ ...CONFIG, window: 7, scale: 0.5 }, { tokens: 3 })).toEqual({
       ...{ tokens: 3, heads: 2, key_heads: 1, window: 7, scale: 0.5 },
       ...{ q_stride: 16, q_offset: 0, k_stride: 16, k_offset: 8, v_stride: 16, v_offset: 12 },
     });
-    expect(attentionScale({ ...CONFIG, queryPreAttnScalar: 64 })).toBe(0.125);
+    expect(attentionParams({ ...CONFIG, window: Infinity, scale: 1 }, { tokens: 3 }).window).toBe(0xffff_ffff);
+    expect(blocksOf({ ...CONFIG, queryPreAttnScalar: 64 })[0]).toMatchObject({ scale: 0.125 });
   });
 
   test("are named by layer, with biases where the model has them", () => {
-    const [layer] = layersOf(CONFIG);
+    const [attention, mlp] = blocksOf(CONFIG);
     const at = "model.layers.0";
-    expect(layer).toMatchObject({
-      ...{ index: 0, inputNorm: `${at}.input_layernorm.weight`, rotates: true },
+    expect(attention).toMatchObject({
+      ...{ kind: "attention", layer: 0, inputNorm: `${at}.input_layernorm.weight`, window: Infinity, scale: 0.5 },
       qkv: { matrix: `${at}.self_attn.qkv.weight`, bias: `${at}.self_attn.qkv.bias` },
-      attentionOutput: { matrix: `${at}.self_attn.o_proj.weight`, bias: undefined, norm: undefined },
-      gateUp: { matrix: `${at}.mlp.gate_up.weight`, bias: undefined },
-      mlpOutput: { matrix: `${at}.mlp.down_proj.weight`, bias: undefined, norm: undefined },
+      output: { matrix: `${at}.self_attn.o_proj.weight`, bias: undefined, norm: undefined },
+      rope: { ropeTheta: CONFIG.ropeTheta },
     });
-    const [biased] = layersOf({ ...CONFIG, qkvBias: false, outputBias: true, mlpBias: true });
-    expect([biased!.qkv.bias, biased!.attentionOutput.bias, biased!.gateUp.bias, biased!.mlpOutput.bias]).toEqual([
-      ...[undefined, `${at}.self_attn.o_proj.bias`, `${at}.mlp.gate_up.bias`, `${at}.mlp.down_proj.bias`],
-    ]);
+    expect(mlp).toMatchObject({
+      ...{ kind: "gated_mlp", width: 12, activation: "silu", inputNorm: `${at}.post_attention_layernorm.weight` },
+      gateUp: { matrix: `${at}.mlp.gate_up.weight`, bias: undefined },
+      output: { matrix: `${at}.mlp.down_proj.weight`, bias: undefined, norm: undefined },
+    });
+    const [biased, wide] = blocksOf({ ...CONFIG, qkvBias: false, outputBias: true, mlpBias: true });
+    expect(biased).toMatchObject({ qkv: { bias: undefined }, output: { bias: `${at}.self_attn.o_proj.bias` } });
+    expect(wide).toMatchObject({
+      gateUp: { bias: `${at}.mlp.gate_up.bias` },
+      output: { bias: `${at}.mlp.down_proj.bias` },
+    });
+  });
+
+  test("name every tensor of a layer once, in both systems", () => {
+    const tensors = tensorsOf({ ...CONFIG, qkNorm: true, outputNorms: true, mlpBias: true, outputBias: true });
+    for (const key of ["name", "gguf"] as const)
+      expect(new Set(tensors.map((tensor) => tensor[key])).size, key).toBe(tensors.length);
   });
 });
 
@@ -147,7 +159,7 @@ describe("how matrices are held", () => {
     expect(of({ lora: {}, quantization: "nf4" })).toEqual(new Set(["bfloat16", "nf4"]));
     expect(of({})).toEqual(new Set());
     const formats = packedFormats(parts, { frozen: true, quantization: "int8", typeOf: () => "F32" });
-    expect([...formats.keys()].some(isVocabulary)).toBe(false);
+    expect([...formats.keys()].some((name) => /embed|lm_head/.test(name))).toBe(false);
     expect(formats.size).toBe(4);
   });
 

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { describeAdapter } from "../../src/model/files/peft.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";

@@ -1,7 +1,7 @@
 /** Scoring and training with products on matrix units: what rounding to f16 leaves of log-probs and gradients, against f32. */
 import { expect, test, vi } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
 import { changed } from "../fixtures/changed_device.ts";
 import { gpuDevice } from "../fixtures/devices.ts";

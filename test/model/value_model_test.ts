@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../src/compute/device.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { openAdapter } from "../../src/model/files/peft.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";

@@ -87,7 +87,7 @@ describe("targets", () => {
     ["model", ["test/model/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["model/generate", ["test/model/generate/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["log/page/curve.ts", ["test/log/**/*_test.ts"], 85],
-    ["model/files/architectures", ["test/model/files/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
+    ["model/files/tokenizer", ["test/model/files/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
     ["log/progress.ts", ["test/log/**/*_test.ts"], 85],
   ])("%s is judged by tests of the nearest folder", (target, tests, required) => {
     expect(testsFor(target)).toEqual(tests);

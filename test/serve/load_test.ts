@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { openDevice } from "../../src/compute/open.ts";
-import type { ModelConfig } from "../../src/model/files/config.ts";
+import type { ModelConfig } from "../../src/model/config.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { openLoadedServer, runServeLoad } from "../fixtures/serve_load.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";

@@ -1,7 +1,7 @@
 /** The engine of the servers on this machine: adapters and full copies of one base model on one device. */
 import type { Device } from "../../compute/device.ts";
 import type { Engine, EnginePolicy, LossRequest, Trainer, TrainerConfig } from "../../contract/engine.ts";
-import { parameterCount } from "../../model/files/config.ts";
+import { parameterCount } from "../../model/layers.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";

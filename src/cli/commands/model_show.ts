@@ -50,7 +50,7 @@ function adapterFacts(folder: string, { rank, alpha, targets, modules, base, fin
 }
 
 async function modelFacts(files: ModelFolder, { sampling, ignored }: GenerationConfig): Promise<Facts> {
-  const { parameterCount } = await import("../../model/files/config.ts");
+  const { parameterCount } = await import("../../model/layers.ts");
   const { toolFormatOf } = await import("../../chat/reply.ts");
   const { architecture, eosTokenIds, bosTokenId, padTokenId, contextLength, vocabSize, tied, ...shape } = files.config;
   const { tokenizer } = files;

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
 import { getAt, setAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
+import type { ModelConfig } from "../../model/config.ts";
 import { parseModelConfig } from "../../model/files/config_json.ts";
 import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";

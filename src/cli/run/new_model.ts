@@ -4,7 +4,7 @@ import type { LocalBackend } from "../../backend/local/backend.ts";
 import type { Device } from "../../compute/device.ts";
 import { setting } from "../../config/schema.ts";
 import { ConfigError } from "../../errors.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
+import type { ModelConfig } from "../../model/config.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
 import { promptOf } from "../../task/rollout.ts";

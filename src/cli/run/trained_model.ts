@@ -10,7 +10,7 @@ import { trainsStably } from "../../config/rules/stable_reinforce.ts";
 import { setting } from "../../config/schema.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import type { ModelConfig } from "../../model/files/config.ts";
+import type { ModelConfig } from "../../model/config.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";

@@ -1,5 +1,5 @@
 /** Identifies a model by its shape and a sample of its weights. */
-import type { ModelConfig } from "./config.ts";
+import type { ModelConfig } from "../config.ts";
 import type { TensorFiles } from "./tensor_files.ts";
 
 /** Elements read from each end of a tensor. Training changes nearly every element. */

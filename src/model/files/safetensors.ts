@@ -4,7 +4,7 @@
  * @see https://github.com/huggingface/safetensors#format
  */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import { BYTES_OF, type DType, decodeFloats, integerReader } from "./dtype.ts";
+import { BYTES_OF, type DType, decodeFloats, integerReader } from "../dtype.ts";
 import type { ByteReader } from "./reader.ts";
 
 /** Where one tensor lies in its file. */

@@ -1,6 +1,6 @@
 /** Writes safetensors one tensor at a time, so that weights on a GPU are never all in host memory. */
 import { ConfigError } from "../../errors.ts";
-import { encodeBf16 } from "./dtype.ts";
+import { encodeBf16 } from "../dtype.ts";
 
 type Numbers = Float32Array | Int32Array | Uint32Array;
 

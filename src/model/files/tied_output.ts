@@ -1,5 +1,5 @@
 /** Whether the output matrix is the embedding table: what config.json says, against what the files hold. */
-import type { ModelConfig } from "./config.ts";
+import type { ModelConfig } from "../config.ts";
 import type { TensorInfo } from "./safetensors.ts";
 import type { TensorFiles } from "./tensor_files.ts";
 

@@ -1,6 +1,6 @@
 /** Elements of a frozen matrix to and from the formats that kernels read (compute/packed.ts). */
 import { elementReader, FORMAT, matrixBytes, type PackedFormat } from "../../compute/packed.ts";
-import { encodeBf16 } from "../files/dtype.ts";
+import { encodeBf16 } from "../dtype.ts";
 import { blockMaxima } from "./blocks.ts";
 import { int8Scales, packInt8 } from "./int8.ts";
 import { packNf4 } from "./nf4.ts";

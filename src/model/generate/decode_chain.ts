@@ -5,14 +5,17 @@
  */
 import { type Buffer, SLICE_ALIGNMENT_BYTES } from "../../compute/device.ts";
 import { multipliesByLanes } from "../../compute/matmul/matmul.ts";
-import type { ModelConfig } from "../files/config.ts";
+import type { AttentionBlock } from "../blocks/attention_block.ts";
+import { attendStep } from "../blocks/attention_step.ts";
+import type { AnyBlock } from "../blocks/block.ts";
+import type { GatedMlpBlock } from "../blocks/gated_mlp.ts";
+import { qkvWidth } from "../blocks/qkv_layout.ts";
 import { attentionStep, STEP_MULTIPLE, WIDEST_STEP } from "../kernels/attention_step.ts";
 import { CHAIN_ROWS, decodeRows, STAGE } from "../kernels/decode_rows.ts";
-import type { Product } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
-import { FINAL_NORM, type Transformer } from "../transformer.ts";
-import { EMBEDDING, type Segment, type Weights } from "../weights.ts";
-import { attendStep } from "./attend_step.ts";
+import type { Transformer } from "../transformer.ts";
+import { EMBEDDING, FINAL_NORM, type Segment, type Weights } from "../weights.ts";
+import { layerCache } from "./key_value_cache.ts";
 import type { StepInput } from "./step_input.ts";
 
 /** Up to this width a chain is faster for any number of rows. */
@@ -20,39 +23,43 @@ const WIDEST_ALONE = 128;
 /** Up to this width it is faster for more than CHAIN_ROWS rows, which keep several cores busy. */
 const WIDEST_CHAINED = 512;
 
-/** Fields of the shape that the chain's kernels compute with. With another field present the model decodes layer by layer. */
-const KNOWN: Readonly<Record<keyof ModelConfig, boolean>> = {
-  architecture: true,
-  vocabSize: true,
-  hiddenSize: true,
-  intermediateSize: true,
-  layers: true,
-  heads: true,
-  kvHeads: true,
-  headDim: true,
-  contextLength: true,
-  rmsNormEps: true,
-  ropeTheta: true,
-  ropeScaling: true,
-  tied: true,
-  bosTokenId: true,
-  padTokenId: true,
-  eosTokenIds: true,
-  queryPreAttnScalar: true,
-  qkNorm: false,
-  qkvBias: false,
-  outputBias: false,
-  mlpBias: false,
-  activation: false,
-  unitOffsetNorms: false,
-  outputNorms: false,
-  embeddingScale: false,
-  slidingWindow: false,
-  layerTypes: false,
-  slidingRopeTheta: false,
-  layersWithoutRope: false,
-  scoreHead: false,
-};
+/** What the chain's kernels compute: attention and a gated MLP of equal shapes, without anything in between. */
+interface PlainLayer {
+  readonly attention: AttentionBlock;
+  readonly mlp: GatedMlpBlock;
+}
+
+/** The layers of a model that the chain's kernels compute; undefined where one of them has more, or another shape. */
+function plainLayers({ config, layers }: Transformer): readonly PlainLayer[] | undefined {
+  if (config.embeddingScale !== undefined || config.unitOffsetNorms) return undefined;
+  const found = layers.flatMap(({ blocks }): PlainLayer[] => {
+    const [attention, mlp, ...more] = blocks;
+    const isPair = attention?.kind === "attention" && mlp?.kind === "gated_mlp" && more.length === 0;
+    return isPair && isPlain(attention) && isPlainMlp(mlp) ? [{ attention, mlp }] : [];
+  });
+  const shapeOf = ({ attention, mlp }: PlainLayer) =>
+    `${attention.heads} ${attention.kvHeads} ${attention.headDim} ${mlp.width} ${attention.scale} ${JSON.stringify(attention.rope)}`;
+  return found.length === layers.length && new Set(found.map(shapeOf)).size === 1 ? found : undefined;
+}
+
+const adds = ({ output: { bias, norm } }: AnyBlock) => bias === undefined && norm === undefined;
+
+function isPlain(block: AttentionBlock): boolean {
+  const { headNorms, qkv, window, rope } = block;
+  return adds(block) && !headNorms && qkv.bias === undefined && window === Number.POSITIVE_INFINITY && !!rope;
+}
+
+function isPlainMlp(block: GatedMlpBlock): boolean {
+  return adds(block) && block.gateUp.bias === undefined && block.activation === "silu";
+}
+
+/** Widths of a row: of the residual stream, of the MLP, of attention's result and of its projection. */
+interface ChainShape {
+  readonly hidden: number;
+  readonly inner: number;
+  readonly attended: number;
+  readonly qkv: number;
+}
 
 /** The buffers of a step, and the stages [first, last) that run. */
 interface BetweenAttention {
@@ -69,26 +76,40 @@ interface BetweenAttention {
 
 export class DecodeChain {
   private readonly model: Transformer;
+  private readonly layers: readonly PlainLayer[] | undefined;
 
   constructor(model: Transformer) {
     this.model = model;
+    this.layers = plainLayers(model);
+  }
+
+  /** Widths of every layer: there is a chain only where they are equal. */
+  private get shape(): ChainShape {
+    const { attention, mlp } = this.layers![0]!;
+    const { heads, headDim } = attention;
+    return {
+      hidden: this.model.config.hiddenSize,
+      inner: mlp.width,
+      attended: heads * headDim,
+      qkv: qkvWidth(attention),
+    };
   }
 
   /** Whether the chain's kernels take these weights and rows: narrow, and each kind within one binding. */
   fits(weights: Weights, rows: number): boolean {
-    const { device, config } = weights;
-    if (!multipliesByLanes(device)) return false;
-    const { hiddenSize, intermediateSize, headDim } = config;
+    const { device } = weights;
+    if (!this.layers || !multipliesByLanes(device)) return false;
+    const { hidden, inner } = this.shape;
+    const { headDim } = this.layers[0]!.attention;
     const segments = segmentsOf(weights, rows);
-    const keepsCoresBusy = segments.every((it) => it.rows > CHAIN_ROWS);
-    const isNarrow = hiddenSize <= (keepsCoresBusy ? WIDEST_CHAINED : WIDEST_ALONE) && headDim <= WIDEST_STEP;
-    const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
+    const keepsCoresBusy = segments.every((segment) => segment.rows > CHAIN_ROWS);
+    const isNarrow = hidden <= (keepsCoresBusy ? WIDEST_CHAINED : WIDEST_ALONE) && headDim <= WIDEST_STEP;
+    const isWhole = hidden % 4 === 0 && inner % 4 === 0 && headDim % STEP_MULTIPLE === 0;
     const isTogether = segments.every(
       ({ weights: { plain } }) => plain?.values.shards.length === 1 && plain.transposedLayout?.shardBytes.length === 1,
     );
-    const isKnown = Object.entries(config).every(([key, value]) => KNOWN[key as keyof ModelConfig] || !value);
-    const isBindable = layOutState(config, rows).size * 4 <= device.info.limits.maxBindingBytes;
-    return isNarrow && isWhole && isTogether && isKnown && isBindable;
+    const isBindable = layOutState(this.shape, rows).size * 4 <= device.info.limits.maxBindingBytes;
+    return isNarrow && isWhole && isTogether && isBindable;
   }
 
   /**
@@ -96,9 +117,9 @@ export class DecodeChain {
    * multiplies 32 rows by all of it.
    */
   takesHead(weights: Weights, rows: number): boolean {
-    const { vocabSize, hiddenSize: C, intermediateSize, heads, headDim } = this.model.config;
-    const columns = logitStride(vocabSize);
-    const layer = C * (heads * headDim + 3 * intermediateSize + this.model.qkvWidth);
+    const { hidden: C, inner, attended, qkv } = this.shape;
+    const columns = logitStride(this.model.config.vocabSize);
+    const layer = C * (attended + 3 * inner + qkv);
     const isSmall = columns * C <= layer && logitWindows(this.model, rows).length === 1;
     const holdsHead = ({ weights: { plain } }: Segment) =>
       plain?.transposedLayout?.entries.get(this.model.head)?.columns === columns;
@@ -111,17 +132,19 @@ export class DecodeChain {
    */
   run(weights: Weights, at: StepInput, logits?: Buffer): Buffer {
     const { rows, scratch } = at;
-    const { config } = this.model;
-    const { layers, hiddenSize: C, heads, headDim } = config;
-    const { size, ...parts } = layOutState(config, rows.count);
+    const { hidden: C, attended: attendedWidth, qkv: width } = this.shape;
+    const layers = this.layers!.length;
+    const { size, ...parts } = layOutState(this.shape, rows.count);
     const state = scratch.floats(size, "decoding state");
-    const qkv = scratch.floats(rows.count * this.model.qkvWidth, "qkv");
+    const qkv = scratch.floats(rows.count * width, "qkv");
     const x = state.slice(parts.x_at * 4, rows.count * C * 4);
-    const attended = state.slice(parts.attended_at * 4, rows.count * heads * headDim * 4);
+    const attended = state.slice(parts.attended_at * 4, rows.count * attendedWidth * 4);
     const io = { segments: segmentsOf(weights, rows.count), tokens: rows.next, state, parts };
     this.between(-1, { ...io, qkv, first: STAGE.qkv, last: STAGE.end });
     for (let layer = 0; layer < layers; layer++) {
-      attendStep(this.model, attentionStep, { ...at, layer: this.model.layers[layer]!, qkv, out: attended });
+      const block = this.layers![layer]!.attention;
+      const cache = layerCache(at.cache, block.layer);
+      attendStep(this.model.context, attentionStep, { ...at, cache, block, qkv, out: attended });
       if (layer + 1 < layers) this.between(layer, { ...io, qkv, first: STAGE.output, last: STAGE.end });
     }
     const last = { ...io, qkv, first: STAGE.output, last: STAGE.qkv };
@@ -160,23 +183,20 @@ export class DecodeChain {
 
   /** Offsets of the weights of `layer` and of the first ones of the next: -1 is the embedding, the last has no next one. */
   private params(weights: Weights, layer: number) {
-    const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
-    const matrix = ({ matrix: name }: Product) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
+    const layers = this.layers!;
+    const matrix = (name: string) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
     const vector = (name: string) => weights.values.entry(name).byteOffset / 4;
-    const own = this.model.layers[Math.max(layer, 0)]!;
-    const next = this.model.layers[Math.min(layer + 1, layers - 1)]!;
+    const own = layers[Math.max(layer, 0)]!;
+    const next = layers[Math.min(layer + 1, layers.length - 1)]!;
     return {
-      hidden: hiddenSize,
-      inner: intermediateSize,
-      attended: heads * headDim,
-      qkv: this.model.qkvWidth,
-      o_at: matrix(own.attentionOutput),
-      gate_up_at: matrix(own.gateUp),
-      down_at: matrix(own.mlpOutput),
-      qkv_at: matrix(next.qkv),
-      norm_at: vector(own.middleNorm),
-      next_norm_at: vector(next.inputNorm),
-      epsilon: rmsNormEps,
+      ...this.shape,
+      o_at: matrix(own.attention.output.matrix),
+      gate_up_at: matrix(own.mlp.gateUp.matrix),
+      down_at: matrix(own.mlp.output.matrix),
+      qkv_at: matrix(next.attention.qkv.matrix),
+      norm_at: vector(own.mlp.inputNorm),
+      next_norm_at: vector(next.attention.inputNorm),
+      epsilon: this.model.norms.epsilon,
       embeds: layer < 0 ? 1 : 0,
       embed_at: vector(EMBEDDING),
     };
@@ -188,11 +208,11 @@ function segmentsOf(weights: Weights, rows: number): readonly Segment[] {
 }
 
 /** Offsets of the parts of a chain's state, in elements. Each part can be bound as a slice. */
-function layOutState({ hiddenSize: C, intermediateSize: F, heads, headDim }: ModelConfig, rows: number) {
+function layOutState({ hidden: C, inner: F, attended }: ChainShape, rows: number) {
   const ALIGNMENT = SLICE_ALIGNMENT_BYTES / 4;
   const aligned = (elements: number) => Math.ceil(elements / ALIGNMENT) * ALIGNMENT;
   const attended_at = aligned(rows * C);
-  const normed_at = attended_at + aligned(rows * heads * headDim);
+  const normed_at = attended_at + aligned(rows * attended);
   const wide_at = normed_at + aligned(rows * C);
   return { x_at: 0, attended_at, normed_at, wide_at, size: wide_at + rows * 2 * F };
 }

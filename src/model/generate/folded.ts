@@ -1,7 +1,7 @@
 /** Several adapters on one base: f32 copies of the weights with an adapter folded in, made on demand. */
 
 import type { BaseModel } from "../adapted_weights.ts";
-import { parameterCount } from "../files/config.ts";
+import { parameterCount } from "../layers.ts";
 import { StoredWeights } from "../stored_weights.ts";
 import type { LoraAdapter } from "../train/lora_adapter.ts";
 

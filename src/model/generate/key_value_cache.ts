@@ -5,10 +5,12 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { capacityFor, formatBytes, largestWithin } from "../../compute/memory.ts";
 import { ConfigError } from "../../errors.ts";
-import type { ModelConfig } from "../files/config.ts";
+import type { KeyValueRows, LayerCache } from "../blocks/block.ts";
+import { kindOf } from "../blocks/kinds.ts";
+import type { ModelConfig } from "../config.ts";
 import { cacheAppend, cacheCopy, cacheGather } from "../kernels/cache.ts";
 import { CACHE_BYTES, type CacheDtype, PAGE_TOKENS } from "../kernels/cache_storage.ts";
-import { keyValueOffsets, qkvWidth } from "../qkv_layout.ts";
+import { blocksOf } from "../layers.ts";
 import type { Scratch } from "../scratch.ts";
 import { type Need, usablePages } from "./pages.ts";
 
@@ -35,14 +37,37 @@ export interface KeyValueCache {
   /** Sequences that may run together. */
   readonly sequences: number;
   readonly pages: number;
-  /** Per layer, [pages, PAGE_TOKENS, KV D]. */
-  readonly keys: readonly Buffer[];
-  readonly values: readonly Buffer[];
+  /** Of the layers that keep keys, by number: [pages, PAGE_TOKENS, KV D] each. */
+  readonly layers: ReadonlyMap<number, LayerKeys>;
 }
 
+/** Keys and values of one layer. */
+interface LayerKeys {
+  readonly keys: Buffer;
+  readonly values: Buffer;
+  /** Elements of a token's keys, KV D. */
+  readonly width: number;
+}
+
+/** What a cache is allocated for. */
 interface Shape {
   readonly config: ModelConfig;
   readonly options: CacheOptions;
+}
+
+/** Elements of a token's keys in each layer that keeps some, by its number. */
+function cachedWidths(config: ModelConfig): Map<number, number> {
+  const widths = blocksOf(config).flatMap((block) => {
+    const width = kindOf(block).cachedWidth?.(block);
+    return width === undefined ? [] : [[block.layer, width] as const];
+  });
+  return new Map(widths);
+}
+
+/** What a block of a layer reads and writes; undefined where the layer keeps no keys. */
+export function layerCache({ dtype, layers }: KeyValueCache, layer: number): LayerCache | undefined {
+  const own = layers.get(layer);
+  return own && { dtype, keys: own.keys, values: own.values };
 }
 
 /**
@@ -61,25 +86,35 @@ export function allocateCache(
   const largest = checkLargest(shape, { needs, device: scratch.device });
   const sequences = Math.min(needs.length, maxSequences, mostRows);
   const pages = Math.min(usablePages(needs, sequences), Math.max(affordablePages(shape, scratch.device), largest));
-  const length = (pages * layerPageBytes(shape)) / 4;
-  const allocate = (label: string) => Array.from({ length: shape.config.layers }, () => scratch.floats(length, label));
-  return { dtype, sequences, pages, keys: allocate("key cache"), values: allocate("value cache") };
+  const layers = [...cachedWidths(shape.config)].map(([layer, width]) => {
+    const allocate = (label: string) => scratch.floats((pages * pageBytes(width, dtype)) / 4, label);
+    return [layer, { keys: allocate("key cache"), values: allocate("value cache"), width }] as const;
+  });
+  return { dtype, sequences, pages, layers: new Map(layers) };
 }
 
 /** Of the keys or the values of one layer. */
-function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): number {
-  return PAGE_TOKENS * config.kvHeads * config.headDim * CACHE_BYTES[dtype];
+function pageBytes(width: number, dtype: CacheDtype): number {
+  return PAGE_TOKENS * width * CACHE_BYTES[dtype];
+}
+
+/** Of the keys or the values of each layer. */
+function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): number[] {
+  return [...cachedWidths(config).values()].map((width) => pageBytes(width, dtype));
 }
 
 function affordablePages(shape: Shape, device: Device): number {
   const { bytes = CACHE_SHARE * freeBytes(device) } = shape.options;
-  const bindable = Math.floor(device.info.limits.maxBindingBytes / layerPageBytes(shape));
+  const bindable = Math.floor(device.info.limits.maxBindingBytes / Math.max(...layerPageBytes(shape)));
   return Math.min(pagesWithin(bytes, shape), bindable);
 }
 
 /** Pages whose buffers, of keys and of values in each layer, take at most `bytes` together. */
 function pagesWithin(bytes: number, shape: Shape): number {
-  return Math.floor(largestWithin(bytes / (2 * shape.config.layers)) / layerPageBytes(shape));
+  const layers = layerPageBytes(shape);
+  const all = layers.reduce((sum, each) => sum + each, 0);
+  // Of the layers' shares, each rounded down to what a buffer can hold.
+  return Math.min(...layers.map((each) => Math.floor(largestWithin(bytes / (2 * (all / each))) / each)));
 }
 
 function freeBytes({ memory }: Device): number {
@@ -101,7 +136,8 @@ function checkLargest(shape: Shape, { needs, device }: { needs: readonly Need[];
   ] as const;
   for (const [most, what] of limits) {
     if (largest <= pagesWithin(most, shape)) continue;
-    const size = formatBytes(2 * shape.config.layers * capacityFor(largest * layerPageBytes(shape)));
+    const buffers = layerPageBytes(shape).map((each) => capacityFor(largest * each));
+    const size = formatBytes(2 * buffers.reduce((sum, each) => sum + each, 0));
     throw new ConfigError(
       `Cannot sample: the keys and values of this prompt with its max_tokens take ${size}, and ${what}. Raise it, lower max_tokens, or set rollout.kv_cache_dtype to bfloat16.`,
       { path: `requests[${pages.indexOf(largest)}]` },
@@ -114,35 +150,26 @@ function checkLargest(shape: Shape, { needs, device }: { needs: readonly Need[];
 export function appendToCache(
   device: Device,
   cache: KeyValueCache,
-  at: { config: ModelConfig; layer: number; qkv: Buffer; rows: number; places: Buffer },
+  { at, projected, rows, places }: { at: KeyValueRows; projected: Buffer; rows: number; places: Buffer },
 ): void {
-  const { config, layer, qkv, places } = at;
-  const stride = qkvWidth(config);
-  const { k, v } = keyValueOffsets(config);
+  const { keys, values } = cache.layers.get(at.layer)!;
+  const { width, stride, keyOffset, valueOffset } = at;
   device.dispatch(cacheAppend[cache.dtype], {
-    buffers: { k: qkv, v: qkv, places, keys: cache.keys[layer]!, values: cache.values[layer]! },
-    params: {
-      rows: at.rows,
-      width: config.kvHeads * config.headDim,
-      k_stride: stride,
-      k_offset: k,
-      v_stride: stride,
-      v_offset: v,
-    },
+    buffers: { k: projected, v: projected, places, keys, values },
+    params: { rows, width, k_stride: stride, k_offset: keyOffset, v_stride: stride, v_offset: valueOffset },
   });
 }
 
 /** k and v of tokens, [rows, KV D] each, as the cache keeps them at `places`. Records only. */
 export function gatherFromCache(
   cache: KeyValueCache,
-  at: { config: ModelConfig; layer: number; rows: number; places: Buffer; scratch: Scratch },
+  { layer, rows, places, scratch }: { layer: number; rows: number; places: Buffer; scratch: Scratch },
 ): { k: Buffer; v: Buffer } {
-  const { layer, rows, places, scratch } = at;
-  const width = at.config.kvHeads * at.config.headDim;
+  const { keys, values, width } = cache.layers.get(layer)!;
   const k = scratch.floats(rows * width, "gathered keys");
   const v = scratch.floats(rows * width, "gathered values");
   scratch.device.dispatch(cacheGather[cache.dtype], {
-    buffers: { places, keys: cache.keys[layer]!, values: cache.values[layer]!, k, v },
+    buffers: { places, keys, values, k, v },
     params: { rows, width },
   });
   return { k, v };
@@ -155,17 +182,12 @@ export interface PageCopy {
 }
 
 /** Copies pages in every layer. Records only. */
-export function copyPages(
-  cache: KeyValueCache,
-  copies: readonly PageCopy[],
-  { config, scratch }: { config: ModelConfig; scratch: Scratch },
-): void {
+export function copyPages(cache: KeyValueCache, copies: readonly PageCopy[], { scratch }: { scratch: Scratch }): void {
   if (copies.length === 0) return;
   const table = scratch.upload(Uint32Array.from(copies.flatMap(({ from, to }) => [from, to])), "page copies");
-  const page_quads = layerPageBytes({ config, options: cache }) / 16;
-  for (const [layer, keys] of cache.keys.entries())
+  for (const { keys, values, width } of cache.layers.values())
     scratch.device.dispatch(cacheCopy, {
-      buffers: { copies: table, keys, values: cache.values[layer]! },
-      params: { copies: copies.length, page_quads },
+      buffers: { copies: table, keys, values },
+      params: { copies: copies.length, page_quads: pageBytes(width, cache.dtype) / 16 },
     });
 }

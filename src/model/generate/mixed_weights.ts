@@ -4,7 +4,7 @@
  */
 import type { Buffer, Device } from "../../compute/device.ts";
 import { AdaptedWeights } from "../adapted_weights.ts";
-import type { ModelConfig } from "../files/config.ts";
+import type { ModelConfig } from "../config.ts";
 import type { ParameterSet, Shape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Segment, Weights } from "../weights.ts";

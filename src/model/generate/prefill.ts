@@ -6,12 +6,13 @@
 import type { Buffer, Data, ReadRequest } from "../../compute/device.ts";
 import { formatBytes } from "../../compute/memory.ts";
 import { OutOfMemoryError } from "../../errors.ts";
+import type { KeysVisitor } from "../blocks/block.ts";
 import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
 import { gatherRows } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import { type PassOptions, PassSize } from "../train/pass_size.ts";
-import type { QkvVisitor, Transformer } from "../transformer.ts";
+import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { collect, isLive, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
@@ -195,17 +196,17 @@ export class Prefill {
   }
 
   /** Fills the cache, and gives attention what it keeps, where a pass alone would not have the same keys. */
-  private fill({ cache }: Run, { packed, scratch }: { packed: PackedPieces; scratch: Scratch }): QkvVisitor {
-    const { config, device } = this.model;
+  private fill({ cache }: Run, { packed, scratch }: { packed: PackedPieces; scratch: Scratch }): KeysVisitor {
+    const { device } = this.model;
     const { first, places, starts, tokens } = packed;
     const all = scratch.upload(places, "places in the cache");
     const own = first === 0 ? all : scratch.upload(places.slice(first), "places in the cache");
     const reads = first > 0 || cache.dtype !== "float32";
     const sequenceStart = reads ? scratch.upload(starts, "sequence starts") : undefined;
-    return (layer, qkv) => {
-      appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, places: own });
+    return (at, projected) => {
+      appendToCache(device, cache, { at, projected, rows: tokens.length, places: own });
       if (!sequenceStart) return undefined;
-      const { k, v } = gatherFromCache(cache, { config, layer, rows: places.length, places: all, scratch });
+      const { k, v } = gatherFromCache(cache, { layer: at.layer, rows: places.length, places: all, scratch });
       return { k, v, first, sequenceStart };
     };
   }
@@ -229,7 +230,7 @@ export class Prefill {
     at: { sequences: readonly Sequence[]; hidden: Buffer; scratch: Scratch; reads?: readonly ReadRequest[] },
   ): Promise<Data[]> {
     const { sequences, hidden, scratch } = at;
-    copyPages(run.cache, promptEndCopies(sequences), { config: this.model.config, scratch });
+    copyPages(run.cache, promptEndCopies(sequences), { scratch });
     const host = hostRows(this.model, sequences, scratch);
     const rows = { ...uploadRows(sequences, { scratch, steps: 1 }), host };
     this.step.draw(weightsOfRows(run, sequences), { hidden, rows, shift: 0, scratch });

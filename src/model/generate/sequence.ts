@@ -160,7 +160,7 @@ export function checkRequest(model: Transformer, { prompt_ids, params }: SampleR
   const outside = prompt_ids.find((id) => !(Number.isInteger(id) && id >= 0 && id < vocabSize));
   if (outside !== undefined) throw fail(`token ids must lie in [0, ${vocabSize}) (${outside})`);
   if (prompt_ids.length >= model.contextLength)
-    throw fail(`the prompt must leave room in the context of ${model.context} (${prompt_ids.length})`);
+    throw fail(`the prompt must leave room in the context of ${model.contextText} (${prompt_ids.length})`);
   const { temperature, top_p, max_tokens } = params;
   if (!(temperature >= 0) || !Number.isFinite(temperature))
     throw fail(`temperature must be at least 0 (${temperature})`);

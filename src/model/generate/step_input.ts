@@ -1,18 +1,13 @@
 /** What the kernels of a decoding step read and write. */
 import type { Buffer } from "../../compute/device.ts";
+import type { CachedRows } from "../blocks/block.ts";
 import type { Filters } from "../kernels/sample_tiled.ts";
 import type { Scratch } from "../scratch.ts";
 import type { HostRows } from "./host_rows.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
 
 /** The sequences of a chunk of steps, one row each. */
-export interface DecodeRows {
-  readonly count: number;
-  /** Pages of the cache by position, [rows, rowPages]. */
-  readonly pages: Buffer;
-  readonly rowPages: number;
-  /** Positions of the tokens that the first step reads, [rows]. */
-  readonly positions: Buffer;
+export interface DecodeRows extends CachedRows {
   readonly seeds: Buffer;
   readonly settings: Buffer;
   /** Those of `settings`. */
@@ -26,8 +21,6 @@ export interface DecodeRows {
   readonly stride: number;
   /** Present for rows that the host takes part in: `steps` is 1, and their logits fit one window. */
   readonly host?: HostRows | undefined;
-  /** Whether rows may read keys that others of this step write: each layer then keeps all keys before a row reads them. */
-  readonly sharesSequences?: boolean | undefined;
 }
 
 export interface StepInput {
@@ -36,11 +29,4 @@ export interface StepInput {
   /** Number of the step within its chunk, from 0. */
   readonly shift: number;
   readonly scratch: Scratch;
-}
-
-/** The cache of one layer, and each row's place in it. */
-export function cacheBuffers(at: { cache: KeyValueCache; layer: number; rows: DecodeRows }) {
-  const { cache, layer, rows } = at;
-  const { pages, positions } = rows;
-  return { pages, positions, keys: cache.keys[layer]!, values: cache.values[layer]! };
 }

@@ -1,19 +1,11 @@
 /** The metadata of a model, under the keys of llama.cpp's converter. */
 import { UnsupportedError } from "../../errors.ts";
-import type { ModelConfig } from "../files/config.ts";
-import { isLlama3 } from "../files/rope.ts";
+import type { GgufFamily } from "../families/architecture.ts";
+import { ARCHITECTURES } from "../families/architectures.ts";
+import type { ModelConfig } from "../config.ts";
+import { isLlama3 } from "../rope.ts";
 import type { GgufValue } from "./container.ts";
 import { GGUF_FORMS, type GgufForm } from "./form.ts";
-import { isInterleaved } from "./tensors.ts";
-
-/** llama.cpp's name of a family. */
-const ARCHITECTURES: Readonly<Record<string, string>> = {
-  llama: "llama",
-  mistral: "llama",
-  qwen2: "qwen2",
-  qwen3: "qwen3",
-  gemma3_text: "gemma3",
-};
 
 const u32 = (value: number): GgufValue => ({ type: "u32", value });
 const f32 = (value: number): GgufValue => ({ type: "f32", value });
@@ -25,9 +17,10 @@ export function modelMetadata(
   config: ModelConfig,
   { name, form }: { name: string; form: GgufForm },
 ): [string, GgufValue][] {
-  const arch = ARCHITECTURES[config.architecture];
-  if (arch === undefined) throw unsupported(`the family ${config.architecture}`);
-  checkShape(config);
+  const family = ARCHITECTURES.get(config.architecture)?.gguf;
+  if (family === undefined) throw unsupported(`the family ${config.architecture}`);
+  const arch = family.name;
+  checkShape(config, family);
   const own: [string, GgufValue][] = [
     ["context_length", u32(config.contextLength)],
     ["embedding_length", u32(config.hiddenSize)],
@@ -40,7 +33,7 @@ export function modelMetadata(
     ["attention.layer_norm_rms_epsilon", f32(config.rmsNormEps)],
     ["rope.freq_base", f32(config.ropeTheta)],
     ["vocab_size", u32(config.vocabSize)],
-    ...(isInterleaved(config) ? pairs(["rope.dimension_count", u32(config.headDim)]) : []),
+    ...(family.isInterleaved ? pairs(["rope.dimension_count", u32(config.headDim)]) : []),
     ...(config.slidingWindow !== undefined ? pairs(["attention.sliding_window", u32(config.slidingWindow)]) : []),
     ...ropeScaling(config),
   ];
@@ -63,20 +56,14 @@ function ropeScaling({ ropeScaling: scaling }: ModelConfig): [string, GgufValue]
 }
 
 /** What llama.cpp takes from the name of the family, and no key changes. */
-function checkShape(config: ModelConfig): void {
-  const { architecture, ropeScaling: scaling, layerTypes, queryPreAttnScalar, headDim } = config;
-  const isGemma = architecture === "gemma3_text";
+function checkShape(config: ModelConfig, family: GgufFamily): void {
+  const { architecture, ropeScaling: scaling, layerTypes } = config;
   if (scaling && "betaFast" in scaling) throw unsupported("YaRN's rotary positions");
   if (config.layersWithoutRope?.length) throw unsupported("layers without rotary positions");
   const slides = layerTypes?.some((type) => type === "sliding_attention") ?? false;
-  if (slides && !isGemma) throw unsupported(`sliding attention in the family ${architecture}`);
-  const isPublished = (type: string, i: number) => (type === "sliding_attention") === ((i + 1) % 6 !== 0);
-  if (isGemma && !(layerTypes ?? []).every(isPublished))
-    throw unsupported("layers that slide in another order than five of six");
-  if (isGemma && config.slidingRopeTheta !== 10_000)
-    throw unsupported(`sliding layers with a theta of ${config.slidingRopeTheta}`);
-  if (isGemma && queryPreAttnScalar !== headDim)
-    throw unsupported(`query_pre_attn_scalar ${queryPreAttnScalar} with heads of ${headDim}`);
+  if (slides && !family.unsupported) throw unsupported(`sliding attention in the family ${architecture}`);
+  const found = family.unsupported?.(config);
+  if (found !== undefined) throw unsupported(found);
   if (config.mlpBias) throw unsupported("biases in the MLP");
 }
 

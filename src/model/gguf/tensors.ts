@@ -1,9 +1,10 @@
 /** The tensors of a model under llama.cpp's names, in its layouts. */
-import type { ModelConfig } from "../files/config.ts";
-import { encodeBf16 } from "../files/dtype.ts";
-import { ggufName } from "../files/gguf/names.ts";
-import { isLlama3, ropeFrequencies } from "../files/rope.ts";
+import { ARCHITECTURES } from "../families/architectures.ts";
+import type { ModelConfig } from "../config.ts";
+import { encodeBf16 } from "../dtype.ts";
 import type { TensorSource } from "../files/safetensors_write.ts";
+import { type ModelTensor, tensorsOf } from "../layers.ts";
+import { isLlama3, ropeFrequencies } from "../rope.ts";
 import type { GgufTensor, GgufType } from "./container.ts";
 import { encodeF16, encodeQ8 } from "./encode.ts";
 import { GGUF_FORMS, type GgufForm } from "./form.ts";
@@ -12,16 +13,21 @@ export function ggufTensors(
   sources: readonly TensorSource[],
   it: { config: ModelConfig; form: GgufForm },
 ): GgufTensor[] {
-  return [...sources.map((source) => tensorOf(source, it)), ...ropeFactors(it.config)];
+  const tensors = new Map(tensorsOf(it.config).map((tensor) => [tensor.name, tensor]));
+  return [...sources.map((source) => tensorOf(source, { ...it, tensors })), ...ropeFactors(it.config)];
 }
 
-function tensorOf(source: TensorSource, { config, form }: { config: ModelConfig; form: GgufForm }): GgufTensor {
+function tensorOf(
+  source: TensorSource,
+  { config, form, tensors }: { config: ModelConfig; form: GgufForm; tensors: ReadonlyMap<string, ModelTensor> },
+): GgufTensor {
   const { shape } = source;
-  const name = ggufName(source.name, config);
+  const tensor = tensors.get(source.name)!;
+  const name = tensor.gguf!;
   const type = typeOf(shape, form);
   const data = async () => {
     const values = typeof source.data === "function" ? await source.data() : (source.data as Float32Array);
-    return encoded(name, { values: inItsLayout(source.name, { values, shape, config }), type });
+    return encoded(name, { values: inItsLayout(tensor, { values, shape, config }), type });
   };
   return { name, shape, type, data };
 }
@@ -54,17 +60,12 @@ interface Laid {
  * llama.cpp rotates neighbouring channels of llama's q and k, where transformers rotates the halves of a head: their rows are
  * interleaved. Gemma's norms multiply by 1 + weight there, and by the weight here.
  */
-function inItsLayout(name: string, { values, shape, config }: Laid): Float32Array {
-  const rotated = /\.(q|k)_proj\.(weight|bias)$/.exec(name)?.[1];
-  if (rotated && isInterleaved(config))
-    return interleaved(values, { heads: rotated === "q" ? config.heads : config.kvHeads, rows: shape[0]! });
-  if (config.unitOffsetNorms && name.endsWith("norm.weight")) return values.map((value) => value + 1);
+function inItsLayout({ role, rotatedHeads: heads }: ModelTensor, { values, shape, config }: Laid): Float32Array {
+  const { isInterleaved } = ARCHITECTURES.get(config.architecture)!.gguf!;
+  if (heads !== undefined && isInterleaved) return interleaved(values, { heads, rows: shape[0]! });
+  if (config.unitOffsetNorms && role === "norm") return values.map((value) => value + 1);
   return values;
 }
-
-/** True for the families that llama.cpp calls llama. */
-export const isInterleaved = ({ architecture }: Pick<ModelConfig, "architecture">) =>
-  architecture === "llama" || architecture === "mistral";
 
 /** Row i of a head's first half, then row i of its second half, then row i + 1, ... */
 function interleaved(values: Float32Array, { heads, rows }: { heads: number; rows: number }): Float32Array {

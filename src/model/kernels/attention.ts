@@ -7,7 +7,7 @@
  * and sequenceStart then have the tokens before it too, q and the results do not. statistics [T, H, 2]: log-sum-exp of the scaled scores, then rowsum(outGrad * out).
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
-import { MAX_HEAD_WIDTH } from "../files/config.ts";
+import { MAX_HEAD_WIDTH } from "./head_width.ts";
 
 const QKV = { q: "read f32", k: "read f32", v: "read f32" } as const;
 const SHAPE = { tokens: "u32", heads: "u32", key_heads: "u32", window: "u32" } as const;

@@ -2,7 +2,6 @@
 
 import type { DeviceInfo } from "../../compute/device.ts";
 import type { Constants } from "../../compute/kernel.ts";
-import { MAX_HEAD_WIDTH } from "../files/config.ts";
 import { attention, attentionBackwardKeys, attentionBackwardQueries, headConstants } from "./attention.ts";
 import { attentionStepChunks } from "./attention_chunks.ts";
 import { type attentionStep, STEP_MULTIPLE } from "./attention_step.ts";
@@ -22,6 +21,7 @@ import {
   tiledConstants,
 } from "./attention_tiled.ts";
 import { attentionDecode } from "./cache.ts";
+import { MAX_HEAD_WIDTH } from "./head_width.ts";
 
 export interface HeadShape {
   readonly heads: number;

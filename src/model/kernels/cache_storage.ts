@@ -1,5 +1,5 @@
 /** How the key/value cache of sampling lies in memory: pages of tokens, their numbers in float32 or bfloat16. */
-import { decodeFloats, encodeBf16 } from "../files/dtype.ts";
+import { decodeFloats, encodeBf16 } from "../dtype.ts";
 
 /** How keys and values are stored. bfloat16 rounds them to 8 significant bits. */
 export type CacheDtype = "float32" | "bfloat16";

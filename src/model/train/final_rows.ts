@@ -1,13 +1,13 @@
 /** The rows of the hidden states that a head reads, behind the final norm, and the way back. transformer.ts has the legend. */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
+import type { GradientSink } from "../gradient_sink.ts";
 import { plainRows } from "../kernels/norm.ts";
 import { gatherRows } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
-import { FINAL_NORM, type Transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import type { Transformer } from "../transformer.ts";
+import { FINAL_NORM, type Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
-import type { GradientSink } from "./gradient_sink.ts";
 
 export class FinalRows {
   /** norm(hidden[positions]), [P, C]. */
@@ -52,7 +52,7 @@ export class FinalRows {
     const pass = new BackwardPass(model);
     scratch.free(this.normed);
     const rowsGrad = scratch.floats(positions.length * C, "gradient");
-    pass.normBackward(this.weights, {
+    model.norms.backward(this.weights, {
       name: FINAL_NORM,
       layout: plainRows(positions.length, C),
       x: this.hidden,

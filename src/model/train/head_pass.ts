@@ -9,6 +9,7 @@
  */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
+import type { GradientSink } from "../gradient_sink.ts";
 import { scaleRows } from "../kernels/elementwise.ts";
 import { chooseGreedyHits, chooseLogprobBackward, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
@@ -17,7 +18,6 @@ import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { FinalRows } from "./final_rows.ts";
-import type { GradientSink } from "./gradient_sink.ts";
 import { LogitCopies, type TargetLogits } from "./logit_copies.ts";
 import { groupTargets, type TargetGroups, type Targets } from "./targets.ts";
 

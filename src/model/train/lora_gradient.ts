@@ -6,11 +6,11 @@ import type { Buffer } from "../../compute/device.ts";
 import { matmul, tileColumns } from "../../compute/matmul/matmul.ts";
 import type { Matrix } from "../../compute/matmul/product.ts";
 import type { Part } from "../fused_parts.ts";
+import type { GradientSink, MatrixGradient } from "../gradient_sink.ts";
 import { transpose } from "../kernels/elementwise.ts";
 import { moduleOf } from "../lora.ts";
 import type { ParameterSet } from "../parameters.ts";
 import { Scratch } from "../scratch.ts";
-import type { GradientSink, MatrixGradient } from "./gradient_sink.ts";
 import type { LoraAdapter, StackedFactors } from "./lora_adapter.ts";
 
 /** Accumulates the adapter's gradient in `gradients`, which has the layout of its values. */

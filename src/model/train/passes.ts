@@ -5,13 +5,13 @@ import type { PackedTokens } from "../../contract/backend.ts";
 import type { PromptDraws } from "../../contract/engine.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import type { ForwardState } from "../forward_state.ts";
+import type { GradientSink } from "../gradient_sink.ts";
 import { longestSequence, packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
 import { BackwardPass } from "./backward.ts";
 import { drawnTokens } from "./drawn_tokens.ts";
-import type { GradientSink } from "./gradient_sink.ts";
 import { HeadPass } from "./head_pass.ts";
 import { type PassOptions, PassSize, type RefusedPass } from "./pass_size.ts";
 import {

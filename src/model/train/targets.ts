@@ -81,7 +81,7 @@ export function checkRows(model: Transformer, rows: Rows): void {
     const length = offsets[i + 1]! - offsets[i]!;
     if (length <= model.contextLength) continue;
     throw new ConfigError(
-      `Cannot run sequence ${i}: it is longer than the model's context of ${model.context} (${length}).`,
+      `Cannot run sequence ${i}: it is longer than the model's context of ${model.contextText} (${length}).`,
     );
   }
   if (rows.targetOffsets || rows.positions) checkTargetCounts(model, targetOffsetsOf(rows));

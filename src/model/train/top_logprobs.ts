@@ -3,8 +3,8 @@ import type { PackedTokens } from "../../contract/backend.ts";
 import { gatherRows, logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
 import { packInput } from "../packed_input.ts";
 import { Scratch } from "../scratch.ts";
-import { FINAL_NORM, type Transformer } from "../transformer.ts";
-import type { Weights } from "../weights.ts";
+import type { Transformer } from "../transformer.ts";
+import { FINAL_NORM, type Weights } from "../weights.ts";
 
 /** The most likely tokens after each position, best first: [positions, k] row-major. */
 export interface TopLogprobs {

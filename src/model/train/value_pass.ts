@@ -1,13 +1,13 @@
 /** The output end of a pass with a scalar head, forward and backward: norm(x) . weight at the targets' positions. */
 import type { Buffer } from "../../compute/device.ts";
 import type { ForwardState } from "../forward_state.ts";
+import type { GradientSink } from "../gradient_sink.ts";
 import { columnSum } from "../kernels/column_sum.ts";
 import { VALUE_BLOCKS, valueHead, valueHeadBackward, valueHeadWeightPartials } from "../kernels/value_head.ts";
 import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import { SCORE, type Weights } from "../weights.ts";
 import { FinalRows } from "./final_rows.ts";
-import type { GradientSink } from "./gradient_sink.ts";
 
 export class ValuePass {
   /** [R]. */

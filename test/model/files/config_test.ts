@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { parameterCount, weightShapes } from "../../../src/model/files/config.ts";
 import { modelConfigJson, parseModelConfig } from "../../../src/model/files/config_json.ts";
-import { ropeAttentionFactor, ropeFrequencies } from "../../../src/model/files/rope.ts";
+import { parameterCount, weightShapes } from "../../../src/model/layers.ts";
+import { ropeAttentionFactor, ropeFrequencies } from "../../../src/model/rope.ts";
 import { ROPES } from "../../fixtures/families.ts";
 import { publishedConfig } from "../../fixtures/published.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";

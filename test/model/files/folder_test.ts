@@ -1,7 +1,7 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeEach, describe, expect, test } from "vitest";
-import { type ModelConfig, weightShapes } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { parseModelConfig } from "../../../src/model/files/config_json.ts";
 import { writeFolder } from "../../../src/model/files/disk.ts";
 import { openModelFolder } from "../../../src/model/files/folder.ts";
@@ -9,6 +9,7 @@ import { type Adapter, openAdapter, writeAdapterFolder } from "../../../src/mode
 import { encodeSafetensors, type TensorSource } from "../../../src/model/files/safetensors_write.ts";
 import { characterTokenizer } from "../../../src/model/files/tokenizer.ts";
 import { writeModelFolder } from "../../../src/model/files/write_model_folder.ts";
+import { weightShapes } from "../../../src/model/layers.ts";
 import { temporaryFolder } from "../../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 

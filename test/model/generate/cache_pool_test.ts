@@ -4,7 +4,7 @@ import { CountingDevice } from "../../../src/compute/counting.ts";
 import type { Device } from "../../../src/compute/device.ts";
 import type { SampleRequest } from "../../../src/contract/backend.ts";
 import { OutOfMemoryError } from "../../../src/errors.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { BatchSampler } from "../../../src/model/generate/batch_sampler.ts";
 import type { CacheOptions } from "../../../src/model/generate/key_value_cache.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";

@@ -3,7 +3,8 @@ import { describe, expect, test } from "vitest";
 import type { Buffer, Device, KeptWork } from "../../../src/compute/device.ts";
 import { WebGpuDevice } from "../../../src/compute/webgpu/device.ts";
 import type { SampledSequence, SampleRequest } from "../../../src/contract/backend.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { AttentionBlock } from "../../../src/model/blocks/attention_block.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { changed } from "../../fixtures/changed_device.ts";
 import { gpuDevice } from "../../fixtures/devices.ts";
@@ -199,11 +200,12 @@ describe.skipIf(!gpuDevice)("steps kept from chunk to chunk", () => {
         let tables = 0;
         const { lost } = await drawn(on, { pipelined, config }, async (model) => {
           const others: ReturnType<Device["upload"]>[] = [];
-          const { ropes } = model.passes.transformer;
+          const { ropes, blocks } = model.passes.transformer;
+          const block = blocks[0] as AttentionBlock;
           const stream = disturbed(request(5, 60, 1), 21, () => {
-            const before = ropes.table(0);
+            const before = ropes.table(block);
             ropes.reserve(8192);
-            if (ropes.table(0) !== before) tables++;
+            if (ropes.table(block) !== before) tables++;
             // Takes the memory of the old one.
             others.push(on.upload(new Float32Array(before.byteLength / 4).fill(7), "other"));
           });

@@ -5,7 +5,7 @@
 import { expect, test } from "vitest";
 import type { Device } from "../../../src/compute/device.ts";
 import type { SampleRequest } from "../../../src/contract/backend.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";
 import { changed } from "../../fixtures/changed_device.ts";
 import { gpuDevice } from "../../fixtures/devices.ts";

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import type { SampledSequence, SampleRequest } from "../../../src/contract/backend.ts";
 import { ConfigError } from "../../../src/errors.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import type { CacheOptions } from "../../../src/model/generate/key_value_cache.ts";
 import { LanguageModel } from "../../../src/model/language_model.ts";
 import { overDevices } from "../../fixtures/devices.ts";

@@ -194,7 +194,7 @@ test.each<[Partial<SampleRequest["params"]> | { prompt_ids: number[] }, string]>
   [{ max_tokens: 0 }, "max_tokens must be a whole number above 0 (0)"],
   [{ max_tokens: 1.5 }, "max_tokens must be a whole number above 0 (1.5)"],
 ])("a request with %j is refused", (change, message) => {
-  const model = { config: { vocabSize: 20 }, contextLength: 8, context: "8 tokens" } as Transformer;
+  const model = { config: { vocabSize: 20 }, contextLength: 8, contextText: "8 tokens" } as Transformer;
   const good = request(7, 1, 0);
   const isPrompt = "prompt_ids" in change;
   const bad: SampleRequest = isPrompt ? { ...good, ...change } : { ...good, params: { ...good.params, ...change } };

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../../src/compute/device.ts";
 import type { SampledSequence, SampleRequest } from "../../../src/contract/backend.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { changed, refusing } from "../../fixtures/changed_device.ts";
 import { overDevices } from "../../fixtures/devices.ts";

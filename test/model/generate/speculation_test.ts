@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { Device } from "../../../src/compute/device.ts";
 import type { SampledSequence, SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
-import type { ModelConfig } from "../../../src/model/files/config.ts";
+import type { ModelConfig } from "../../../src/model/config.ts";
 import { type Lookup, lookupOf, NgramIndex } from "../../../src/model/generate/ngram.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { mulberry32 } from "../../../src/random.ts";

@@ -1,7 +1,7 @@
 /** The kernels of the paged key/value cache, of both families and both types of numbers. */
 import { beforeEach, describe, expect, test } from "vitest";
 import type { Constants } from "../../../src/compute/kernel.ts";
-import { decodeFloats, encodeBf16 } from "../../../src/model/files/dtype.ts";
+import { decodeFloats, encodeBf16 } from "../../../src/model/dtype.ts";
 import { WHOLE_SEQUENCE } from "../../../src/model/kernels/attention.ts";
 import { type AttentionKernels, chooseAttention } from "../../../src/model/kernels/attention_choice.ts";
 import { attentionMerge, attentionStepChunks, chunkFloats } from "../../../src/model/kernels/attention_chunks.ts";

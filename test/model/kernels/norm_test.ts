@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { ropeFrequencies } from "../../../src/model/files/rope.ts";
 import { columnPartials, columnSum, recordColumnSum } from "../../../src/model/kernels/column_sum.ts";
 import {
   NORM_BLOCKS,
@@ -11,6 +10,7 @@ import {
   rmsNormWeightPartials,
 } from "../../../src/model/kernels/norm.ts";
 import { rope, ropeTable } from "../../../src/model/kernels/rope.ts";
+import { ropeFrequencies } from "../../../src/model/rope.ts";
 import { recordedOnBoth } from "./record.ts";
 import { expectGradient, integers, noise, runOnBoth, unwritten, useDevices, weightedSum } from "./run.ts";
 

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { checkRows, nextPass, slicePacked, targetsOf } from "../../../src/model/train/targets.ts";
 import type { Transformer } from "../../../src/model/transformer.ts";
 
-const MODEL = { config: { vocabSize: 10 }, contextLength: 4, context: "4 tokens", passTargets: 100 } as Transformer;
+const MODEL = { config: { vocabSize: 10 }, contextLength: 4, contextText: "4 tokens", passTargets: 100 } as Transformer;
 const u32 = (...values: number[]) => Uint32Array.from(values);
 /** Sequences of 3, 0, 4 and 2 tokens. */
 const OFFSETS = u32(0, 3, 3, 7, 9);

@@ -1,15 +1,14 @@
 /** A `config.json` from a GGUF file's metadata: what transformers' class of the family calls the same. */
 import { ConfigError, UnsupportedError } from "../../../errors.ts";
-import { ropeFrequencies } from "../rope.ts";
+import { ropeFrequencies } from "../../rope.ts";
+import type { Architecture } from "../../families/architecture.ts";
+import { ARCHITECTURES } from "../../families/architectures.ts";
 import type { MetadataValue, StoredTensor } from "./parse.ts";
 
-/** Families by llama.cpp's name. */
-const FAMILIES: Readonly<Record<string, { readonly type: string; readonly className: string }>> = {
-  llama: { type: "llama", className: "LlamaForCausalLM" },
-  qwen2: { type: "qwen2", className: "Qwen2ForCausalLM" },
-  qwen3: { type: "qwen3", className: "Qwen3ForCausalLM" },
-  gemma3: { type: "gemma3_text", className: "Gemma3ForCausalLM" },
-};
+/** Families by llama.cpp's name, which several families may share: the first is what a file of that name is read as. */
+const FAMILIES: ReadonlyMap<string, Architecture> = new Map(
+  [...ARCHITECTURES.values()].reverse().flatMap((family) => (family.gguf ? [[family.gguf.name, family] as const] : [])),
+);
 
 /** What a file says of its model. */
 export interface GgufModel {
@@ -20,6 +19,11 @@ export interface GgufModel {
 
 type Json = Readonly<Record<string, unknown>>;
 
+/** Whether llama.cpp interleaves the rows of q and k in the file's family. */
+export function isInterleaved(model: GgufModel): boolean {
+  return FAMILIES.get(familyOf(model))!.gguf!.isInterleaved ?? false;
+}
+
 /** llama.cpp's name of the family. @throws ConfigError where the file names none, UnsupportedError for one that is not read here */
 export function familyOf({ file, metadata }: GgufModel): string {
   const name = metadata.get("general.architecture");
@@ -27,9 +31,9 @@ export function familyOf({ file, metadata }: GgufModel): string {
     throw new ConfigError("Cannot read the GGUF file: it has no general.architecture. Give the file of a model.", {
       file,
     });
-  if (Object.hasOwn(FAMILIES, name)) return name;
+  if (FAMILIES.has(name)) return name;
   throw new UnsupportedError(
-    `Cannot read the GGUF file: the family ${name.slice(0, 80)} is not supported (${file}). Give a model of ${Object.keys(FAMILIES).join(", ")}.`,
+    `Cannot read the GGUF file: the family ${name.slice(0, 80)} is not supported (${file}). Give a model of ${[...FAMILIES.keys()].sort().join(", ")}.`,
     { part: "gguf", capability: name },
   );
 }
@@ -44,7 +48,7 @@ export function configJson(
 ): Json {
   const { file, metadata, tensors } = model;
   const family = familyOf(model);
-  const { type, className } = FAMILIES[family]!;
+  const { type, className, gguf } = FAMILIES.get(family)!;
   const own = (key: string) => numberAt(metadata.get(`${family}.${key}`));
   const needed = (key: string): number => {
     const value = own(key);
@@ -72,8 +76,7 @@ export function configJson(
     rope_scaling: ropeFactors ? llama3Scaling(ropeFactors, { theta, file }) : ropeScaling(model, family),
     tie_word_embeddings: !has("output.weight"),
     attention_bias: has("blk.0.attn_q.bias"),
-    ...(type === "llama" && { mlp_bias: has("blk.0.ffn_up.bias") }),
-    ...(type === "gemma3_text" && gemmaKeys(needed, { width, heads, headDim })),
+    ...gguf?.keys?.({ needed, has, width, heads, headDim }),
     bos_token_id: tokenId(metadata, "bos") ?? null,
     eos_token_id: tokenId(metadata, "eos") ?? null,
     pad_token_id: tokenId(metadata, "padding") ?? null,
@@ -89,23 +92,6 @@ export function endTokenIds(metadata: GgufModel["metadata"]): number[] {
 
 export function tokenId(metadata: GgufModel["metadata"], name: string): number | undefined {
   return numberAt(metadata.get(`tokenizer.ggml.${name}_token_id`));
-}
-
-/** Layers of the 27B model, which divides q by the root of its own number. */
-const LARGEST_GEMMA = 62;
-
-/** What the family's class has beyond the common keys, and llama.cpp takes from the family's name. */
-function gemmaKeys(
-  needed: (key: string) => number,
-  { width, heads, headDim }: { width: number; heads: number; headDim: number },
-): Json {
-  return {
-    query_pre_attn_scalar: needed("block_count") === LARGEST_GEMMA ? width / heads : headDim,
-    sliding_window: needed("attention.sliding_window"),
-    sliding_window_pattern: 6,
-    rope_local_base_freq: 10_000,
-    hidden_activation: "gelu_pytorch_tanh",
-  };
 }
 
 /** Keys that change what is computed, by the value that changes nothing. */

@@ -3,11 +3,14 @@
  * files are made when the file is opened, and model.safetensors is decoded range by range as it is read.
  */
 import { ConfigError } from "../../../errors.ts";
-import { encodeBf16 } from "../dtype.ts";
+import { tensorsOf } from "../../layers.ts";
+import type { ModelConfig } from "../../config.ts";
+import { parseModelConfig } from "../config_json.ts";
+import { encodeBf16 } from "../../dtype.ts";
 import type { ByteReader, FolderReader } from "../reader.ts";
-import { configJson, endTokenIds, type GgufModel, tokenId } from "./config.ts";
+import { configJson, endTokenIds, type GgufModel, isInterleaved, tokenId } from "./config.ts";
 import { type MetadataValue, parseGguf, type StoredTensor } from "./parse.ts";
-import { decodedRows, type HubTensor, hubTensor } from "./tensors.ts";
+import { decodedRows, type HubTensor, hubTensor, type TensorReading } from "./tensors.ts";
 import { isQuantized } from "./types.ts";
 import { tokenizerFiles } from "./vocabulary.ts";
 
@@ -32,12 +35,13 @@ export async function ggufFolder(
   checkShards(metadata, { count: files.length, tensors: tensors.size, file: name });
   const model: GgufModel = { file: files[0]!.name, metadata, tensors };
   const texts = await textFiles(model, dtype);
-  const weights = safetensors(model, { dtype, name: `${files[0]!.name} as safetensors` });
+  const config = parseModelConfig(texts.config, files[0]!.name);
+  const weights = safetensors(model, { config, dtype, name: `${files[0]!.name} as safetensors` });
   return {
     name,
     async open(file) {
       if (file === "model.safetensors") return weights;
-      const bytes = texts.get(file);
+      const bytes = texts.files.get(file);
       if (!bytes) return undefined;
       return {
         name: `${name}/${file}`,
@@ -75,7 +79,10 @@ function checkShards(
   );
 }
 
-async function textFiles(model: GgufModel, dtype: "bfloat16" | "float32"): Promise<Map<string, Uint8Array>> {
+async function textFiles(
+  model: GgufModel,
+  dtype: "bfloat16" | "float32",
+): Promise<{ config: object; files: ReadonlyMap<string, Uint8Array> }> {
   const { metadata, tensors } = model;
   const factors = tensors.get("rope_freqs.weight");
   const ropeFactors = factors && (await decodedRows(factors, { first: 0, count: 1 }));
@@ -87,13 +94,17 @@ async function textFiles(model: GgufModel, dtype: "bfloat16" | "float32"): Promi
     ...(pad !== undefined && { pad_token_id: pad }),
   };
   const tokenizer = tokenizerFiles(model);
+  const config = configJson(model, { dtype: storedDtype(model, dtype), ropeFactors });
   const json: Record<string, unknown> = {
-    "config.json": configJson(model, { dtype: storedDtype(model, dtype), ropeFactors }),
+    "config.json": config,
     "generation_config.json": generation,
     ...(tokenizer && { "tokenizer.json": tokenizer.tokenizer, "tokenizer_config.json": tokenizer.config }),
   };
   const encoder = new TextEncoder();
-  return new Map(Object.entries(json).map(([file, value]) => [file, encoder.encode(JSON.stringify(value, null, 2))]));
+  const encoded = Object.entries(json).map(
+    ([file, value]) => [file, encoder.encode(JSON.stringify(value, null, 2))] as const,
+  );
+  return { config, files: new Map(encoded) };
 }
 
 /** float32 where a matrix is, as transformers would load the whole. */
@@ -109,8 +120,17 @@ interface Place extends HubTensor {
   readonly end: number;
 }
 
-function safetensors(model: GgufModel, { dtype, name }: { dtype: "bfloat16" | "float32"; name: string }): ByteReader {
-  const found = [...model.tensors.values()].flatMap((tensor) => hubTensor(tensor, { model, dtype }) ?? []);
+function safetensors(
+  model: GgufModel,
+  { config, dtype, name }: { config: ModelConfig; dtype: "bfloat16" | "float32"; name: string },
+): ByteReader {
+  const reading: TensorReading = {
+    named: new Map(tensorsOf(config).map((tensor) => [tensor.gguf ?? "", tensor])),
+    isInterleaved: isInterleaved(model),
+    hasUnitOffsetNorms: config.unitOffsetNorms ?? false,
+    dtype,
+  };
+  const found = [...model.tensors.values()].flatMap((tensor) => hubTensor(tensor, reading) ?? []);
   let end = 0;
   const places: Place[] = found.map((it) => {
     const begin = end;

@@ -1,8 +1,7 @@
 /** A GGUF file's tensors under Hugging Face's names, in its layouts. */
-import { decodeFloats } from "../dtype.ts";
-import { familyOf, type GgufModel } from "./config.ts";
+import type { ModelTensor } from "../../layers.ts";
+import { decodeFloats } from "../../dtype.ts";
 import { dequantize } from "./dequantize.ts";
-import { hubName } from "./names.ts";
 import type { StoredTensor } from "./parse.ts";
 import { bytesOfElements, isQuantized } from "./types.ts";
 
@@ -22,30 +21,31 @@ export interface HubTensor {
   readonly rows: (of: Rows) => Promise<Float32Array | Uint8Array>;
 }
 
-/** Undefined for a tensor that Hugging Face's layout does not have. */
-export function hubTensor(
-  tensor: StoredTensor,
-  { model, dtype }: { model: GgufModel; dtype: "bfloat16" | "float32" },
-): HubTensor | undefined {
-  const family = familyOf(model);
-  const name = hubName(tensor.name, { outputNorms: family === "gemma3" });
-  if (name === undefined) return undefined;
+/** What a file's tensors are read by. */
+export interface TensorReading {
+  /** By llama.cpp's names. */
+  readonly named: ReadonlyMap<string, ModelTensor>;
+  /** Whether the rows of q and k are interleaved. */
+  readonly isInterleaved: boolean;
+  /** Whether norms are stored as 1 + weight. */
+  readonly hasUnitOffsetNorms: boolean;
+  readonly dtype: "bfloat16" | "float32";
+}
+
+/** Undefined for a tensor that Hugging Face's layout does not have, such as rope_freqs. */
+export function hubTensor(tensor: StoredTensor, reading: TensorReading): HubTensor | undefined {
+  const own = reading.named.get(tensor.name);
+  if (!own) return undefined;
+  const { name, role, rotatedHeads } = own;
   const { type, shape } = tensor;
-  if (family === "gemma3" && name.endsWith("norm.weight")) {
+  if (reading.hasUnitOffsetNorms && role === "norm") {
     const rows = async (of: Rows) => (await decodedRows(tensor, of)).map((value) => value - 1);
     return { name, shape, dtype: "F32", width: 4, rows };
   }
-  const stored = isQuantized(type) ? (dtype === "bfloat16" ? "BF16" : "F32") : type;
-  const heads = family === "llama" ? headsOf(name, model) : undefined;
+  const stored = isQuantized(type) ? (reading.dtype === "bfloat16" ? "BF16" : "F32") : type;
+  const heads = reading.isInterleaved ? rotatedHeads : undefined;
   const rows = (of: Rows) => (heads === undefined ? storedRows(tensor, of) : separated(tensor, { ...of, heads }));
   return { name, shape, dtype: stored, width: stored === "F32" ? 4 : 2, rows };
-}
-
-function headsOf(name: string, { metadata }: GgufModel): number | undefined {
-  const rotated = /\.(q|k)_proj\.(weight|bias)$/.exec(name)?.[1];
-  const heads = Number(metadata.get("llama.attention.head_count"));
-  if (rotated === "q") return heads;
-  return rotated === "k" ? Number(metadata.get("llama.attention.head_count_kv") ?? heads) : undefined;
 }
 
 /** llama.cpp interleaves the halves of a head's rows; Hugging Face has one after the other. Elements of a bias are rows. */

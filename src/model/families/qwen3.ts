@@ -1,4 +1,5 @@
 import type { Architecture } from "./architecture.ts";
+import { decoderLayers } from "./decoder.ts";
 import { readAttentionBias } from "./parts.ts";
 import { QWEN_DEFAULTS, readQwen, writeQwen } from "./qwen.ts";
 
@@ -7,6 +8,8 @@ export const qwen3: Architecture = {
   type: "qwen3",
   className: "Qwen3ForCausalLM",
   defaults: { ...QWEN_DEFAULTS, head_dim: 128 },
+  layers: decoderLayers,
+  gguf: { name: "qwen3" },
   requires: {},
   read: (keys) => ({
     headDim: keys.positive("head_dim"),

@@ -1,5 +1,5 @@
 /** Reads the keys of a parsed config.json: each with its type, its default and an error that names the file. */
-import { ConfigError, UnsupportedError } from "../../../errors.ts";
+import { ConfigError, UnsupportedError } from "../../errors.ts";
 
 /** A parsed JSON object. */
 export type RawConfig = Readonly<Record<string, unknown>>;

@@ -1,5 +1,6 @@
 /** The shape of a decoder: the facts that a forward pass needs, and its weights. The families that have it: architectures/. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../errors.ts";
+import { MAX_HEAD_WIDTH } from "./kernels/head_width.ts";
 import type { Rope } from "./rope.ts";
 
 /** What a layer attends to: the whole sequence up to a token, or the last `slidingWindow` tokens. Names of config.json. */
@@ -61,9 +62,6 @@ export interface ModelConfig extends Rope {
   readonly eosTokenIds: readonly number[];
 }
 
-/** The widest head that the arrays of the attention kernels hold. */
-export const MAX_HEAD_WIDTH = 256;
-
 /** Checks the rules between the fields. @throws ConfigError naming the field. */
 export function checkConfig(config: ModelConfig, file?: string): void {
   const fail = (rule: string, path: string) => new ConfigError(`Cannot build the model: ${rule}.`, { path, file });
@@ -94,91 +92,4 @@ export function ropeOf(config: ModelConfig, layer: number): Rope | undefined {
   if (config.layersWithoutRope?.includes(layer)) return undefined;
   const isLocal = layerTypes?.[layer] === "sliding_attention" && slidingRopeTheta !== undefined;
   return isLocal ? { ropeTheta: slidingRopeTheta } : { ropeTheta, ropeScaling };
-}
-
-/** Names of a layer's norms over the residual stream, in the order of the forward pass. */
-export interface LayerNorms {
-  readonly input: string;
-  readonly attentionOutput?: string;
-  readonly middle: string;
-  readonly mlpOutput?: string;
-}
-
-const NORMS: LayerNorms = { input: "input_layernorm.weight", middle: "post_attention_layernorm.weight" };
-const WITH_OUTPUT_NORMS: LayerNorms = {
-  input: "input_layernorm.weight",
-  attentionOutput: "post_attention_layernorm.weight",
-  middle: "pre_feedforward_layernorm.weight",
-  mlpOutput: "post_feedforward_layernorm.weight",
-};
-
-export function layerNorms({ outputNorms }: Pick<ModelConfig, "outputNorms">): LayerNorms {
-  return outputNorms ? WITH_OUTPUT_NORMS : NORMS;
-}
-
-type NamedShape = readonly [name: string, shape: readonly number[]];
-
-/** Name and shape of every weight in the model's safetensors; matrices are [out, in]. */
-export function weightShapes(config: ModelConfig): Map<string, readonly number[]> {
-  const { hiddenSize: C, vocabSize: V } = config;
-  const shapes = new Map<string, readonly number[]>([["model.embed_tokens.weight", [V, C]]]);
-  const layer = [...attentionShapes(config), ...mlpShapes(config)];
-  for (let i = 0; i < config.layers; i++)
-    for (const [name, shape] of layer) shapes.set(`model.layers.${i}.${name}`, shape);
-  shapes.set("model.norm.weight", [C]);
-  if (config.scoreHead) shapes.set("score.weight", [1, C]);
-  else if (!config.tied) shapes.set("lm_head.weight", [V, C]);
-  return shapes;
-}
-
-function attentionShapes(config: ModelConfig): NamedShape[] {
-  const { hiddenSize: C, headDim: D } = config;
-  const [Q, KV] = [config.heads * D, config.kvHeads * D];
-  const { input, attentionOutput } = layerNorms(config);
-  return [
-    [input, [C]],
-    ["self_attn.q_proj.weight", [Q, C]],
-    ["self_attn.k_proj.weight", [KV, C]],
-    ["self_attn.v_proj.weight", [KV, C]],
-    ...only(config.qkvBias, [
-      ["self_attn.q_proj.bias", [Q]],
-      ["self_attn.k_proj.bias", [KV]],
-      ["self_attn.v_proj.bias", [KV]],
-    ]),
-    ...only(config.qkNorm, [
-      ["self_attn.q_norm.weight", [D]],
-      ["self_attn.k_norm.weight", [D]],
-    ]),
-    ["self_attn.o_proj.weight", [C, Q]],
-    ...only(config.outputBias, [["self_attn.o_proj.bias", [C]]]),
-    ...(attentionOutput ? [[attentionOutput, [C]] as const] : []),
-  ];
-}
-
-function mlpShapes(config: ModelConfig): NamedShape[] {
-  const { hiddenSize: C, intermediateSize: F } = config;
-  const { middle, mlpOutput } = layerNorms(config);
-  return [
-    [middle, [C]],
-    ["mlp.gate_proj.weight", [F, C]],
-    ["mlp.up_proj.weight", [F, C]],
-    ...only(config.mlpBias, [
-      ["mlp.gate_proj.bias", [F]],
-      ["mlp.up_proj.bias", [F]],
-    ]),
-    ["mlp.down_proj.weight", [C, F]],
-    ...only(config.mlpBias, [["mlp.down_proj.bias", [C]]]),
-    ...(mlpOutput ? [[mlpOutput, [C]] as const] : []),
-  ];
-}
-
-function only(has: boolean | undefined, shapes: readonly NamedShape[]): readonly NamedShape[] {
-  return has ? shapes : [];
-}
-
-/** Number of weights; a tied output matrix counts once. */
-export function parameterCount(config: ModelConfig): number {
-  let sum = 0;
-  for (const shape of weightShapes(config).values()) sum += shape.reduce((product, size) => product * size, 1);
-  return sum;
 }

@@ -1,4 +1,5 @@
 import type { Architecture } from "./architecture.ts";
+import { decoderLayers } from "./decoder.ts";
 import { readHeadDim } from "./parts.ts";
 import { QWEN_DEFAULTS, readQwen, writeQwen } from "./qwen.ts";
 
@@ -7,6 +8,8 @@ export const qwen2: Architecture = {
   type: "qwen2",
   className: "Qwen2ForCausalLM",
   defaults: QWEN_DEFAULTS,
+  layers: decoderLayers,
+  gguf: { name: "qwen2" },
   requires: {},
   read: (keys) => ({ headDim: readHeadDim(keys), qkNorm: false, qkvBias: true, ...readQwen(keys) }),
   write: writeQwen,

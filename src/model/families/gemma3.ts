@@ -1,4 +1,7 @@
-import type { Architecture } from "./architecture.ts";
+import type { ModelConfig } from "../config.ts";
+import type { Architecture, GgufFacts } from "./architecture.ts";
+import { decoderLayers } from "./decoder.ts";
+import type { RawConfig } from "./keys.ts";
 import { readActivation, readAttentionBias, readLayerTypes, readRope, writeLayerTypes, writeRope } from "./parts.ts";
 
 /**
@@ -27,6 +30,8 @@ export const gemma3: Architecture = {
     eos_token_id: 1,
     bos_token_id: 2,
   },
+  layers: decoderLayers,
+  gguf: { name: "gemma3", keys: ggufKeys, unsupported: ggufUnsupported },
   requires: {},
   read(keys) {
     const pattern = keys.count("sliding_window_pattern");
@@ -54,3 +59,30 @@ export const gemma3: Architecture = {
     sliding_window: config.slidingWindow ?? config.contextLength,
   }),
 };
+
+/** Layers of the 27B model, which divides q by the root of its own number. */
+const LARGEST = 62;
+
+/** What llama.cpp takes from the family's name. */
+function ggufKeys({ needed, width, heads, headDim }: GgufFacts): RawConfig {
+  return {
+    query_pre_attn_scalar: needed("block_count") === LARGEST ? width / heads : headDim,
+    sliding_window: needed("attention.sliding_window"),
+    sliding_window_pattern: 6,
+    rope_local_base_freq: 10_000,
+    hidden_activation: "gelu_pytorch_tanh",
+  };
+}
+
+function ggufUnsupported({
+  layerTypes,
+  slidingRopeTheta,
+  queryPreAttnScalar,
+  headDim,
+}: ModelConfig): string | undefined {
+  const isPublished = (type: string, i: number) => (type === "sliding_attention") === ((i + 1) % 6 !== 0);
+  if (!(layerTypes ?? []).every(isPublished)) return "layers that slide in another order than five of six";
+  if (slidingRopeTheta !== 10_000) return `sliding layers with a theta of ${slidingRopeTheta}`;
+  if (queryPreAttnScalar === headDim) return undefined;
+  return `query_pre_attn_scalar ${queryPreAttnScalar} with heads of ${headDim}`;
+}

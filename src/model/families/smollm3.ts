@@ -1,4 +1,5 @@
 import type { Architecture } from "./architecture.ts";
+import { decoderLayers } from "./decoder.ts";
 import type { Keys } from "./keys.ts";
 import {
   readActivation,
@@ -23,6 +24,7 @@ export const smollm3: Architecture = {
     bos_token_id: 128_000,
     eos_token_id: 128_001,
   },
+  layers: decoderLayers,
   requires: {},
   read(keys) {
     const layersWithoutRope = readLayersWithoutRope(keys);

@@ -7,8 +7,8 @@ import {
   encodeBf16,
   integerReader,
   setRoundedToOdd,
-} from "../../../src/model/files/dtype.ts";
-import { uniform } from "../../fixtures/numbers.ts";
+} from "../../src/model/dtype.ts";
+import { uniform } from "../fixtures/numbers.ts";
 
 /** The bytes of typed arrays, `offset` bytes into a buffer. */
 function bytesAt(offset: number, array: ArrayBufferView): Uint8Array {

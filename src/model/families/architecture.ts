@@ -1,4 +1,5 @@
 /** What a file of this folder says about a family of models: how its config.json becomes the shape of a model. */
+import type { Layer } from "../blocks/kinds.ts";
 import type { ModelConfig } from "../config.ts";
 import type { Keys, RawConfig } from "./keys.ts";
 
@@ -21,6 +22,32 @@ export interface Architecture {
   read(keys: Keys): Variant;
   /** The inverse of `read`: keys of config.json beside those that all families have. */
   write(config: ModelConfig): RawConfig;
+  /** The blocks of each layer: all that the passes, the cache, adapters, plans and files know of the family. */
+  layers(config: ModelConfig): readonly Layer[];
+  /** The family in llama.cpp, where it is written and read there. */
+  readonly gguf?: GgufFamily | undefined;
+}
+
+/** How llama.cpp holds a family. */
+export interface GgufFamily {
+  /** `general.architecture`. */
+  readonly name: string;
+  /** Whether it rotates neighbouring channels, where transformers rotates the halves of a head: rows of q and k are interleaved. */
+  readonly isInterleaved?: boolean | undefined;
+  /** Keys of config.json beside the common ones, from a file's metadata and tensors. */
+  keys?(file: GgufFacts): RawConfig;
+  /** What of a shape the family there does not compute, where it takes more than the common keys; undefined for nothing. */
+  unsupported?(config: ModelConfig): string | undefined;
+}
+
+/** What a GGUF file says of its model. */
+export interface GgufFacts {
+  /** A number under the family's prefix. @throws ConfigError naming the file where it is absent */
+  needed(key: string): number;
+  has(tensor: string): boolean;
+  readonly width: number;
+  readonly heads: number;
+  readonly headDim: number;
 }
 
 /** Defaults that all families of transformers share. */

@@ -1,4 +1,5 @@
 import type { Architecture } from "./architecture.ts";
+import { decoderLayers } from "./decoder.ts";
 import { readActivation, readAttentionBias, readHeadDim, readRope, writeRope } from "./parts.ts";
 
 /** Llama 2 and 3, SmolLM2, and others in Llama's layout. */
@@ -6,6 +7,12 @@ export const llama: Architecture = {
   type: "llama",
   className: "LlamaForCausalLM",
   defaults: { rope_theta: 10_000 },
+  layers: decoderLayers,
+  gguf: {
+    name: "llama",
+    isInterleaved: true,
+    keys: ({ has }) => ({ mlp_bias: has("blk.0.ffn_up.bias") }),
+  },
   requires: { use_sliding_window: [false] },
   read(keys) {
     keys.perLayer("layer_types", ["full_attention"]);

@@ -1,5 +1,5 @@
 /** The number types of safetensors, to and from typed arrays. Bytes are little-endian, as on every WebGPU platform. */
-import { halfValue } from "../../half.ts";
+import { halfValue } from "../half.ts";
 
 /** Bytes per number. */
 export const BYTES_OF = {

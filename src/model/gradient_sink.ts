@@ -1,7 +1,7 @@
 /** Where a backward pass puts its gradients: into one slot per weight, or through a LoRA adapter (lora_gradient.ts). */
-import type { Buffer, Device } from "../../compute/device.ts";
-import { matmul } from "../../compute/matmul/matmul.ts";
-import type { ParameterSet } from "../parameters.ts";
+import type { Buffer, Device } from "../compute/device.ts";
+import { matmul } from "../compute/matmul/matmul.ts";
+import type { ParameterSet } from "./parameters.ts";
 
 export interface GradientSink {
   /** Whether {@link matrix} adds anything for the fused matrix `name`. */
