@@ -7,7 +7,6 @@ import { CpuDevice } from "../src/compute/cpu.ts";
 import type { Buffer, Data, Device } from "../src/compute/device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
 import { measureCeilings } from "../src/compute/measure.ts";
-import { ropeFrequencies } from "../src/model/rope.ts";
 import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
 import { WHOLE_SEQUENCE } from "../src/model/kernels/attention.ts";
 import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
@@ -19,6 +18,7 @@ import { plainRows, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../s
 import { rope, ropeTable } from "../src/model/kernels/rope.ts";
 import { sample } from "../src/model/kernels/sample.ts";
 import { swiglu, swigluBackward } from "../src/model/kernels/swiglu.ts";
+import { ropeFrequencies } from "../src/model/rope.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const [C, H, KV, D, F, V] = [64, 8, 4, 8, 172, 512];

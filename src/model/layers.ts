@@ -1,9 +1,9 @@
 /** A model's layers, as its family lists them, and the tensors that they and the ends of the model have. */
 import type { BlockTensor } from "./blocks/block.ts";
 import { type Block, kindOf, type Layer } from "./blocks/kinds.ts";
+import type { ModelConfig } from "./config.ts";
 import { ARCHITECTURES } from "./families/architectures.ts";
 import { decoderLayers } from "./families/decoder.ts";
-import type { ModelConfig } from "./config.ts";
 import { EMBEDDING, FINAL_NORM, SCORE, UNEMBED } from "./weights.ts";
 
 /** The layers of a shape: those of its family, or for a shape without one attention and a gated MLP. */

@@ -5,8 +5,9 @@
  * version may change the rest.
  * @module
  */
-export { type Exported, type ExportOptions, exportFolder } from "./export.ts";
+
 export type { ModelConfig } from "./config.ts";
+export { type Exported, type ExportOptions, exportFolder } from "./export.ts";
 export { parseModelConfig } from "./files/config_json.ts";
 export type { FileSource, FolderWriter } from "./files/file_source.ts";
 export { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";

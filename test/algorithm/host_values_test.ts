@@ -158,7 +158,11 @@ describe("the reference of the kernel of weights", () => {
 
 describe("the plan of a correction", () => {
   const rejections = (rollout_rs: string, rollout_rs_threshold: number | string | null) =>
-    planCorrection({ rollout_rs, rollout_rs_threshold }).rejections.map(({ statistic: { name }, low, high }) => [name, low, high]);
+    planCorrection({ rollout_rs, rollout_rs_threshold }).rejections.map(({ statistic: { name }, low, high }) => [
+      name,
+      low,
+      high,
+    ]);
 
   test("one threshold counts for all options, or each has its own", () => {
     const low = Number.NEGATIVE_INFINITY;

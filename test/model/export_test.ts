@@ -2,8 +2,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join, resolve } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
-import { exportFolder } from "../../src/model/export.ts";
 import type { ModelConfig } from "../../src/model/config.ts";
+import { exportFolder } from "../../src/model/export.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
 import { type AdapterFactors, describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";

@@ -1,11 +1,11 @@
 /** The engine of the servers on this machine: adapters and full copies of one base model on one device. */
 import type { Device } from "../../compute/device.ts";
 import type { Engine, EnginePolicy, LossRequest, Trainer, TrainerConfig } from "../../contract/engine.ts";
-import { parameterCount } from "../../model/layers.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import { describeAdapter } from "../../model/files/peft.ts";
 import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
+import { parameterCount } from "../../model/layers.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type ModelMark, type OpenedModel, openModel } from "../../model/open_model.ts";

@@ -5,8 +5,8 @@ import type { Metrics, ModelDescription, OptimParams, PackedTokens } from "../..
 import type { RewardModel } from "../../contract/reward_model.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import { parameterCount } from "../../model/layers.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
+import { parameterCount } from "../../model/layers.ts";
 import { type ModelMark, openModel } from "../../model/open_model.ts";
 import type { TargetChoice } from "../../model/train/targets.ts";
 import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";

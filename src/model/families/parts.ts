@@ -1,7 +1,7 @@
 /** Parts of config.json that families share: activation, head width, sliding layers and rotary positions. */
 
-import { isLlama3, isYarn, type RopeScaling, yarnAttentionFactor } from "../rope.ts";
 import type { Activation, LayerType, ModelConfig } from "../config.ts";
+import { isLlama3, isYarn, type RopeScaling, yarnAttentionFactor } from "../rope.ts";
 import type { Keys, RawConfig } from "./keys.ts";
 
 const ACTIVATIONS: Readonly<Record<string, Activation | undefined>> = {

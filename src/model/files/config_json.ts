@@ -1,10 +1,10 @@
 /** Hugging Face's `config.json`, read and written: what all families have in common. The rest: architectures/. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import { isYarn, type Rope } from "../rope.ts";
+import { checkConfig, type ModelConfig } from "../config.ts";
 import { type Architecture, COMMON_DEFAULTS, COMMON_REQUIREMENTS } from "../families/architecture.ts";
 import { ARCHITECTURES, OBSTACLES } from "../families/architectures.ts";
 import { Keys, type RawConfig } from "../families/keys.ts";
-import { checkConfig, type ModelConfig } from "../config.ts";
+import { isYarn, type Rope } from "../rope.ts";
 
 /** More than any published model has; a file that names more would fill the memory before its weights are looked at. */
 const MOST_LAYERS = 1000;

@@ -1,7 +1,7 @@
 /** Opens a model folder in Hugging Face's layout: every header is checked before a weight is read. */
 import { ConfigError } from "../../errors.ts";
-import { weightShapes } from "../layers.ts";
 import type { ModelConfig } from "../config.ts";
+import { weightShapes } from "../layers.ts";
 import { parseModelConfig } from "./config_json.ts";
 import { GENERATION_CONFIG_FILE, readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";

@@ -1,7 +1,7 @@
 /** Writes a model folder in Hugging Face's layout, whole or not at all. */
 import { ConfigError } from "../../errors.ts";
-import { weightShapes } from "../layers.ts";
 import type { ModelConfig } from "../config.ts";
+import { weightShapes } from "../layers.ts";
 import { modelConfigJson } from "./config_json.ts";
 import type { FolderWriter } from "./file_source.ts";
 import type { TensorSource } from "./safetensors_write.ts";

@@ -1,8 +1,8 @@
 /** The metadata of a model, under the keys of llama.cpp's converter. */
 import { UnsupportedError } from "../../errors.ts";
+import type { ModelConfig } from "../config.ts";
 import type { GgufFamily } from "../families/architecture.ts";
 import { ARCHITECTURES } from "../families/architectures.ts";
-import type { ModelConfig } from "../config.ts";
 import { isLlama3 } from "../rope.ts";
 import type { GgufValue } from "./container.ts";
 import { GGUF_FORMS, type GgufForm } from "./form.ts";

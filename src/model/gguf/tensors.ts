@@ -1,7 +1,8 @@
 /** The tensors of a model under llama.cpp's names, in its layouts. */
-import { ARCHITECTURES } from "../families/architectures.ts";
+
 import type { ModelConfig } from "../config.ts";
 import { encodeBf16 } from "../dtype.ts";
+import { ARCHITECTURES } from "../families/architectures.ts";
 import type { TensorSource } from "../files/safetensors_write.ts";
 import { type ModelTensor, tensorsOf } from "../layers.ts";
 import { isLlama3, ropeFrequencies } from "../rope.ts";

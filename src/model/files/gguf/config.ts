@@ -1,8 +1,8 @@
 /** A `config.json` from a GGUF file's metadata: what transformers' class of the family calls the same. */
 import { ConfigError, UnsupportedError } from "../../../errors.ts";
-import { ropeFrequencies } from "../../rope.ts";
 import type { Architecture } from "../../families/architecture.ts";
 import { ARCHITECTURES } from "../../families/architectures.ts";
+import { ropeFrequencies } from "../../rope.ts";
 import type { MetadataValue, StoredTensor } from "./parse.ts";
 
 /** Families by llama.cpp's name, which several families may share: the first is what a file of that name is read as. */

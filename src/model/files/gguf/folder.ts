@@ -3,10 +3,10 @@
  * files are made when the file is opened, and model.safetensors is decoded range by range as it is read.
  */
 import { ConfigError } from "../../../errors.ts";
-import { tensorsOf } from "../../layers.ts";
 import type { ModelConfig } from "../../config.ts";
-import { parseModelConfig } from "../config_json.ts";
 import { encodeBf16 } from "../../dtype.ts";
+import { tensorsOf } from "../../layers.ts";
+import { parseModelConfig } from "../config_json.ts";
 import type { ByteReader, FolderReader } from "../reader.ts";
 import { configJson, endTokenIds, type GgufModel, isInterleaved, tokenId } from "./config.ts";
 import { type MetadataValue, parseGguf, type StoredTensor } from "./parse.ts";

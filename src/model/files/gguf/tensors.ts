@@ -1,6 +1,7 @@
 /** A GGUF file's tensors under Hugging Face's names, in its layouts. */
-import type { ModelTensor } from "../../layers.ts";
+
 import { decodeFloats } from "../../dtype.ts";
+import type { ModelTensor } from "../../layers.ts";
 import { dequantize } from "./dequantize.ts";
 import type { StoredTensor } from "./parse.ts";
 import { bytesOfElements, isQuantized } from "./types.ts";
