@@ -1,5 +1,5 @@
 /** Commands of a chat: lines that begin with a slash. */
-import { writeText } from "../files.ts";
+import { writeText } from "../../run/files.ts";
 import type { Talk } from "./talk.ts";
 
 /** What the chat does after a command. */

@@ -9,8 +9,8 @@ import { namesIn } from "../../log/folder/owner.ts";
 import { placeAside } from "../../log/folder/place_aside.ts";
 import { writeFacts } from "../../log/loggers/report_file.ts";
 import { CONFIG_FILE, type RunFacts } from "../../log/run_files.ts";
+import { type Composition, runFolder } from "../../run/session.ts";
 import type { Io } from "../command.ts";
-import { type Composition, runFolder } from "../run/session.ts";
 
 const SETTING = "training.default_local_dir";
 const UNKNOWN: RunFacts = { title: "", subtitle: "", total_steps: 0, started: "" };

@@ -2,12 +2,12 @@
 import { join } from "node:path";
 import { getAt } from "../../config/yaml/tree.ts";
 import { labelled } from "../../log/format.ts";
+import { readRun, writeReport } from "../../run/place/write_report.ts";
+import type { Session } from "../../run/session.ts";
 import type { Input, Io } from "../command.ts";
+import { commandName, quoted } from "../command_line.ts";
 import { importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, interruptedStatus } from "../process/exit.ts";
-import { commandName, quoted } from "../run/command_line.ts";
-import type { Session } from "../run/session.ts";
-import { readRun, writeReport } from "../run/write_report.ts";
 import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
 import { CLUSTER_TRAINERS } from "./trainers.ts";
 import type { JobEnd } from "./watch_job.ts";

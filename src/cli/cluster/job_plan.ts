@@ -6,8 +6,8 @@ import type { JobPlan } from "../../backend/ray/trainer.ts";
 import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { ConfigError, fileError } from "../../errors.ts";
+import type { Session } from "../../run/session.ts";
 import type { Io } from "../command.ts";
-import type { Session } from "../run/session.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer, TrainerRequest } from "./trainers.ts";
 

@@ -38,7 +38,7 @@ async function chat({ options }: Input, io: Io): Promise<number> {
   const sampling = replySampling(options);
   const seed =
     options.seed === undefined ? undefined : integer(options.seed, { flag: "--seed", least: 0, most: 2 ** 32 - 1 });
-  const { openServing } = await import("../run/serving.ts");
+  const { openServing } = await import("../../run/serve/serving.ts");
   const { servedEngine } = await import("../../serve/openai/engine.ts");
   const { chatLoop } = await import("../chat/chat_loop.ts");
   const { Talk } = await import("../chat/talk.ts");

@@ -5,10 +5,10 @@ import type { Tree } from "../../config/yaml/tree.ts";
 import { type PlacedPreference, type PreferenceKeys, preferenceExamples } from "../../data/preference.ts";
 import { type DpoOptions, dpo, totalDpoSteps } from "../../loop/dpo/dpo.ts";
 import { type EncodedPreference, encodePreferences } from "../../loop/dpo/encode.ts";
+import { openBackend } from "../../run/model/backend.ts";
+import { composeRows } from "../../run/sft_session.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
-import { openBackend } from "../run/backend.ts";
-import { composeRows } from "../run/sft_session.ts";
 import { type RowTraining, runRows } from "./row_run.ts";
 
 export async function runDpo(input: Input, io: Io): Promise<number> {

@@ -9,10 +9,10 @@ import {
   totalRewardModelSteps,
   trainRewardModel,
 } from "../../loop/reward_model/reward_model.ts";
+import { openRewardModel } from "../../run/model/reward_model.ts";
+import { composeRows } from "../../run/sft_session.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
-import { openRewardModel } from "../run/reward_model.ts";
-import { composeRows } from "../run/sft_session.ts";
 import { type RowTraining, runRows } from "./row_run.ts";
 
 export async function runRewardModel(input: Input, io: Io): Promise<number> {

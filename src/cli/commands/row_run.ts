@@ -14,16 +14,16 @@ import type { Run, TrainOutcome } from "../../loop/contract.ts";
 import { settingsFromConfig } from "../../loop/settings_config.ts";
 import type { EncodedRow, EncodedRows, FitOptions } from "../../loop/sft/encode.ts";
 import type { SftOptions } from "../../loop/sft/sft.ts";
+import type { OpenedTrainer } from "../../run/model/backend.ts";
+import { checkLoggers, openLoggers } from "../../run/place/open_loggers.ts";
+import { RunPlace } from "../../run/place/run_place.ts";
+import { readRun, writeReport } from "../../run/place/write_report.ts";
+import { Profiling } from "../../run/profiled.ts";
+import type { ModelSession } from "../../run/session.ts";
+import { type RowComposition, type RowExamples, readExamples } from "../../run/sft_session.ts";
 import type { Input, Io } from "../command.ts";
+import { commandName, quoted } from "../command_line.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
-import type { OpenedTrainer } from "../run/backend.ts";
-import { commandName, quoted } from "../run/command_line.ts";
-import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
-import { startProfile } from "../run/profiled.ts";
-import { RunPlace } from "../run/run_place.ts";
-import type { ModelSession } from "../run/session.ts";
-import { type RowComposition, type RowExamples, readExamples } from "../run/sft_session.ts";
-import { readRun, writeReport } from "../run/write_report.ts";
 import { sftFarewell } from "./sft_end.ts";
 import { summary } from "./train_end.ts";
 
@@ -114,7 +114,7 @@ async function runIn<E, R, B extends RowBackend>(
       total_steps: steps,
       started: new Date().toISOString(),
     });
-    const profiling = startProfile(input, { device, description });
+    const profiling = input.options.profile === true ? new Profiling({ device, description }) : undefined;
     const outcome = await start({
       ...profiling?.parts,
       loggers: openLoggers({ config, dir, io }).map((logger) => place.logger(logger)),

@@ -3,8 +3,8 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { TINKER_RECORD } from "../../backend/tinker/checkpoint_record.ts";
 import type { Input, Io } from "../command.ts";
+import { commandName, quoted } from "../command_line.ts";
 import { deviceFlag, importsOf } from "../options.ts";
-import { commandName, quoted } from "../run/command_line.ts";
 import { type Ending, valueChange } from "./train_end.ts";
 
 interface SftEnding extends Ending {

@@ -4,10 +4,10 @@ import type { Tree } from "../../config/yaml/tree.ts";
 import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "../../data/supervised.ts";
 import { type EncodedRow, encodeRows } from "../../loop/sft/encode.ts";
 import { sft, totalSftSteps } from "../../loop/sft/sft.ts";
+import { openBackend } from "../../run/model/backend.ts";
+import { composeSft } from "../../run/sft_session.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceOverride, importsOf } from "../options.ts";
-import { openBackend } from "../run/backend.ts";
-import { composeSft } from "../run/sft_session.ts";
 import { type RowTraining, runRows } from "./row_run.ts";
 
 export async function runSft(input: Input, io: Io): Promise<number> {

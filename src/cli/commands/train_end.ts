@@ -5,10 +5,10 @@ import { setting } from "../../config/schema.ts";
 import type { BestCheckpoint } from "../../log/checkpoint/folder_checkpoints.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import type { TrainOutcome } from "../../loop/contract.ts";
+import type { Session } from "../../run/session.ts";
 import type { Input, Io } from "../command.ts";
+import { commandName, quoted } from "../command_line.ts";
 import { deviceFlag, importsOf } from "../options.ts";
-import { commandName, quoted } from "../run/command_line.ts";
-import type { Session } from "../run/session.ts";
 
 export interface Ending {
   readonly outcome: TrainOutcome;

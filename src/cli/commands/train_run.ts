@@ -13,24 +13,25 @@ import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { estimateAdvantagesOn } from "../../loop/stages/estimate.ts";
 import { totalSteps } from "../../loop/state.ts";
 import { train } from "../../loop/train.ts";
+import { gatewaySettings } from "../../run/gateway/gateway_settings.ts";
+import { openRecording, type Recording } from "../../run/gateway/recorded_rollout.ts";
+import { openBackend } from "../../run/model/backend.ts";
+import { checkPrompts } from "../../run/model/prompts.ts";
+import { checkLoggers, openLoggers } from "../../run/place/open_loggers.ts";
+import { RunPlace } from "../../run/place/run_place.ts";
+import { readRun, writeReport } from "../../run/place/write_report.ts";
+import { Profiling } from "../../run/profiled.ts";
+import { composeRun, openTask, type Session } from "../../run/session.ts";
+import { checkTraceOptions, type RecordedSession, type TraceOptions, withTraces } from "../../run/train_traces.ts";
 import type { Input, Io } from "../command.ts";
+import { commandName, quoted } from "../command_line.ts";
 import { deviceOverride, importsOf } from "../options.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
-import { openBackend } from "../run/backend.ts";
-import { commandName, quoted } from "../run/command_line.ts";
-import { gatewaySettings } from "../run/gateway_settings.ts";
-import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
-import { startProfile } from "../run/profiled.ts";
-import { checkPrompts } from "../run/prompts.ts";
-import { openRecording, type Recording } from "../run/recorded_rollout.ts";
-import { RunPlace } from "../run/run_place.ts";
-import { composeRun, openTask, type Session } from "../run/session.ts";
-import { checkTraceOptions, type RecordedSession, withTraces } from "../run/train_traces.ts";
-import { readRun, writeReport } from "../run/write_report.ts";
 import { farewell, summary } from "./train_end.ts";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
-  const isRecorded = input.options.fromTraces !== undefined;
+  const traces = tracesOf(input);
+  const isRecorded = traces.file !== undefined;
   const composition = await composeRun(
     {
       args: input.args,
@@ -51,16 +52,20 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const { config } = session;
   const settings = settingsFromConfig(config);
   checkLoggers(config, io);
-  checkTraceOptions(input, settings);
-  if (input.options.fromTraces === undefined) totalSteps(session.tasks.train, settings);
+  checkTraceOptions(traces, settings);
+  if (traces.file === undefined) totalSteps(session.tasks.train, settings);
   const place = await RunPlace.open(config, io);
   try {
-    return await withTraces({ session, settings, input, io, place }, (recorded) =>
+    return await withTraces({ session, settings, traces, io, place }, (recorded) =>
       trainIn(place, { session: recorded?.session ?? session, recorded, settings, input, io }),
     );
   } finally {
     await place.close();
   }
+}
+
+function tracesOf({ options: { fromTraces, latest } }: Input): TraceOptions {
+  return { file: fromTraces === undefined ? undefined : String(fromTraces), isLatest: latest === true };
 }
 
 /** @throws {ConfigError} for an option that acts on this machine alone */
@@ -128,7 +133,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
       total_steps: totalSteps(session.tasks.train, settings),
       started: new Date().toISOString(),
     });
-    const profiling = startProfile(input, { device, description });
+    const profiling = input.options.profile === true ? new Profiling({ device, description }) : undefined;
     const outcome = await train({
       ...session,
       ...profiling?.parts,
