@@ -1,10 +1,4 @@
-/** Command lines that are shown to people. */
 import type { Io } from "./command.ts";
-
-/** For a shell: as it is, or in single quotes. */
-export function quoted(word: string): string {
-  return /^[\w./=:@,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-}
 
 /** How this program is called here: from a checkout it is an npm script. */
 export function commandName({ env }: Io): string {

@@ -33,14 +33,6 @@ export interface RowComposition {
 }
 
 /**
- * Composes the configuration of `grpu sft`.
- * @throws {ConfigError} that names the file or key to correct
- */
-export function composeSft(session: SessionOptions, io: RunIo): Promise<RowComposition> {
-  return composeRows(session, { io, base: "sft" });
-}
-
-/**
  * Composes the configuration of a command that trains on given rows.
  * @throws {ConfigError} that names the file or key to correct
  */

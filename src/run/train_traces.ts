@@ -11,8 +11,7 @@ import type { LoopSettings } from "../loop/settings.ts";
 import { batchSizeOf, totalSteps } from "../loop/state.ts";
 import { importItems } from "../trace/files/item.ts";
 import { type OpenTraceStore, openTraceStore } from "../trace/mod.ts";
-import type { RunIo } from "./io.ts";
-import type { RunPlace } from "./place/run_place.ts";
+import type { Opening, TraceOptions } from "./recipe.ts";
 import type { Session } from "./session.ts";
 import { formatOf, readItems } from "./trace_files.ts";
 
@@ -24,14 +23,6 @@ export interface RecordedSession {
   readonly description: string;
   /** Prints warnings. @throws {ConfigError} when the tokens are not the model's */
   check(backend: Backend): void;
-}
-
-/** `--from-traces` and `--latest`. */
-export interface TraceOptions {
-  /** A trace database, or what `grpu traces export` wrote. Undefined: the run samples. */
-  readonly file: string | undefined;
-  /** Each step takes the newest groups of a database that grows. */
-  readonly isLatest: boolean;
 }
 
 /** @throws {ConfigError} for options that contradict each other or the settings */
@@ -49,27 +40,19 @@ export function checkTraceOptions({ file, isLatest }: TraceOptions, { trainer }:
     });
 }
 
-interface Opening {
+interface Recorded {
   readonly session: Session;
   readonly settings: LoopSettings;
   readonly traces: TraceOptions;
-  readonly io: RunIo;
-  readonly place: RunPlace;
 }
 
-/** Runs `use` with what `--from-traces` names, or with nothing where it was not given. */
-export async function withTraces<T>(
-  opening: Opening,
-  use: (recorded: RecordedSession | undefined) => Promise<T>,
-): Promise<T> {
-  const { file } = opening.traces;
-  if (file === undefined) return use(undefined);
+/** What `--from-traces` names; undefined where it was not given. */
+export async function openRecorded(of: Recorded, opening: Opening): Promise<RecordedSession | undefined> {
+  const { file } = of.traces;
+  if (file === undefined) return undefined;
   const store = await openTraces(file);
-  try {
-    return await use(await openRecorded(store, { ...opening, file }));
-  } finally {
-    await store.close();
-  }
+  opening.onClose(() => store.close());
+  return recordedSession(store, { ...of, ...opening, file });
 }
 
 /** A database as it is; a file in memory. */
@@ -81,9 +64,9 @@ async function openTraces(file: string): Promise<OpenTraceStore> {
   return store;
 }
 
-async function openRecorded(
+async function recordedSession(
   store: OpenTraceStore,
-  { session, settings, traces: { isLatest }, io, place, file }: Opening & { readonly file: string },
+  { session, settings, traces: { isLatest }, io, checkpoints, file }: Recorded & Opening & { readonly file: string },
 ): Promise<RecordedSession> {
   const { config, tasks, evaluate } = session;
   const options: RecordedOptions = {
@@ -97,7 +80,7 @@ async function openRecorded(
   };
   const run = isLatest
     ? openLatest({ ...options, batchSize: batchSizeOf(settings), groupSize: settings.rollout.n })
-    : await openFixedSet({ ...options, state: (await place.checkpoints.find())?.state.generation });
+    : await openFixedSet({ ...options, state: (await checkpoints?.find())?.state.generation });
   totalSteps(run.tasks, settings);
   return {
     session: { ...session, tasks: { ...tasks, train: run.tasks } },

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { howGood } from "../../src/cli/commands/train_end.ts";
 import type { RunData } from "../../src/log/page/page_data.ts";
+import { howGood } from "../../src/run/ending.ts";
 
 const METRIC = "val/sums/pass@1";
 

@@ -1,4 +1,4 @@
-/** `grpu reward-model`: pairs of files, encoded and trained on. */
+/** Pairs of files, encoded and trained on: the recipe of `grpu reward-model`. */
 import { rewardModelSetting } from "../../config/fields/reward_model.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import type { RewardModel } from "../../contract/reward_model.ts";
@@ -9,23 +9,16 @@ import {
   totalRewardModelSteps,
   trainRewardModel,
 } from "../../loop/reward_model/reward_model.ts";
-import { openRewardModel } from "../../run/model/reward_model.ts";
-import { composeRows } from "../../run/sft_session.ts";
-import type { Input, Io } from "../command.ts";
-import { deviceOverride, importsOf } from "../options.ts";
-import { type RowTraining, runRows } from "./row_run.ts";
+import { openRewardModel } from "../model/reward_model.ts";
+import { quoted } from "../quoted.ts";
+import { type RowTraining, rowRecipe } from "../row_recipe.ts";
 
-export async function runRewardModel(input: Input, io: Io): Promise<number> {
-  const session = { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) };
-  const composed = await composeRows(session, { io, base: "reward-model" });
-  return runRows(pairTraining(composed.sft), { composed, input, io });
-}
+export const rewardModelRecipe = rowRecipe({ name: "reward-model", training: pairTraining });
 
 function pairTraining(config: Tree): RowTraining<PlacedPreference, EncodedPreference, RewardModel> {
   const center = rewardModelSetting(config, "reward_model.center_rewards_coefficient");
   const loss = { center_rewards_coefficient: center ?? undefined };
   return {
-    command: "reward-model",
     title: "reward model",
     open: openRewardModel,
     read: (rows) => preferenceExamples(rows, keysOf(config), "pair"),
@@ -39,6 +32,7 @@ function pairTraining(config: Tree): RowTraining<PlacedPreference, EncodedPrefer
       const given: RewardModelRunOptions = { ...options, loss };
       return { steps: totalRewardModelSteps(given), run: (more) => trainRewardModel({ ...given, ...more }) };
     },
+    command: (model) => ["use", `train run.yaml reward_model.enable=true reward_model.model.path=${quoted(model)}`],
   };
 }
 

@@ -1,24 +1,16 @@
-/** `grpu sft`: conversations, responses and texts of files, encoded and trained on. */
+/** Conversations, responses and texts of files, encoded and trained on: the recipe of `grpu sft`. */
 import { sftSetting } from "../../config/fields/sft.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { type PlacedExample, type SupervisedKeys, supervisedExamples } from "../../data/supervised.ts";
 import { type EncodedRow, encodeRows } from "../../loop/sft/encode.ts";
 import { sft, totalSftSteps } from "../../loop/sft/sft.ts";
-import { openBackend } from "../../run/model/backend.ts";
-import { composeSft } from "../../run/sft_session.ts";
-import type { Input, Io } from "../command.ts";
-import { deviceOverride, importsOf } from "../options.ts";
-import { type RowTraining, runRows } from "./row_run.ts";
+import { openBackend } from "../model/backend.ts";
+import { type RowTraining, rowRecipe } from "../row_recipe.ts";
 
-export async function runSft(input: Input, io: Io): Promise<number> {
-  const session = { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) };
-  const composed = await composeSft(session, io);
-  return runRows(supervisedTraining(composed.sft), { composed, input, io });
-}
+export const sftRecipe = rowRecipe({ name: "sft", training: supervisedTraining });
 
 function supervisedTraining(config: Tree): RowTraining<PlacedExample, EncodedRow> {
   return {
-    command: "sft",
     open: openBackend,
     title: "supervised fine-tuning",
     read: (rows) => supervisedExamples(rows, keysOf(config)),

@@ -1,27 +1,19 @@
-/** `grpu dpo`: preferences of files, encoded and trained on. */
+/** Preferences of files, encoded and trained on: the recipe of `grpu dpo`. */
 import { planPreference } from "../../algorithm/mod.ts";
 import { DPO_FIELDS, dpoSetting } from "../../config/fields/dpo.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { type PlacedPreference, type PreferenceKeys, preferenceExamples } from "../../data/preference.ts";
 import { type DpoOptions, dpo, totalDpoSteps } from "../../loop/dpo/dpo.ts";
 import { type EncodedPreference, encodePreferences } from "../../loop/dpo/encode.ts";
-import { openBackend } from "../../run/model/backend.ts";
-import { composeRows } from "../../run/sft_session.ts";
-import type { Input, Io } from "../command.ts";
-import { deviceOverride, importsOf } from "../options.ts";
-import { type RowTraining, runRows } from "./row_run.ts";
+import { openBackend } from "../model/backend.ts";
+import { type RowTraining, rowRecipe } from "../row_recipe.ts";
 
-export async function runDpo(input: Input, io: Io): Promise<number> {
-  const session = { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) };
-  const composed = await composeRows(session, { io, base: "dpo" });
-  return runRows(preferenceTraining(composed.sft), { composed, input, io });
-}
+export const dpoRecipe = rowRecipe({ name: "dpo", training: preferenceTraining });
 
 function preferenceTraining(config: Tree): RowTraining<PlacedPreference, EncodedPreference> {
   const loss = lossOf(config);
   const { unit } = planPreference(loss).loss;
   return {
-    command: "dpo",
     open: openBackend,
     title: `preference training (${loss.loss_type})`,
     read: (rows) => preferenceExamples(rows, keysOf(config), unit),
