@@ -1,6 +1,7 @@
 /** Commands of a chat: lines that begin with a slash. */
+
+import type { Talk } from "../../chat/talk.ts";
 import { writeText } from "../../run/files.ts";
-import type { Talk } from "./talk.ts";
 
 /** What the chat does after a command. */
 export type SlashEffect = "continue" | "retry" | "leave";

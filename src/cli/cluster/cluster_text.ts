@@ -2,28 +2,16 @@
 import { join } from "node:path";
 import { getAt } from "../../config/yaml/tree.ts";
 import { labelled } from "../../log/format.ts";
-import { readRun, writeReport } from "../../run/place/write_report.ts";
+import { JOB_LOG_FILE } from "../../run/cluster/job_record.ts";
+import type { ClusterEnding, ClusterHead } from "../../run/cluster/train_on_cluster.ts";
+import { CLUSTER_TRAINERS } from "../../run/cluster/trainers.ts";
 import { quoted } from "../../run/quoted.ts";
-import type { Session } from "../../run/session.ts";
 import type { Input, Io } from "../command.ts";
 import { commandName } from "../command_line.ts";
 import { importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, interruptedStatus } from "../process/exit.ts";
-import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
-import { CLUSTER_TRAINERS } from "./trainers.ts";
-import type { JobEnd } from "./watch_job.ts";
 
-interface Announcement {
-  readonly session: Session;
-  readonly record: JobRecord;
-  readonly gateway: string | undefined;
-  /** Where the service listens. */
-  readonly service: string;
-  readonly dir: string;
-  readonly io: Io;
-}
-
-export function announce({ session, record, gateway, service, dir, io }: Announcement): void {
+export function announce({ session, record, gateway, service, dir }: ClusterHead, io: Io): void {
   const { tasks, environment, config } = session;
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
   const say = (label: string, text: string) => io.err(labelled(label, text, width));
@@ -44,19 +32,15 @@ export function announce({ session, record, gateway, service, dir, io }: Announc
   io.err("\n");
 }
 
-interface Ended {
-  readonly session: Session;
-  readonly record: JobRecord;
-  readonly dir: string;
+interface Called {
   readonly input: Input;
   readonly io: Io;
 }
 
-/** Writes the report, says how the run ended and what to do next. @returns the exit status */
-export function endOfRun(end: JobEnd, { session, record, dir, input, io }: Ended): number {
-  const { config } = session;
-  const report = end.step > 0 ? writeReport(config, { dir, run: readRun(dir) }) : undefined;
-  if (input.options.json === true) io.out(`${JSON.stringify(summary(end, { record, dir, report }))}\n`);
+/** Says how the run ended and what to do next. @returns the exit status */
+export function endOfRun(end: ClusterEnding, { input, io }: Called): number {
+  const { config, record, dir, report } = end;
+  if (input.options.json === true) io.out(`${JSON.stringify(summary(end))}\n`);
   io.err("\n");
   const log = join(dir, JOB_LOG_FILE);
   if (end.kind === "failed") io.err(`failed   ${end.cause}\nlog      ${log}\n`);
@@ -79,14 +63,12 @@ export function endOfRun(end: JobEnd, { session, record, dir, input, io }: Ended
 }
 
 /** The command with one word more. */
-function again(word: string, { input, io }: Pick<Ended, "input" | "io">): string {
+function again(word: string, { input, io }: Called): string {
   const flags = importsOf(input).flatMap((file) => ["--import", file]);
   return `${commandName(io)} train ${[...input.args, word, ...flags].map(quoted).join(" ")}`;
 }
 
-function summary(end: JobEnd, it: { record: JobRecord; dir: string; report: string | undefined }) {
-  const { kind, step, totalSteps, lastSaved, cause } = end;
-  const { record, dir, report } = it;
+function summary({ kind, step, totalSteps, lastSaved, cause, record, dir, report }: ClusterEnding) {
   return {
     outcome: kind,
     complete: kind === "succeeded",

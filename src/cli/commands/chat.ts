@@ -41,7 +41,7 @@ async function chat({ options }: Input, io: Io): Promise<number> {
   const { openServing } = await import("../../run/serve/serving.ts");
   const { servedEngine } = await import("../../serve/openai/engine.ts");
   const { chatLoop } = await import("../chat/chat_loop.ts");
-  const { Talk } = await import("../chat/talk.ts");
+  const { Talk } = await import("../../chat/talk.ts");
   const { readHistory, writeHistory } = await import("../chat/history.ts");
   if (!io.typing) throw new ConfigError("Cannot chat: there is no standard input. Run grpu chat in a terminal.");
   const file = options.history as string | undefined;

@@ -12,8 +12,8 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const composed = await trainRecipe.compose({ ...requestOf(input), allowUnsupported, traces: tracesOf(input) }, io);
   if (isClusterBackend(composed.composed.backend)) {
     checkHere(input);
-    const { trainOnCluster } = await import("../cluster/train_on_cluster.ts");
-    return trainOnCluster(composed, input, io);
+    const { runOnCluster } = await import("../cluster/cluster_run.ts");
+    return runOnCluster(composed, input, io);
   }
   checkNoCluster(input);
   return reporting("train", { input, io }, (options) => runRecipe(trainRecipe, composed, options));

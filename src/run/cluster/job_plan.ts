@@ -6,15 +6,15 @@ import type { JobPlan } from "../../backend/ray/trainer.ts";
 import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { ConfigError, fileError } from "../../errors.ts";
-import type { Session } from "../../run/session.ts";
-import type { Io } from "../command.ts";
+import type { RunIo } from "../io.ts";
+import type { Session } from "../session.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer, TrainerRequest } from "./trainers.ts";
 
 export interface PlanRequest extends Omit<TrainerRequest, "metadata"> {
   readonly trainer: ClusterTrainer;
   readonly settings: ClusterSettings;
-  readonly io: Io;
+  readonly io: RunIo;
 }
 
 /** @throws {ConfigError} with every problem that makes the run impossible; warnings are printed */

@@ -9,8 +9,8 @@ import { explainError, VerlLog } from "../../backend/verl/log.ts";
 import { verlVersion } from "../../backend/verl/versions.ts";
 import type { ClusterBackend } from "../../config/fields/backend_fields.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
-import { packagedText } from "../../run/files.ts";
-import type { Composition, Session } from "../../run/session.ts";
+import { packagedText } from "../files.ts";
+import type { Composition, Session } from "../session.ts";
 import { trinityOnCluster } from "./trinity_on_cluster.ts";
 import { checkCpus, versionOnCluster } from "./verl_on_cluster.ts";
 

@@ -5,12 +5,11 @@ import { failureOf } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Service } from "../../service/service.ts";
-import type { Io } from "../command.ts";
+import type { RunIo } from "../io.ts";
 import type { ClusterFolder } from "./cluster_folder.ts";
 import { type Counts, FailureWatch } from "./failure_watch.ts";
 import { JobFollower } from "./job_follower.ts";
 import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
-import { leaveOrStop } from "./leave_or_stop.ts";
 import type { SampledEpisodes } from "./sampled_episodes.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer } from "./trainers.ts";
@@ -26,8 +25,13 @@ export interface WatchOptions {
   readonly settings: ClusterSettings;
   /** The run validates and stops: it makes none of its steps. */
   readonly onlyValidates: boolean;
-  readonly io: Io;
+  readonly io: RunIo;
+  /** What a signal means for the job. */
+  readonly leaveOrStop: LeaveOrStop;
 }
+
+/** Asks whether a job that is no longer followed goes on. */
+export type LeaveOrStop = () => Promise<"leave" | "stop">;
 
 export interface JobEnd {
   /** `left`: the job goes on. `incomplete`: it ended without an error before its last step. */
@@ -68,7 +72,7 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
   const { step, reached, totalSteps, lastSaved } = follower;
   const so = { step, reached, totalSteps, lastSaved };
   if (details) return ended(details, { ...options, follower, so });
-  if (watch.tooMany === undefined && (await leaveOrStop(io)) === "leave") return { kind: "left", ...so };
+  if (watch.tooMany === undefined && (await options.leaveOrStop()) === "leave") return { kind: "left", ...so };
   io.err(`stopping the job ${record.submission_id}\n`);
   await jobs.stop(record.submission_id);
   if (watch.tooMany === undefined) return { kind: "stopped", ...so };

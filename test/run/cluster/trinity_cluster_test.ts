@@ -2,10 +2,10 @@
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { trinityOnCluster } from "../../src/cli/cluster/trinity_on_cluster.ts";
-import { FakeDashboard, type FakeJob } from "../backend/ray/fake_dashboard.ts";
-import { grpu } from "../fixtures/cli.ts";
-import { temporaryFolder } from "../fixtures/folder.ts";
+import { trinityOnCluster } from "../../../src/run/cluster/trinity_on_cluster.ts";
+import { FakeDashboard, type FakeJob } from "../../backend/ray/fake_dashboard.ts";
+import { grpu } from "../../fixtures/cli.ts";
+import { temporaryFolder } from "../../fixtures/folder.ts";
 
 const dir = temporaryFolder("trinity-cluster");
 const cluster = new FakeDashboard();

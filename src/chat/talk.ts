@@ -1,9 +1,10 @@
 /** One conversation with a model: what was said, under which settings. Knows nothing of terminals. */
-import type { ChatEngine, LivePart } from "../../chat/engine.ts";
-import { chatLive } from "../../chat/live/live_reply.ts";
-import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "../../chat/request.ts";
-import type { ChatMessage } from "../../contract/text.ts";
-import { ConfigError } from "../../errors.ts";
+
+import type { ChatMessage } from "../contract/text.ts";
+import { ConfigError } from "../errors.ts";
+import type { ChatEngine, LivePart } from "./engine.ts";
+import { chatLive } from "./live/live_reply.ts";
+import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "./request.ts";
 
 /** Settings that a person may change while they talk. Absent: the model's own. */
 export type TalkSettings = Omit<SamplingRequest["params"], "stop_token_ids"> & { readonly seed?: number };

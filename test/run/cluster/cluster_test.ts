@@ -2,10 +2,10 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { checkCpus, versionOnCluster } from "../../src/cli/cluster/verl_on_cluster.ts";
-import { FakeDashboard, type FakeJob } from "../backend/ray/fake_dashboard.ts";
-import { grpu } from "../fixtures/cli.ts";
-import { temporaryFolder } from "../fixtures/folder.ts";
+import { checkCpus, versionOnCluster } from "../../../src/run/cluster/verl_on_cluster.ts";
+import { FakeDashboard, type FakeJob } from "../../backend/ray/fake_dashboard.ts";
+import { grpu } from "../../fixtures/cli.ts";
+import { temporaryFolder } from "../../fixtures/folder.ts";
 
 const dir = temporaryFolder("cluster");
 const cluster = new FakeDashboard();
@@ -107,7 +107,7 @@ async function twoSteps(job: FakeJob, ask: Ask): Promise<void> {
 /** The right answer to the first training task of the arithmetic environment. */
 function firstAnswer(): string {
   const [first] = readFileSync(
-    new URL("../../examples/arithmetic/arithmetic_train.jsonl", import.meta.url),
+    new URL("../../../examples/arithmetic/arithmetic_train.jsonl", import.meta.url),
     "utf8",
   ).split("\n");
   return String((JSON.parse(first!) as { answer: string }).answer);
@@ -210,7 +210,7 @@ test("a signal stops the job where nobody can be asked", async () => {
 
 test("too many failed rewards stop the job, with the most frequent failure", async () => {
   const module = join(dir, "broken.ts");
-  const from = new URL("../../src/mod.ts", import.meta.url).pathname;
+  const from = new URL("../../../src/mod.ts", import.meta.url).pathname;
   writeFileSync(
     module,
     `import { registerReward } from "${from}";\nregisterReward("broken", () => { throw new Error("no judge today"); });\n`,

@@ -3,44 +3,87 @@
  * come back into the run's folder.
  */
 import { join } from "node:path";
-import { dryRunText } from "../../backend/ray/dry_run.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { checkReachable } from "../../backend/ray/probe.ts";
+import type { JobPlan } from "../../backend/ray/trainer.ts";
 import { isClusterBackend } from "../../config/fields/backend_fields.ts";
 import { setting } from "../../config/schema.ts";
-import { getAt } from "../../config/yaml/tree.ts";
+import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
-import { packagedText } from "../../run/files.ts";
-import { openRay } from "../../run/net/ray_cluster.ts";
-import { checkLoggers, openLoggers } from "../../run/place/open_loggers.ts";
-import { servedRun } from "../../run/serve/served_run.ts";
-import { type Composition, openTask, runFolder, type Session } from "../../run/session.ts";
 import { openService, type Service, type ServiceOptions } from "../../service/service.ts";
-import type { Input, Io } from "../command.ts";
+import { packagedText } from "../files.ts";
+import type { RunIo } from "../io.ts";
+import { openRay } from "../net/ray_cluster.ts";
+import { checkLoggers, openLoggers } from "../place/open_loggers.ts";
+import { readRun, writeReport } from "../place/write_report.ts";
+import type { TraceOptions } from "../recipe.ts";
+import { servedRun } from "../serve/served_run.ts";
+import { type Composition, openTask, runFolder, type Session } from "../session.ts";
 import { ClusterFolder } from "./cluster_folder.ts";
-import { announce, endOfRun } from "./cluster_text.ts";
 import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
 import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
 import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
 import { CLUSTER_TRAINERS, type ClusterTrainer } from "./trainers.ts";
-import { watchJob } from "./watch_job.ts";
+import { type JobEnd, type LeaveOrStop, watchJob } from "./watch_job.ts";
+
+/** Shows a run on a cluster to people. */
+export interface ClusterView {
+  /** Called instead of a run. */
+  dryRun(made: { readonly plan: JobPlan; readonly dir: string }): void;
+  /** Called when the job is submitted, or attached to. */
+  begin(head: ClusterHead): void;
+  end(ending: ClusterEnding): void;
+}
+
+export interface ClusterHead {
+  readonly session: Session;
+  readonly record: JobRecord;
+  readonly gateway: string | undefined;
+  /** Where the service listens. */
+  readonly service: string;
+  readonly dir: string;
+}
+
+export interface ClusterEnding extends JobEnd {
+  readonly config: Tree;
+  readonly record: JobRecord;
+  readonly dir: string;
+  readonly report: string | undefined;
+}
+
+/** A configuration of a cluster's trainer. */
+export interface ClusterComposition extends Composition {
+  readonly traces: TraceOptions;
+}
+
+export interface ClusterOptions {
+  /** Writes the job into a folder and submits nothing. */
+  readonly isDryRun: boolean;
+  /** Of a dry run. Default: `job` in the run's folder. */
+  readonly jobFolder: string | undefined;
+  /** Follows the job that the run's folder names. */
+  readonly isAttached: boolean;
+  readonly io: RunIo;
+  readonly view: ClusterView;
+  readonly leaveOrStop: LeaveOrStop;
+}
 
 /** @throws {ConfigError} for what the trainer or the cluster would refuse; RemoteError for a cluster that cannot be reached */
-export async function trainOnCluster(composition: Composition, input: Input, io: Io): Promise<number> {
-  const { options } = input;
+export async function trainOnCluster(composition: ClusterComposition, options: ClusterOptions): Promise<void> {
+  const { io } = options;
   const { backend } = composition.composed;
   if (!isClusterBackend(backend)) throw new Error(`${backend} does not train on a cluster`);
   const trainer = CLUSTER_TRAINERS[backend];
-  checkFlags(input, trainer);
+  checkFlags(composition, { trainer, options });
   checkLoggers(composition.config, io);
   const settings = clusterSettings(composition.config);
   const session = await openTask(composition);
-  if (options.dryRun === true) return dryRun({ trainer, composition, session, settings, input, io });
+  if (options.isDryRun) return dryRun({ trainer, composition, session, settings, options, io });
   const folder = await ClusterFolder.open(composition, io);
   try {
-    const attached = options.attach === true ? readRecord(folder.dir, undefined) : undefined;
-    return await runIn(folder, { trainer, composition, session, settings, attached, input, io });
+    const attached = options.isAttached ? readRecord(folder.dir, undefined) : undefined;
+    await runIn(folder, { trainer, composition, session, settings, attached, options, io });
   } finally {
     await folder.close();
   }
@@ -51,34 +94,33 @@ interface Begun {
   readonly composition: Composition;
   readonly session: Session;
   readonly settings: ClusterSettings;
-  readonly input: Input;
-  readonly io: Io;
+  readonly options: ClusterOptions;
+  readonly io: RunIo;
 }
 
-function checkFlags({ options }: Input, { system }: ClusterTrainer): void {
-  const wrong = ["fromTraces", "latest"].find((name) => options[name] !== undefined && options[name] !== false);
-  if (wrong !== undefined)
+function checkFlags(
+  { traces }: ClusterComposition,
+  { trainer, options }: { readonly trainer: ClusterTrainer; readonly options: ClusterOptions },
+): void {
+  if (traces.file !== undefined || traces.isLatest)
     throw new ConfigError(
-      `Cannot train on traces with rllm/backend=${system}: its trainer samples by itself. Choose rllm/backend=local.`,
+      `Cannot train on traces with rllm/backend=${trainer.system}: its trainer samples by itself. Choose rllm/backend=local.`,
       { kind: "usage" },
     );
-  if (options.dryRun === true && options.attach === true)
+  if (options.isDryRun && options.isAttached)
     throw new ConfigError("Cannot use --dry-run with --attach: that job runs already. Leave out one of the two.", {
       kind: "usage",
     });
 }
 
-async function dryRun({ input, ...run }: Begun): Promise<number> {
-  const { composition, session, settings, io } = run;
+function dryRun(run: Begun): void {
+  const { composition, session, settings, options } = run;
   const { url = `http://${settings.service.host}:${settings.service.port || "PORT"}` } = settings.service;
   const id = submissionId(setting(session.config, "rllm.trainer.experiment_name"));
   const plan = planJob({ ...run, id, service: { url, token: "" } });
-  const given = input.options.jobFolder;
-  const dir = typeof given === "string" ? given : join(runFolder(composition.config), "job");
+  const dir = options.jobFolder ?? join(runFolder(composition.config), "job");
   writeJobFolder(plan, dir);
-  io.out(dryRunText(plan));
-  io.err(`Wrote the job to ${dir}. Nothing was submitted.\n`);
-  return 0;
+  options.view.dryRun({ plan, dir });
 }
 
 interface Run extends Begun {
@@ -86,8 +128,9 @@ interface Run extends Begun {
   readonly attached: JobRecord | undefined;
 }
 
-async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
-  const { trainer, session, settings, attached, io } = run;
+async function runIn(folder: ClusterFolder, run: Run): Promise<void> {
+  const { trainer, session, settings, attached, options, io } = run;
+  const { view, leaveOrStop } = options;
   const tell = (text: string) => io.err(`${text}\n`);
   const jobs = openRay(io, { address: attached?.address ?? settings.address, headers: settings.headers });
   const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
@@ -98,16 +141,19 @@ async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
     const samples = new SampledEpisodes();
     service = await openRunService(run, { token, id, samples });
     const record = attached ?? (await submit({ ...run, folder, jobs, service, token, id }));
-    announce({ ...run, record, gateway, service: service.url, dir: folder.dir });
+    view.begin({ session, record, gateway, service: service.url, dir: folder.dir });
     const loggers = openLoggers({ config: run.composition.config, dir: folder.dir, io });
     // The log of the job is read from its start.
     if (attached) for (const logger of loggers) await logger.rewind?.(0);
     await folder.describe(factsOf(run, record));
     const onlyValidates = getAt(session.config, "trainer.val_only") === true;
     const watched = { trainer, jobs, service, record, loggers, samples, folder, settings, onlyValidates, io };
-    const end = await watchJob(watched);
+    const end = await watchJob({ ...watched, leaveOrStop });
     await folder.end({ complete: end.kind === "succeeded" });
-    return endOfRun(end, { ...run, record, dir: folder.dir });
+    const { dir } = folder;
+    const { config } = session;
+    const report = end.step > 0 ? writeReport(config, { dir, run: readRun(dir) }) : undefined;
+    view.end({ ...end, config, record, dir, report });
   } finally {
     await service?.close();
     await session.gateway?.close();

@@ -9,8 +9,8 @@ import { namesIn } from "../../log/folder/owner.ts";
 import { placeAside } from "../../log/folder/place_aside.ts";
 import { writeFacts } from "../../log/loggers/report_file.ts";
 import { CONFIG_FILE, type RunFacts } from "../../log/run_files.ts";
-import { type Composition, runFolder } from "../../run/session.ts";
-import type { Io } from "../command.ts";
+import type { RunIo } from "../io.ts";
+import { type Composition, runFolder } from "../session.ts";
 
 const SETTING = "training.default_local_dir";
 const UNKNOWN: RunFacts = { title: "", subtitle: "", total_steps: 0, started: "" };
@@ -18,17 +18,17 @@ const UNKNOWN: RunFacts = { title: "", subtitle: "", total_steps: 0, started: ""
 export class ClusterFolder {
   readonly dir: string;
   private readonly lock: FolderLock;
-  private readonly io: Io;
+  private readonly io: RunIo;
   private facts: RunFacts | undefined;
 
-  private constructor(dir: string, lock: FolderLock, io: Io) {
+  private constructor(dir: string, lock: FolderLock, io: RunIo) {
     this.dir = dir;
     this.lock = lock;
     this.io = io;
   }
 
   /** Locks the folder. @throws {ConfigError} when another process writes there */
-  static async open({ config }: Pick<Composition, "config">, io: Io): Promise<ClusterFolder> {
+  static async open({ config }: Pick<Composition, "config">, io: RunIo): Promise<ClusterFolder> {
     const dir = runFolder(config);
     makeFolders(dirname(resolve(dir)), { act: `make the folder that ${SETTING} names` });
     const advice = `Wait until it has ended, or give this run a folder of its own with ${SETTING}=DIR.`;
