@@ -6,9 +6,10 @@ import type { Device } from "../compute/device.ts";
 import type { Tree } from "../config/yaml/tree.ts";
 import type { FolderCheckpoints } from "../log/checkpoint/folder_checkpoints.ts";
 import type { LoopState, Run, TrainOutcome } from "../loop/contract.ts";
+import type { SessionOptions } from "./compose_files.ts";
 import type { Left } from "./ending.ts";
 import type { RunIo } from "./io.ts";
-import type { Session, SessionOptions } from "./session.ts";
+import type { Session } from "./session.ts";
 
 /** What is asked for besides the configuration. */
 export interface RunRequest extends SessionOptions {

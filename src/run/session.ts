@@ -1,14 +1,12 @@
 /** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
 import { backends } from "../backend/backends.ts";
 import type { FetchFunction } from "../chat/endpoint.ts";
-import { type Composed, composeConfig } from "../config/compose.ts";
+import type { Composed } from "../config/compose.ts";
 import { TASK_FIELDS } from "../config/fields/local_and_tinker.ts";
 import type { Problem } from "../config/problem.ts";
-import { formatProblem } from "../config/problem.ts";
 import { PROCESSING_KEYS } from "../config/rules/services.ts";
-import { fieldAt, setting } from "../config/schema.ts";
-import { LEVEL, originOf } from "../config/yaml/layer.ts";
-import { leaves, type Tree } from "../config/yaml/tree.ts";
+import { setting } from "../config/schema.ts";
+import type { Tree } from "../config/yaml/tree.ts";
 import type { Rendering } from "../data/supervised.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
@@ -19,8 +17,7 @@ import "../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../task/choose.ts";
 import { environments, evaluators, rewards } from "../task/registered.ts";
 import type { Environment, Evaluate, Evaluator, Example, Rollout } from "../task/rollout.ts";
-import { splitArguments } from "./arguments.ts";
-import { locate, nearestFile, packagedText, textOf } from "./files.ts";
+import { composeFiles, type SessionOptions } from "./compose_files.ts";
 import { ExternalGateway } from "./gateway/external_gateway.ts";
 import { gatewaySettings } from "./gateway/gateway_settings.ts";
 import { RunGateway } from "./gateway/run_gateway.ts";
@@ -28,7 +25,6 @@ import type { RunIo } from "./io.ts";
 import { streamFetch } from "./net/http.ts";
 import { readTasks } from "./task/datasets.ts";
 import { Judges } from "./task/judges.ts";
-import { importModules } from "./task/modules.ts";
 import { readEvaluator, rolloutSettings } from "./task/task_settings.ts";
 
 export interface Session {
@@ -57,19 +53,6 @@ export interface ModelSession extends Pick<Session, "config" | "isGiven" | "task
   readonly environment: Pick<Environment, "alphabet">;
 }
 
-export interface SessionOptions {
-  /** Files and overrides, as typed. */
-  readonly args: readonly string[];
-  /** Modules of the user's. */
-  readonly imports: readonly string[];
-  /** More overrides, from flags. */
-  readonly overrides?: readonly string[];
-  /** Settings that the backend cannot honour are warned of, not refused. */
-  readonly allowUnsupported?: boolean;
-  /** Training data may be missing, because the run trains on traces. Default false. */
-  readonly isRecorded?: boolean;
-}
-
 /** A composed configuration, checked. */
 export interface Composition extends Pick<Session, "config" | "isGiven" | "added"> {
   readonly imports: readonly string[];
@@ -80,24 +63,14 @@ export interface Composition extends Pick<Session, "config" | "isGiven" | "added
  * Composes the configuration of a run, with the names that the user's modules register.
  * @throws {ConfigError} that names the file or key to correct.
  */
-export async function composeRun(
-  { args, imports, overrides = [], allowUnsupported = false, isRecorded = false }: SessionOptions,
-  io: RunIo,
-): Promise<Composition> {
-  await importModules(imports);
-  const given = splitArguments(args);
-  for (const file of given.files) requireFile(file);
+export async function composeRun(options: SessionOptions, io: RunIo): Promise<Composition> {
   const { estimatorNames } = await import("../algorithm/advantage/estimators.ts");
-  await import("../algorithm/advantage/host.ts");
   const { lossNames } = await import("../algorithm/loss/losses.ts");
-  const composed = composeConfig({
-    files: given.files,
-    overrides: [...given.overrides, ...overrides],
-    allowUnsupported,
-    readFile: (path) => textOf(locate(path)),
-    readConfig: packagedText,
-    env: io.env,
-    registered: {
+  const isRead = ({ path }: Problem) => options.isRecorded === true && PROCESSING_KEYS.some((key) => key === path);
+  const { composed, isGiven, added } = await composeFiles(options, {
+    io,
+    isShown: (warning) => !isRead(warning),
+    registered: () => ({
       "task.name": environments.names(),
       "task.reward": rewards.names(),
       "task.evaluator": evaluators.names(),
@@ -106,17 +79,9 @@ export async function composeRun(
       "rllm.rejection_sample.mode": rejections.names(),
       "rllm.backend": backends.names(),
       "rllm.trainer.logger": loggers.names(),
-    },
+    }),
   });
-  const { config, origins, warnings, schema } = composed;
-  const isRead = ({ path }: Problem) => isRecorded && PROCESSING_KEYS.some((key) => key === path);
-  warn(
-    warnings.filter((each) => !isRead(each)),
-    io,
-  );
-  const isGiven = (path: string) => (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
-  const added = [...leaves(config)].map(([path]) => path).filter((path) => !fieldAt(schema, path));
-  return { config, isGiven, added, imports, composed };
+  return { config: composed.config, isGiven, added, imports: options.imports, composed };
 }
 
 /**
@@ -134,20 +99,6 @@ export function openTask(
 ): Promise<Session> {
   const judges = openJudges(config, imports);
   return describeTask(config, { isGiven, added, isRecorded, judges });
-}
-
-/** @throws {ConfigError} with the nearest name where there is no such file */
-export function requireFile(path: string): void {
-  if (textOf(locate(path)) !== undefined) return;
-  throw new ConfigError(
-    `Cannot read the configuration: there is no such file (${path}).${nearestFile(path)} Overrides are written key=value.`,
-    { kind: "data" },
-  );
-}
-
-/** Prints what a configuration warns of. */
-export function warn(warnings: readonly Problem[], io: RunIo): void {
-  for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 
 /** Where rewards and evaluators run; undefined: in this process. */

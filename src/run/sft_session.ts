@@ -6,20 +6,17 @@ import { dpoSetting } from "../config/fields/dpo.ts";
 import type { Fields } from "../config/fields/field.ts";
 import { ROW_TABLES, type RowCommand } from "../config/fields/reward_model.ts";
 import { actsOn, type RowBackendName, runPathOf, SFT_AS_RUN, sftSetting } from "../config/fields/sft.ts";
-import { fieldAt, setting } from "../config/schema.ts";
-import { LEVEL, originOf } from "../config/yaml/layer.ts";
-import { getAt, leaves, setAt, type Tree } from "../config/yaml/tree.ts";
+import { setting } from "../config/schema.ts";
+import { getAt, setAt, type Tree } from "../config/yaml/tree.ts";
 import type { Split } from "../data/dataset.ts";
 import type { PlacedRow } from "../data/rows.ts";
 import { ConfigError } from "../errors.ts";
 import { loggers } from "../log/loggers/loggers.ts";
 import { shuffledIndices } from "../random.ts";
-import { splitArguments } from "./arguments.ts";
-import { locate, packagedText, textOf } from "./files.ts";
+import { composeFiles, type SessionOptions } from "./compose_files.ts";
+import { packagedText } from "./files.ts";
 import type { RunIo } from "./io.ts";
-import { requireFile, type SessionOptions, warn } from "./session.ts";
 import { readRows } from "./task/datasets.ts";
-import { importModules } from "./task/modules.ts";
 
 export interface RowComposition {
   /** As the user wrote it, with every default. */
@@ -37,27 +34,12 @@ export interface RowComposition {
  * @throws {ConfigError} that names the file or key to correct
  */
 export async function composeRows(
-  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  options: SessionOptions,
   { io, base }: { readonly io: RunIo; readonly base: RowCommand },
 ): Promise<RowComposition> {
-  await importModules(imports);
-  const given = splitArguments(args);
-  for (const file of given.files) requireFile(file);
-  await import("../algorithm/loss/losses.ts");
-  await import("../algorithm/advantage/host.ts");
-  const composed = composeConfig({
-    base,
-    files: given.files,
-    overrides: [...given.overrides, ...overrides],
-    allowUnsupported,
-    readFile: (path) => textOf(locate(path)),
-    readConfig: packagedText,
-    env: io.env,
-    registered: { "trainer.logger": loggers.names() },
-  });
-  warn(composed.warnings, io);
+  const registered = () => ({ "trainer.logger": loggers.names() });
+  const { composed, isGiven: isOwnGiven, added } = await composeFiles(options, { io, base, registered });
   const sft = composed.config;
-  const isOwnGiven = (path: string) => (originOf(composed.origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
   const backend = base === "reward-model" ? "local" : sftSetting(sft, "backend");
   const run = { base, backend };
   refuseIdle(sft, run, isOwnGiven);
@@ -68,7 +50,6 @@ export async function composeRows(
     const own = ownPath.get(path);
     return own !== undefined && isOwnGiven(own);
   };
-  const added = [...leaves(sft)].map(([path]) => path).filter((path) => !fieldAt(composed.schema, path));
   return { sft, config: asRun(sft, usual.config, run), isGiven, added };
 }
 

@@ -46,7 +46,8 @@ interface Called {
   readonly io: Io;
 }
 
-function announce({ lines, dir, isWatchable }: RunHead, io: Io): void {
+/** Says what a run is made of. */
+export function announce({ lines, dir, isWatchable }: RunHead, io: Io): void {
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
   const say = (label: string, text: string) => io.err(labelled(label, text, width));
   for (const [label, text] of lines) say(label, text);

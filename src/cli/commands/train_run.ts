@@ -12,7 +12,7 @@ export async function runTraining(input: Input, io: Io): Promise<number> {
   const composed = await trainRecipe.compose({ ...requestOf(input), allowUnsupported, traces: tracesOf(input) }, io);
   if (isClusterBackend(composed.composed.backend)) {
     checkHere(input);
-    const { runOnCluster } = await import("../cluster/cluster_run.ts");
+    const { runOnCluster } = await import("./cluster_run.ts");
     return runOnCluster(composed, input, io);
   }
   checkNoCluster(input);

@@ -16,7 +16,8 @@ import type { RunIo } from "../io.ts";
 import { openRay } from "../net/ray_cluster.ts";
 import { checkLoggers, openLoggers } from "../place/open_loggers.ts";
 import { readRun, writeReport } from "../place/write_report.ts";
-import type { TraceOptions } from "../recipe.ts";
+import type { Line, TraceOptions } from "../recipe.ts";
+import type { RunHead } from "../run_recipe.ts";
 import { servedRun } from "../serve/served_run.ts";
 import { type Composition, openTask, runFolder, type Session } from "../session.ts";
 import { ClusterFolder } from "./cluster_folder.ts";
@@ -32,17 +33,8 @@ export interface ClusterView {
   /** Called instead of a run. */
   dryRun(made: { readonly plan: JobPlan; readonly dir: string }): void;
   /** Called when the job is submitted, or attached to. */
-  begin(head: ClusterHead): void;
+  begin(head: RunHead): void;
   end(ending: ClusterEnding): void;
-}
-
-export interface ClusterHead {
-  readonly session: Session;
-  readonly record: JobRecord;
-  readonly gateway: string | undefined;
-  /** Where the service listens. */
-  readonly service: string;
-  readonly dir: string;
 }
 
 export interface ClusterEnding extends JobEnd {
@@ -141,7 +133,7 @@ async function runIn(folder: ClusterFolder, run: Run): Promise<void> {
     const samples = new SampledEpisodes();
     service = await openRunService(run, { token, id, samples });
     const record = attached ?? (await submit({ ...run, folder, jobs, service, token, id }));
-    view.begin({ session, record, gateway, service: service.url, dir: folder.dir });
+    view.begin(headOf(run, { record, gateway, service: service.url, dir: folder.dir }));
     const loggers = openLoggers({ config: run.composition.config, dir: folder.dir, io });
     // The log of the job is read from its start.
     if (attached) for (const logger of loggers) await logger.rewind?.(0);
@@ -225,6 +217,29 @@ async function submit({ folder, jobs, service, token, id, ...run }: Submission):
     throw error;
   }
   return record;
+}
+
+interface Submitted {
+  readonly record: JobRecord;
+  readonly gateway: string | undefined;
+  /** Where the service listens. */
+  readonly service: string;
+  readonly dir: string;
+}
+
+function headOf({ trainer, session }: Run, { record, gateway, service, dir }: Submitted): RunHead {
+  const { tasks, environment, config, asksPrompt } = session;
+  const counts = `${tasks.train.length} training, ${tasks.val.length} held out`;
+  const { address, version, submission_id } = record;
+  const reached = record.service.url === service ? "" : `, reached as ${record.service.url}`;
+  const lines: Line[] = [
+    ["task", `${environment.name}: ${environment.describe} (${counts})`],
+    ["model", String(getAt(config, "actor_rollout_ref.model.path"))],
+    ["cluster", `${address}, ${trainer.title} ${version}, job ${submission_id}`],
+    ["service", `${asksPrompt ? "rewards" : "agents"} on ${service}${reached}`],
+  ];
+  if (gateway !== undefined) lines.push(["gateway", gateway]);
+  return { lines: [...lines, ["run", `written to ${dir}`]], dir, isWatchable: true };
 }
 
 function factsOf({ trainer, composition: { config }, session }: Run, record: JobRecord) {

@@ -3,8 +3,9 @@ import { dryRunText } from "../../backend/ray/dry_run.ts";
 import { type ClusterComposition, trainOnCluster } from "../../run/cluster/train_on_cluster.ts";
 import type { Input, Io } from "../command.ts";
 import { EXIT_OK } from "../process/exit.ts";
-import { announce, endOfRun } from "./cluster_text.ts";
+import { endOfRun } from "./cluster_text.ts";
 import { leaveOrStop } from "./leave_or_stop.ts";
+import { announce } from "./recipe_run.ts";
 
 /** @returns the exit status */
 export async function runOnCluster(composed: ClusterComposition, input: Input, io: Io): Promise<number> {

@@ -1,36 +1,13 @@
-/** What people and programs read of a run on a cluster, at its start and at its end. */
+/** What people and programs read of a run on a cluster at its end. */
 import { join } from "node:path";
-import { getAt } from "../../config/yaml/tree.ts";
-import { labelled } from "../../log/format.ts";
 import { JOB_LOG_FILE } from "../../run/cluster/job_record.ts";
-import type { ClusterEnding, ClusterHead } from "../../run/cluster/train_on_cluster.ts";
+import type { ClusterEnding } from "../../run/cluster/train_on_cluster.ts";
 import { CLUSTER_TRAINERS } from "../../run/cluster/trainers.ts";
 import { quoted } from "../../run/quoted.ts";
 import type { Input, Io } from "../command.ts";
 import { commandName } from "../command_line.ts";
 import { importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, interruptedStatus } from "../process/exit.ts";
-
-export function announce({ session, record, gateway, service, dir }: ClusterHead, io: Io): void {
-  const { tasks, environment, config } = session;
-  const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;
-  const say = (label: string, text: string) => io.err(labelled(label, text, width));
-  say(
-    "task",
-    `${environment.name}: ${environment.describe} (${tasks.train.length} training, ${tasks.val.length} held out)`,
-  );
-  say("model", `${getAt(config, "actor_rollout_ref.model.path")}`);
-  say(
-    "cluster",
-    `${record.address}, ${CLUSTER_TRAINERS[record.system].title} ${record.version}, job ${record.submission_id}`,
-  );
-  const what = session.asksPrompt ? "rewards" : "agents";
-  say("service", `${what} on ${service}${record.service.url === service ? "" : `, reached as ${record.service.url}`}`);
-  if (gateway !== undefined) say("gateway", gateway);
-  say("run", `written to ${dir}`);
-  say("watch", `${commandName(io)} view ${quoted(dir)}`);
-  io.err("\n");
-}
 
 interface Called {
   readonly input: Input;
