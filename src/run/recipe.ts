@@ -12,7 +12,7 @@ import type { RunIo } from "./io.ts";
 import type { Session } from "./session.ts";
 
 /** What is asked for besides the configuration. */
-export interface RunRequest extends SessionOptions {
+export interface RunRequest extends Omit<SessionOptions, "isRecorded"> {
   /** Recorded sessions to train on, of the recipe `train`. */
   readonly traces?: TraceOptions;
 }

@@ -12,8 +12,8 @@ import {
   withChatTemplate,
 } from "../../../src/model/files/tokenizer.ts";
 import { type ModelMark, openModel } from "../../../src/model/open_model.ts";
+import { readLora, templateOf } from "../../../src/run/model/model_settings.ts";
 import { newBackend, trainable } from "../../../src/run/model/trained_model.ts";
-import { readLora, templateOf } from "../../../src/run/model_settings.ts";
 import type { Environment } from "../../../src/task/rollout.ts";
 import type { StartRequest } from "../protocol.ts";
 import { recipeNamed } from "../recipes.ts";

@@ -9,9 +9,9 @@ import { openTokenizer } from "../../model/files/folder.ts";
 import { byteTokenizer, characterTokenizer, type TextTokenizer } from "../../model/files/tokenizer.ts";
 import { promptOf } from "../../task/rollout.ts";
 import { locate, nearestFile } from "../files.ts";
-import { templateOf } from "../model_settings.ts";
 import type { ModelSession } from "../session.ts";
 import { withTemplate } from "./chat_template.ts";
+import { templateOf } from "./model_settings.ts";
 import { newBackend, newModelShape } from "./trained_model.ts";
 
 export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {

@@ -11,7 +11,7 @@ import { playsGreedy } from "../../loop/stages/greedy.ts";
 import { lossSpec } from "../../loop/stages/loss_settings.ts";
 import { batchSizeOf } from "../../loop/state.ts";
 import type { LoraConfig } from "../../model/lora.ts";
-import { memoryOptions } from "../model_settings.ts";
+import { memoryOptions } from "./model_settings.ts";
 
 /** The work of a configured run on a model. */
 export function plannedWork(

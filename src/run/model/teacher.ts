@@ -11,9 +11,9 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { RunIo } from "../io.ts";
-import { deviceOptions } from "../model_settings.ts";
 import { httpFetch } from "../net/http.ts";
 import { checkpointDir } from "./checkpoint_dir.ts";
+import { deviceOptions } from "./model_settings.ts";
 
 const MODEL_PATH = "distillation.teacher_models.teacher_model.model_path";
 const TINKER_SERVICE = "https://tinker.thinkingmachines.dev/services/tinker-prod";

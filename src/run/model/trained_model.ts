@@ -16,8 +16,8 @@ import { LanguageModel } from "../../model/language_model.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, type OpenedModel } from "../../model/open_model.ts";
-import { readLora } from "../model_settings.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
+import { readLora } from "./model_settings.ts";
 import { plannedWork } from "./plan_settings.ts";
 
 /** A new model trains all its weights. */

@@ -9,7 +9,7 @@ import { settingsFromConfig } from "../../loop/settings_config.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import type { ServedRun } from "../../service/service.ts";
 import { withTemplate } from "../model/chat_template.ts";
-import { templateOf } from "../model_settings.ts";
+import { templateOf } from "../model/model_settings.ts";
 import type { Session } from "../session.ts";
 
 export interface ServedRunOptions {

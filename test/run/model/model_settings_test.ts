@@ -1,8 +1,8 @@
 /** How the settings of the local backend say that a model is held and trained. */
 import { describe, expect, test } from "vitest";
 import { LORA_DEFAULTS } from "../../../src/model/lora.ts";
+import { memoryOptions, readLora } from "../../../src/run/model/model_settings.ts";
 import { plannedWork } from "../../../src/run/model/plan_settings.ts";
-import { memoryOptions, readLora } from "../../../src/run/model_settings.ts";
 import { complaints, compose } from "../../config/disk.ts";
 import { SMALL_MODEL } from "../../fixtures/small_model.ts";
 

@@ -1,9 +1,9 @@
-import type { OpenDeviceOptions } from "../compute/open.ts";
-import { setting } from "../config/schema.ts";
-import type { Tree } from "../config/yaml/tree.ts";
-import type { ModelConfig } from "../model/files/config.ts";
-import type { LanguageModelOptions } from "../model/language_model.ts";
-import { type LoraConfig, loraTargets } from "../model/lora.ts";
+import type { OpenDeviceOptions } from "../../compute/open.ts";
+import { setting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import type { ModelConfig } from "../../model/files/config.ts";
+import type { LanguageModelOptions } from "../../model/language_model.ts";
+import { type LoraConfig, loraTargets } from "../../model/lora.ts";
 
 export function templateOf(config: Tree): string | undefined {
   return setting(config, "model.chat_template") ?? undefined;
