@@ -10,8 +10,6 @@ export const LONG_TESTS: readonly string[] = [
   "test/backend/on_policy_test.ts",
   "test/backend/plan_test.ts",
   "test/backend/tinker_test.ts",
-  "test/cli/checkpoint_shape_test.ts",
-  "test/cli/run_place_test.ts",
   "test/compute/matmul_fuzz_test.ts",
   "test/compute/split_products_test.ts",
   "test/config/differential_test.ts",
@@ -32,6 +30,8 @@ export const LONG_TESTS: readonly string[] = [
   "test/model/kernels/cache_test.ts",
   "test/model/kernels/sample_tiled_test.ts",
   "test/model/train/lora_gradient_test.ts",
+  "test/run/model/checkpoint_shape_test.ts",
+  "test/run/place/run_place_test.ts",
   "test/serve/server_model_test.ts",
 ];
 
@@ -48,10 +48,8 @@ const WHOLE_RUNS: readonly string[] = [
   "test/backend/published_plan_test.ts",
   "test/chat/grammar/differential_fuzz_test.ts",
   "test/chat/grammar/random_schemas_test.ts",
-  "test/cli/cluster_test.ts",
   "test/cli/critic_test.ts",
   "test/cli/examples_test.ts",
-  "test/cli/judges_test.ts",
   "test/cli/learning_test.ts",
   "test/cli/recipes_test.ts",
   "test/cli/remote_agent_test.ts",
@@ -61,7 +59,6 @@ const WHOLE_RUNS: readonly string[] = [
   "test/cli/tinker_agent_test.ts",
   "test/cli/tinker_test.ts",
   "test/cli/train_traces_test.ts",
-  "test/cli/trinity_cluster_test.ts",
   "test/consumer_test.ts",
   "test/docs_pages_test.ts",
   "test/examples/rl_loop_test.ts",
@@ -76,6 +73,9 @@ const WHOLE_RUNS: readonly string[] = [
   "test/model/published_gguf_test.ts",
   "test/page/train/page_test.ts",
   "test/page/train/worker_session_test.ts",
+  "test/run/cluster/cluster_test.ts",
+  "test/run/cluster/trinity_cluster_test.ts",
+  "test/run/task/judges_test.ts",
   "test/scripts/mutants_collection_test.ts",
 ];
 

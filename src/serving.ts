@@ -3,9 +3,10 @@
  * rewards and agents served to a cluster that trains. It needs Node or Deno.
  * @module
  */
-export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./cli/run/served_gateway.ts";
-export { type OpenedServing, type OpenServingOptions, openServing } from "./cli/run/serving.ts";
+
 export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
+export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./run/serve/served_gateway.ts";
+export { type OpenedServing, type OpenServingOptions, openServing } from "./run/serve/serving.ts";
 export { servedEngine } from "./serve/openai/engine.ts";
 export type { Serving } from "./serve/openai/serving.ts";
 export {

@@ -1,20 +1,16 @@
 /** A command as plain data. One small file, front.ts, drives commands with commander; another library needs no other change. */
-import type { Clock } from "../clock.ts";
-import type { Screen } from "../log/terminal.ts";
+import type { RunIo } from "../run/io.ts";
 
 /** The process as a command sees it: `err` takes everything for people. Tests pass their own. */
-export interface Io extends Screen {
+export interface Io extends RunIo {
   /** Machine-readable output and nothing else. Adds no newline. */
   out(text: string): void;
-  readonly env: Readonly<Record<string, string | undefined>>;
   /** Called before a command runs: signals end the process from here on, whatever JavaScript runs. */
   begin?(): void;
   /** Aborts on Ctrl-C or SIGTERM; a second one ends the process at once. */
   readonly signal: AbortSignal;
   /** Names work that would be lost: a second signal waits for it, most of a second; a third does not. */
   finishing?(work: Promise<unknown>): void;
-  /** What a command waits by for other machines. Absent: the system's. */
-  readonly clock?: Clock;
   /** Whole text of standard input. */
   stdin(): Promise<string>;
   /** Standard input line by line. Absent where nothing can be typed. */

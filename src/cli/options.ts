@@ -1,4 +1,5 @@
 /** Options that several commands share. */
+import type { DeviceName, OpenDeviceOptions } from "../compute/open.ts";
 import type { Input, Option } from "./command.ts";
 
 export const IMPORT: Option = {
@@ -33,6 +34,11 @@ export function adapterOf(options: Input["options"]): { adapter?: string; backen
   return { ...(adapter === undefined ? {} : { adapter }), ...(backend === undefined ? {} : { backend }) };
 }
 
+/** The device of the commands without a configuration. */
+export function deviceOf(options: Input["options"]): OpenDeviceOptions {
+  return { device: (options.device as DeviceName | undefined) ?? "auto", ...adapterOf(options) };
+}
+
 /** Which GPU, on the commands whose `--adapter` is a LoRA adapter. */
 export const GPU: readonly Option[] = [
   { flag: "--gpu", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
@@ -61,10 +67,4 @@ export function deviceOverride({ options }: Input): string[] {
 /** `--device` as it was typed. */
 export function deviceFlag({ options }: Input): string[] {
   return options.device === undefined ? [] : ["--device", String(options.device)];
-}
-
-/** Splits positional arguments into files and overrides: an override has a `=` or starts with `~`. */
-export function splitArguments(args: readonly string[]): { files: string[]; overrides: string[] } {
-  const isOverride = (arg: string) => arg.includes("=") || arg.startsWith("~");
-  return { files: args.filter((arg) => !isOverride(arg)), overrides: args.filter(isOverride) };
 }

@@ -1,4 +1,6 @@
 /** Every command there is. */
+
+import { packageVersion } from "../run/files.ts";
 import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";
@@ -25,7 +27,6 @@ import { sftCommand } from "./commands/sft.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
-import { packageVersion } from "./files.ts";
 import type { Program } from "./front.ts";
 
 export const PROGRAM: Program = {

@@ -5,7 +5,6 @@
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { packagedText } from "../../src/cli/files.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
@@ -16,6 +15,7 @@ import { ggufFolder } from "../../src/model/files/gguf/folder.ts";
 import { readJson } from "../../src/model/files/reader.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";
+import { packagedText } from "../../src/run/files.ts";
 import { readState } from "../../src/serve/checkpoint/state_folder.ts";
 import { bytesReader, smallGguf, tinyModel } from "../fixtures/gguf/container.ts";
 import { Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";

@@ -2,7 +2,7 @@
  * A recording gateway in a process of its own, over an engine that draws letters: `gateway_target STORE PORT SESSION_MIB [CHUNK_MS]`.
  * Sends `{url}` when it listens, and for every message what it holds.
  */
-import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
+import { openServedGateway } from "../../src/run/serve/served_gateway.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";
 import { TextEngine } from "../fixtures/text_engine.ts";
 

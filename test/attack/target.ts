@@ -4,14 +4,14 @@
  */
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";
-import { serveDemo } from "../../src/cli/run/demo_server.ts";
-import { openTextThread } from "../../src/cli/run/text_thread.ts";
+import { serveDemo } from "../../src/cli/process/demo_server.ts";
 import { startGateway } from "../../src/gateway/mod.ts";
 import { addPages } from "../../src/gateway/page/gateway_pages.ts";
 import { listen } from "../../src/http/listen.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { serveRuns } from "../../src/log/page/view_server.ts";
 import type { TextTokenizer } from "../../src/model/files/tokenizer.ts";
+import { openTextThread } from "../../src/run/serve/text_thread.ts";
 import { createApp } from "../../src/serve/app.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { servedHost } from "../../src/serve/openai/engine.ts";
@@ -30,7 +30,7 @@ import { StallMeter } from "./stall_meter.ts";
 import { ToyModel } from "./toy_model.ts";
 
 /** Of the build: Node 20 runs no TypeScript in a thread. */
-const TEXT_WORKER = new URL("../../dist/cli/run/text_worker.js", import.meta.url);
+const TEXT_WORKER = new URL("../../dist/run/serve/text_worker.js", import.meta.url);
 const KEY = "tml-attacked";
 const LIMITS = { headersMs: 600, requestMs: 10_000, stillMs: 20_000 };
 

@@ -4,12 +4,12 @@ import { expect, test } from "vitest";
 import { planRun } from "../../src/backend/local/plan/plan.ts";
 import { DEFAULT_SHAPE, type RunShape } from "../../src/backend/local/plan/run_shape.ts";
 import { LocalTeacher } from "../../src/backend/local/teacher.ts";
-import { wholeShape } from "../../src/cli/run/plan_request.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import type { ModelShape } from "../../src/model/model_shape.ts";
 import { openModel } from "../../src/model/open_model.ts";
 import { saveAdapterFolder, saveModelFolder } from "../../src/model/save_model.ts";
+import { wholeShape } from "../../src/run/model/plan_request.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 

@@ -5,8 +5,8 @@ import { afterEach, expect, test } from "vitest";
 import { z } from "zod";
 import { TinkerSession } from "../../src/backend/tinker/session.ts";
 import { Transport, type TransportOptions } from "../../src/backend/tinker/transport.ts";
-import { httpFetch } from "../../src/cli/process/http.ts";
 import { RemoteError } from "../../src/errors.ts";
+import { httpFetch } from "../../src/run/net/http.ts";
 
 const TRICKLE_MS = 20;
 const FETCHES: readonly [string, TransportOptions["fetch"]][] = [

@@ -2,9 +2,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { Talk } from "../../src/chat/talk.ts";
 import { chatLoop } from "../../src/cli/chat/chat_loop.ts";
 import { readHistory, writeHistory } from "../../src/cli/chat/history.ts";
-import { Talk } from "../../src/cli/chat/talk.ts";
 import type { Typed, Typing } from "../../src/cli/command.ts";
 import { servedEngine } from "../../src/serve/openai/engine.ts";
 import { Serving } from "../../src/serve/openai/serving.ts";

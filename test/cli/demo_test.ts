@@ -1,6 +1,6 @@
 /** The server of `grpu demo`. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { serveDemo } from "../../src/cli/run/demo_server.ts";
+import { serveDemo } from "../../src/cli/process/demo_server.ts";
 import type { Listening } from "../../src/http/listen.ts";
 import { grpu } from "../fixtures/cli.ts";
 

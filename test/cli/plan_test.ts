@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { readBytes } from "../../src/cli/run/plan_request.ts";
-import { plannedWork } from "../../src/cli/run/plan_settings.ts";
 import { ConfigError } from "../../src/errors.ts";
+import { readBytes } from "../../src/run/model/plan_request.ts";
+import { plannedWork } from "../../src/run/model/plan_settings.ts";
 import { compose } from "../config/disk.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";

@@ -2,11 +2,11 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { packagedText } from "../../src/cli/files.ts";
-import { composeSft } from "../../src/cli/run/sft_session.ts";
 import { setting } from "../../src/config/schema.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
 import { flatten } from "../../src/config/yaml/tree.ts";
+import { packagedText } from "../../src/run/files.ts";
+import { composeRows } from "../../src/run/sft_session.ts";
 import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { idleSettings, rowRuns, SMALL_ROW_RUN } from "../fixtures/row_runs.ts";
@@ -116,7 +116,7 @@ describe("is refused", () => {
 });
 
 describe("the settings", () => {
-  const compose = (args: readonly string[]) => composeSft({ args, imports: [] }, captured().io);
+  const compose = (args: readonly string[]) => composeRows({ args, imports: [] }, { io: captured().io, base: "sft" });
 
   test("reach the training run that does the work, under their own names or that run's", async () => {
     const { config, sft, isGiven } = await compose([

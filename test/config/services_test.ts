@@ -1,6 +1,6 @@
 /** Agents in other processes and their gateway: two generations of settings, what wins, what is refused. */
 import { describe, expect, test } from "vitest";
-import { gatewaySettings } from "../../src/cli/run/gateway_settings.ts";
+import { gatewaySettings } from "../../src/run/gateway/gateway_settings.ts";
 import { complaints, compose } from "./disk.ts";
 
 const AGENT = "task.agent=http://127.0.0.1:8100/run";

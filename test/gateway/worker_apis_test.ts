@@ -2,8 +2,8 @@
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterEach, describe, expect, test } from "vitest";
-import { openServedGateway } from "../../src/cli/run/served_gateway.ts";
 import { pushUpToEnd } from "../../src/gateway/workers/cumulative.ts";
+import { openServedGateway } from "../../src/run/serve/served_gateway.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 import { type FakeVllm, fakeVllm, type TokenServer, tokenServer } from "../fixtures/fake_vllm.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";

@@ -5,8 +5,8 @@ import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
 import type { JobSpec, RayOptions } from "../../src/backend/ray/contract.ts";
 import { RayJobs } from "../../src/backend/ray/jobs.ts";
-import { httpFetch } from "../../src/cli/process/http.ts";
-import { readWebSocket } from "../../src/cli/process/websocket.ts";
+import { httpFetch } from "../../src/run/net/http.ts";
+import { readWebSocket } from "../../src/run/net/websocket.ts";
 
 const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
 

@@ -9,7 +9,7 @@ import type { JobSpec } from "../../src/backend/ray/contract.ts";
 import { failureOf } from "../../src/backend/ray/failure.ts";
 import { MOST_OF_A_LINE } from "../../src/backend/ray/lines.ts";
 import { type NodeAnswer, probe, unreachableMessage } from "../../src/backend/ray/probe.ts";
-import { httpFetch } from "../../src/cli/process/http.ts";
+import { httpFetch } from "../../src/run/net/http.ts";
 import { hasRay, python, type RayCluster, startRay, treeOf } from "./ray_cluster.ts";
 
 const PROBE = readFileSync(new URL("../../config/ray/grpu_probe.py", import.meta.url), "utf8");

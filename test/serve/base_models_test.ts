@@ -6,10 +6,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, onTestFinished, test,
 import { saveLocalCheckpoint } from "../../src/backend/local/checkpoint.ts";
 import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
-import { openBaseModels } from "../../src/cli/run/base_models.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import { ConfigError, OutOfMemoryError } from "../../src/errors.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
+import { openBaseModels } from "../../src/run/serve/base_models.ts";
 import { createApp } from "../../src/serve/app.ts";
 import type { BaseModel } from "../../src/serve/base_models.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";

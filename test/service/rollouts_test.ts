@@ -2,7 +2,6 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
-import { RunGateway } from "../../src/cli/run/run_gateway.ts";
 import type { Tokenizer } from "../../src/contract/text.ts";
 import type { Task } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
@@ -10,6 +9,7 @@ import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/set
 import { batch } from "../../src/loop/stages/batch.ts";
 import { generate } from "../../src/loop/stages/generate.ts";
 import { transform } from "../../src/loop/stages/transform.ts";
+import { RunGateway } from "../../src/run/gateway/run_gateway.ts";
 import type { ClusterTrajectory, RolloutReply } from "../../src/service/protocol.ts";
 import type { Service } from "../../src/service/service.ts";
 import "../../src/task/environments.ts";

@@ -2,7 +2,6 @@
 
 import { estimatorNames } from "../../../src/algorithm/advantage/estimators.ts";
 import { lossNames } from "../../../src/algorithm/loss/losses.ts";
-import { readEvaluator, rolloutSettings } from "../../../src/cli/run/task_settings.ts";
 import { composeConfig } from "../../../src/config/compose.ts";
 import { setting } from "../../../src/config/schema.ts";
 import { getAt, type Tree } from "../../../src/config/yaml/tree.ts";
@@ -14,6 +13,7 @@ import { algorithmOf } from "../../../src/loop/roles.ts";
 import type { LoopSettings } from "../../../src/loop/settings.ts";
 import { settingsFromConfig } from "../../../src/loop/settings_config.ts";
 import { estimateAdvantages } from "../../../src/loop/stages/estimate.ts";
+import { readEvaluator, rolloutSettings } from "../../../src/run/task/task_settings.ts";
 import { type ChosenRollout, chooseRollout } from "../../../src/task/choose.ts";
 import { environments, evaluators, rewards } from "../../../src/task/registered.ts";
 import type { Environment, Evaluate, Example, Rollout } from "../../../src/task/rollout.ts";

@@ -1,8 +1,6 @@
 /** Opens the model of a recipe: a new one of the task's characters, or the one that a person gave. */
 
 import type { LocalBackend } from "../../../src/backend/local/backend.ts";
-import { readLora, templateOf } from "../../../src/cli/run/model_settings.ts";
-import { newBackend, trainable } from "../../../src/cli/run/trained_model.ts";
 import type { Device } from "../../../src/compute/device.ts";
 import type { Tree } from "../../../src/config/yaml/tree.ts";
 import { ConfigError } from "../../../src/errors.ts";
@@ -14,6 +12,8 @@ import {
   withChatTemplate,
 } from "../../../src/model/files/tokenizer.ts";
 import { type ModelMark, openModel } from "../../../src/model/open_model.ts";
+import { readLora, templateOf } from "../../../src/run/model/model_settings.ts";
+import { newBackend, trainable } from "../../../src/run/model/trained_model.ts";
 import type { Environment } from "../../../src/task/rollout.ts";
 import type { StartRequest } from "../protocol.ts";
 import { recipeNamed } from "../recipes.ts";

@@ -1,11 +1,11 @@
 /** The loop of `grpu chat`: reads messages and commands, prints replies as they come. */
 
 import type { LivePart } from "../../chat/engine.ts";
+import type { Talk, TalkListener, TalkReply } from "../../chat/talk.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 import type { Io, Typing } from "../command.ts";
 import { runSlash } from "./slash.ts";
-import type { Talk, TalkListener, TalkReply } from "./talk.ts";
 
 const [DIM, GREEN, RESET] = ["\x1b[2m", "\x1b[32m", "\x1b[0m"];
 const BLOCK = '"""';

@@ -1,6 +1,7 @@
 /** Commands of a chat: lines that begin with a slash. */
-import { writeText } from "../files.ts";
-import type { Talk } from "./talk.ts";
+
+import type { Talk } from "../../chat/talk.ts";
+import { writeText } from "../../run/files.ts";
 
 /** What the chat does after a command. */
 export type SlashEffect = "continue" | "retry" | "leave";

@@ -38,10 +38,10 @@ async function chat({ options }: Input, io: Io): Promise<number> {
   const sampling = replySampling(options);
   const seed =
     options.seed === undefined ? undefined : integer(options.seed, { flag: "--seed", least: 0, most: 2 ** 32 - 1 });
-  const { openServing } = await import("../run/serving.ts");
+  const { openServing } = await import("../../run/serve/serving.ts");
   const { servedEngine } = await import("../../serve/openai/engine.ts");
   const { chatLoop } = await import("../chat/chat_loop.ts");
-  const { Talk } = await import("../chat/talk.ts");
+  const { Talk } = await import("../../chat/talk.ts");
   const { readHistory, writeHistory } = await import("../chat/history.ts");
   if (!io.typing) throw new ConfigError("Cannot chat: there is no standard input. Run grpu chat in a terminal.");
   const file = options.history as string | undefined;

@@ -32,7 +32,7 @@ export const FIELDS = `Each line of the input is one trajectory: group, reward, 
 async function importUserModules(input: Input): Promise<void> {
   const paths = importsOf(input);
   if (paths.length === 0) return;
-  const { importModules } = await import("../run/modules.ts");
+  const { importModules } = await import("../../run/task/modules.ts");
   await importModules(paths);
 }
 

@@ -4,9 +4,9 @@ import type { Value } from "../../config/yaml/tree.ts";
 import { type ConvertOptions, type Note, type Source, SYSTEMS, type System } from "../../convert/contract.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
+import { splitArguments } from "../../run/arguments.ts";
+import { packagedText, writeText } from "../../run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { packagedText, writeText } from "../files.ts";
-import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
 

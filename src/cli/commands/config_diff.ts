@@ -1,8 +1,8 @@
 /** `grpu config diff`: two configurations compared by meaning. */
 import { SYSTEMS, type System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
+import { packagedText } from "../../run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { packagedText } from "../files.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
 

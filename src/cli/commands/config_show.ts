@@ -1,6 +1,6 @@
 import { ConfigError } from "../../errors.ts";
+import { splitArguments } from "../../run/arguments.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
-import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts";
 

@@ -5,8 +5,8 @@ import type { Source, System } from "../../convert/contract.ts";
 import type { ShellOptions } from "../../convert/shell/read.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
+import { locate, packagedText, readText, textOf } from "../../run/files.ts";
 import type { Input, Io, Option } from "../command.ts";
-import { locate, packagedText, readText, textOf } from "../files.ts";
 
 export const CONFIG: Option = {
   flag: "--config",

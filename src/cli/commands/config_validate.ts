@@ -1,8 +1,8 @@
 /** `grpu config validate`: every problem of a configuration file, with its line. */
 import { SYSTEMS, type System } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
+import { splitArguments } from "../../run/arguments.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { splitArguments } from "../options.ts";
 import { EXIT_CONFIG, EXIT_OK } from "../process/exit.ts";
 import { configFiles, readInput, SHELL, shellOptions } from "./config_sources.ts";
 

@@ -20,7 +20,7 @@ export const demoCommand: Command = {
 };
 
 async function demo({ options }: Input, io: Io): Promise<number> {
-  const { serveDemo } = await import("../run/demo_server.ts");
+  const { serveDemo } = await import("../process/demo_server.ts");
   const server = await serveDemo({
     host: String(options.host),
     port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),

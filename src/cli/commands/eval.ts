@@ -1,4 +1,5 @@
 /** `grpu eval`: scores models on a task's held-out data, one or several side by side. */
+import type { ModelNames } from "../../run/evaluation/named_models.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "../options.ts";
 
@@ -41,29 +42,34 @@ export const evalCommand: Command = {
   run: evaluate,
 };
 
+function namesOf({ options }: Input): ModelNames {
+  const given = (key: string) => (options[key] as string[] | undefined) ?? [];
+  return { models: [...given("checkpoint"), ...given("model")], runs: given("run") };
+}
+
 async function evaluate(input: Input, io: Io): Promise<void> {
-  const { openSession } = await import("../run/session.ts");
-  const { settingsFromConfig } = await import("../../loop/settings_config.ts");
+  const { evalRecipe } = await import("../../run/recipes/eval.ts");
   const { setting } = await import("../../config/schema.ts");
-  const { evaluateModels } = await import("../evaluation/evaluate_models.ts");
-  const { namedModels } = await import("../evaluation/named_models.ts");
+  const { evaluateModels } = await import("../../run/evaluate_models.ts");
+  const { namedModels } = await import("../../run/evaluation/named_models.ts");
   const { printScores } = await import("../evaluation/print_scores.ts");
   const { sizesOf } = await import("../evaluation/sizes.ts");
   const { equalities } = await import("../../task/registered.ts");
   const { options } = input;
-  const imports = importsOf(input);
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
-  const overrides = [...deviceOverride(input), ...attempts, "rllm.trainer.val_only=true"];
-  const allowUnsupported = options.allowUnsupported === true;
-  const session = await openSession({ args: input.args, imports, overrides, allowUnsupported }, io);
-  const { distillation, ...trained } = settingsFromConfig(session.config);
-  // A teacher scores what is trained on, and nothing is.
-  const settings = { ...trained, distillation: { ...distillation, enabled: false } };
+  const request = {
+    args: input.args,
+    imports: importsOf(input),
+    overrides: [...deviceOverride(input), ...attempts],
+    allowUnsupported: options.allowUnsupported === true,
+  };
+  const data = await evalRecipe.read(await evalRecipe.compose(request, io));
+  const { session, settings } = data;
   const sizes = sizesOf(options.k as readonly string[] | undefined, settings.rollout.n_val);
-  const models = await namedModels(input, { io, configured: setting(session.config, "model.name") });
+  const models = await namedModels(namesOf(input), { io, configured: setting(session.config, "model.name") });
   const cache = options.cache === false ? undefined : String(options.cache);
   const page = options.page === undefined ? undefined : String(options.page);
-  const done = await evaluateModels(models, { io, session, settings, imports, cache });
+  const done = await evaluateModels(models, { io, data, cache });
   // An environment's own reward has no name: its answers are equal where their texts are.
   const equal = equalities.get(setting(session.config, "task.reward") ?? "") ?? ((a: string, b: string) => a === b);
   const total = session.tasks.val.length;

@@ -46,7 +46,7 @@ export const exportCommand: Command = {
 
 async function exportModel({ args, options }: Input, io: Io): Promise<void> {
   const maxShardBytes = integer(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
-  const { checkpointDir } = await import("../run/checkpoint_dir.ts");
+  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
   const { exportFolder } = await import("../../model/export.ts");
   const out = String(options.out);
   if (options.gguf !== undefined && options.dtype !== undefined)

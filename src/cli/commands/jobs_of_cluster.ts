@@ -6,9 +6,9 @@ import { failureOf } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { LineSplitter } from "../../backend/ray/lines.ts";
 import { ConfigError } from "../../errors.ts";
+import { openRay } from "../../run/net/ray_cluster.ts";
 import type { Input, Io } from "../command.ts";
 import { EXIT_FAILED, EXIT_OK } from "../process/exit.ts";
-import { openRay } from "../run/ray_cluster.ts";
 
 export async function listJobs(input: Input, io: Io): Promise<undefined> {
   const jobs = openCluster(input, io);

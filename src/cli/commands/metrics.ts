@@ -1,8 +1,8 @@
 /** `grpu metrics convert`: metric logs of verl and Trinity-RFT. */
 import type { MetricRow } from "../../convert/metrics.ts";
 import { ConfigError } from "../../errors.ts";
+import { readText, writeText } from "../../run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { readText, writeText } from "../files.ts";
 
 export const metricsCommands: readonly Command[] = [
   {

@@ -2,7 +2,7 @@
 import type { LocalBackend } from "../../backend/local/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { ADAPTER, DEVICE } from "../options.ts";
+import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
 import { BASE, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 
 export const modelCommands: readonly Command[] = [
@@ -54,11 +54,11 @@ async function withModel(
   { options, io }: { options: Input["options"]; io: Io },
   use: (backend: LocalBackend) => Promise<void>,
 ): Promise<void> {
-  const { checkpointDir } = await import("../run/checkpoint_dir.ts");
-  const { openForInference } = await import("../run/local_backend.ts");
+  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
+  const { openForInference } = await import("../../run/model/local_backend.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
-  const { backend } = await openForInference(folder, { options, base });
+  const { backend } = await openForInference(folder, { on: deviceOf(options), base });
   try {
     await use(backend);
   } finally {
@@ -68,7 +68,7 @@ async function withModel(
 
 async function score({ options }: Input, io: Io): Promise<void> {
   const temperature = number(options.temperature, { flag: "--temperature", least: Number.MIN_VALUE });
-  const { readText } = await import("../files.ts");
+  const { readText } = await import("../../run/files.ts");
   const file = String(options.input);
   const text = file === "-" ? await io.stdin() : readText(file, "token file");
   const sequences = readSequences(text, file);

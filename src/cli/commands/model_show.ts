@@ -18,7 +18,7 @@ export const modelShowCommand: Command = {
 type Facts = Readonly<Record<string, unknown>>;
 
 async function show({ args, options }: Input, io: Io): Promise<void> {
-  const { checkpointDir } = await import("../run/checkpoint_dir.ts");
+  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
   const facts = await factsOf(await checkpointDir(args[0]!, io));
   if (options.json) io.out(`${JSON.stringify(facts)}\n`);
   else for (const [name, value] of Object.entries(facts)) io.out(`${name.padEnd(WIDTH)} ${text(value)}\n`);
@@ -40,7 +40,7 @@ async function factsOf(folder: string): Promise<Facts> {
   const { folderKind } = await import("../../model/files/open_folder.ts");
   const { describeAdapter } = await import("../../model/files/peft.ts");
   const { openModelFolder } = await import("../../model/files/folder.ts");
-  const { generationConfigOf } = await import("../run/recommended_sampling.ts");
+  const { generationConfigOf } = await import("../../run/model/recommended_sampling.ts");
   if ((await folderKind(folder)) === "adapter") return adapterFacts(folder, await describeAdapter(folder));
   return modelFacts(await openModelFolder(folder), await generationConfigOf(folder));
 }

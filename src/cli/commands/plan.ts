@@ -32,7 +32,7 @@ async function plan(input: Input, io: Io): Promise<number> {
   const [{ planRun }, { adviceFor }, { readPlanRequest }, text] = await Promise.all([
     import("../../backend/local/plan/plan.ts"),
     import("../../backend/local/plan/advice.ts"),
-    import("../run/plan_request.ts"),
+    import("../../run/model/plan_request.ts"),
     import("./plan_text.ts"),
   ]);
   const { options } = input;

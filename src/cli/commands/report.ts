@@ -1,7 +1,7 @@
 /** `grpu report`: the page of a run, or of several side by side, at any time. */
 import { join } from "node:path";
+import { writeText } from "../../run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { writeText } from "../files.ts";
 
 export const reportCommand: Command = {
   path: "report",
@@ -25,7 +25,7 @@ export const reportCommand: Command = {
 };
 
 async function writeReport({ args, options }: Input, io: Io): Promise<void> {
-  const { openRuns } = await import("../run/runs.ts");
+  const { openRuns } = await import("../../run/place/runs.ts");
   const { renderPage } = await import("../../log/page/render.ts");
   const runs = openRuns(args);
   for (const run of runs) run.poll();

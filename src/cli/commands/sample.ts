@@ -6,7 +6,7 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { OTHER_PROMPT_KEYS } from "../../data/rows.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { ADAPTER, DEVICE } from "../options.ts";
+import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
 import { BASE, integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
 
 export const sampleCommand: Command = {
@@ -55,14 +55,14 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   samplingOf(options);
   const n = integer(options.n, { flag: "--n", least: 1 });
   const seed = number(options.seed, { flag: "--seed", least: 0 });
-  const { checkpointDir } = await import("../run/checkpoint_dir.ts");
-  const { openForInference } = await import("../run/local_backend.ts");
-  const { recommendedSampling } = await import("../run/recommended_sampling.ts");
+  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
+  const { openForInference } = await import("../../run/model/local_backend.ts");
+  const { recommendedSampling } = await import("./recommended_options.ts");
   const { seedOf } = await import("../../random.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
   const template = options.chatTemplate as string | undefined;
-  const { backend, device } = await openForInference(folder, { options, base, template });
+  const { backend, device } = await openForInference(folder, { on: deviceOf(options), base, template });
   try {
     const { tokenizer } = backend;
     if (!tokenizer) {
@@ -105,7 +105,7 @@ async function promptsOf({ prompt, prompts }: Input["options"], io: Io): Promise
   if ((prompt === undefined) === (prompts === undefined))
     throw new ConfigError("Cannot sample: give --prompt TEXT or --prompts FILE, one of the two.", { kind: "usage" });
   if (prompts === undefined) return [prompt === "-" ? await io.stdin() : String(prompt)];
-  const { readRows } = await import("../run/datasets.ts");
+  const { readRows } = await import("../../run/task/datasets.ts");
   return (await readRows([String(prompts)], "train")).map(({ row, file, line }) => {
     const text = ["prompt", ...OTHER_PROMPT_KEYS].map((key) => row[key]).find((value) => typeof value === "string");
     if (text !== undefined) return text as string;

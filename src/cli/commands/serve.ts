@@ -101,7 +101,7 @@ async function serveTinker(input: Input, io: Io): Promise<number> {
   const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
   const settings = httpSettings(options);
   const key = await serverKey(options, io);
-  const { importModules } = await import("../run/modules.ts");
+  const { importModules } = await import("../../run/task/modules.ts");
   await importModules(importsOf(input));
   const { createApp } = await import("../../serve/app.ts");
   const { listen } = await import("../../http/listen.ts");
@@ -146,7 +146,7 @@ async function openService(
   const { openDevice } = await import("../../compute/open.ts");
   const { Checkpoints } = await import("../../serve/checkpoint/checkpoints.ts");
   const { TinkerService } = await import("../../serve/service.ts");
-  const { openBaseModels } = await import("../run/base_models.ts");
+  const { openBaseModels } = await import("../../run/serve/base_models.ts");
   const log = (line: string) => io.err(`${line}\n`);
   const device = await openDevice({
     device: (options.device as "auto" | undefined) ?? "auto",

@@ -131,8 +131,8 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   const key = await serverKey(options, io, CLIENT_KEY);
   checkExposed(options, key);
   const admin = await adminToken(options, { io, key });
-  const { openServedGateway } = await import("../run/served_gateway.ts");
-  const { retentionOf } = await import("../run/trace_options.ts");
+  const { openServedGateway } = await import("../../run/serve/served_gateway.ts");
+  const { retentionOf } = await import("./trace_options.ts");
   const { modelOptions } = await import("./served_options.ts");
   const bounds = httpSettings(options);
   const served = await openServedGateway({

@@ -42,8 +42,8 @@ export const serveRewardsCommand: Command = {
 async function serveRewards(input: Input, io: Io): Promise<number> {
   const { options } = input;
   const token = tokenIn(String(options.tokenEnv), io);
-  const { openSession } = await import("../run/session.ts");
-  const { servedRun } = await import("../run/served_run.ts");
+  const { openSession } = await import("../../run/session.ts");
+  const { servedRun } = await import("../../run/serve/served_run.ts");
   const { openService } = await import("../../service/service.ts");
   const session = await openSession(
     { args: input.args, imports: importsOf(input), allowUnsupported: options.allowUnsupported === true },

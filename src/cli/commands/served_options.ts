@@ -1,9 +1,9 @@
 /** What to serve, from the options of a command line. */
 import type { DeviceName } from "../../compute/open.ts";
 import { ConfigError } from "../../errors.ts";
+import type { OpenServingOptions } from "../../run/serve/serving.ts";
 import type { Input, Io } from "../command.ts";
 import { gpuOf } from "../options.ts";
-import type { OpenServingOptions } from "../run/serving.ts";
 import { replySampling } from "./chat.ts";
 import { integer } from "./model_options.ts";
 import { speculativeOf } from "./speculative_option.ts";

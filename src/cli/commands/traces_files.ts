@@ -1,13 +1,13 @@
 /** `grpu traces export|import`. */
 import { closeSync, openSync, writeSync } from "node:fs";
 import { ConfigError, fileError } from "../../errors.ts";
+import { type Format, formatOf, readItems } from "../../run/trace_files.ts";
 import { exportItems, importItems, type TraceItem } from "../../trace/files/item.ts";
 import { itemLine } from "../../trace/files/jsonl.ts";
 import { writeParquet } from "../../trace/files/parquet.ts";
 import { writeSpans } from "../../trace/otel/spans.ts";
 import type { Input, Io } from "../command.ts";
-import { type Format, formatOf, readItems } from "../run/trace_files.ts";
-import { sinceOf, withStore } from "../run/trace_options.ts";
+import { sinceOf, withStore } from "./trace_options.ts";
 import { say } from "./traces_store.ts";
 
 export function exportTraces(input: Input, io: Io): Promise<void> {

@@ -6,7 +6,7 @@ import { stringifyJson } from "../../json.ts";
 import { mean, smallest } from "../../statistics.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import type { Input, Io } from "../command.ts";
-import { withStore } from "../run/trace_options.ts";
+import { withStore } from "./trace_options.ts";
 import { rewardOf, timeOf } from "./traces_store.ts";
 
 export function showTraces(input: Input, io: Io): Promise<void> {

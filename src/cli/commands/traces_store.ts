@@ -3,12 +3,12 @@
 import type { SessionSummary } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
+import { readText } from "../../run/files.ts";
 import { groupOf } from "../../trace/attempts.ts";
 import { prune } from "../../trace/mod.ts";
 import { putRewards, readRewards } from "../../trace/rewards.ts";
 import type { Input, Io } from "../command.ts";
-import { readText } from "../files.ts";
-import { countOf, retentionOf, sinceOf, withStore } from "../run/trace_options.ts";
+import { countOf, retentionOf, sinceOf, withStore } from "./trace_options.ts";
 
 export function listTraces(input: Input, io: Io): Promise<void> {
   const query = { since: sinceOf(input), limit: countOf(input, { flag: "--limit", key: "limit" }) };

@@ -26,9 +26,9 @@ export const viewCommand: Command = {
 };
 
 async function view({ args, options }: Input, io: Io): Promise<number> {
-  const { openRuns } = await import("../run/runs.ts");
+  const { openRuns } = await import("../../run/place/runs.ts");
   const { serveRuns } = await import("../../log/page/view_server.ts");
-  const { openRunTraces } = await import("../run/run_traces.ts");
+  const { openRunTraces } = await import("../../run/serve/run_traces.ts");
   const runs = openRuns(args);
   const traces = await openRunTraces(args);
   const server = await serveRuns(runs, {

@@ -4,9 +4,9 @@ import { evaluationPage } from "../../evaluation/page.ts";
 import { evaluationReport, taskRows } from "../../evaluation/report.ts";
 import { validationScores } from "../../evaluation/scores.ts";
 import type { LoopSettings } from "../../loop/settings.ts";
+import type { ModelAttempts } from "../../run/evaluate_models.ts";
+import { writeText } from "../../run/files.ts";
 import type { Io } from "../command.ts";
-import { writeText } from "../files.ts";
-import type { ModelAttempts } from "./evaluate_model.ts";
 import { comparisonTable, metricLines } from "./scores_text.ts";
 
 export interface PrintOptions {

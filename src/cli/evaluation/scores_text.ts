@@ -1,6 +1,6 @@
 /** The scores of an evaluation as text: metrics of one model, or a table of several. */
 import type { Difference, Estimate, EvaluationReport, ModelScores } from "../../evaluation/contract.ts";
-import { shortNames } from "./named_models.ts";
+import { shortNames } from "../../run/evaluation/named_models.ts";
 
 /** A metric a line, under the names that training logs, with its interval where it has one. */
 export function metricLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {

@@ -7,9 +7,9 @@ import { ConfigError } from "../../errors.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import { isRunFolder } from "../../log/page/run_folder.ts";
 import { exportFolder } from "../../model/export.ts";
+import { checkpointDir } from "../../run/model/checkpoint_dir.ts";
+import { openRuns } from "../../run/place/runs.ts";
 import type { Io } from "../command.ts";
-import { checkpointDir } from "../run/checkpoint_dir.ts";
-import { openRuns } from "../run/runs.ts";
 
 export interface PushedFolder {
   readonly dir: string;

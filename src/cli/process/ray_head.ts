@@ -8,7 +8,7 @@ import { delimiter, dirname, join } from "node:path";
 import { withoutEscapes } from "../../backend/ray/lines.ts";
 import { SYSTEM_CLOCK } from "../../clock.ts";
 import { ConfigError, RemoteError } from "../../errors.ts";
-import { httpFetch } from "./http.ts";
+import { httpFetch } from "../../run/net/http.ts";
 
 export interface HeadOptions {
   /** The Python that has Ray: a name on the PATH, or a path. */

@@ -3,8 +3,8 @@ import { afterAll, describe, expect, test } from "vitest";
 import type { WebSocket } from "ws";
 import type { LogLine, RayOptions } from "../../../src/backend/ray/contract.ts";
 import { RayJobs } from "../../../src/backend/ray/jobs.ts";
-import { httpFetch } from "../../../src/cli/process/http.ts";
-import { readWebSocket } from "../../../src/cli/process/websocket.ts";
+import { httpFetch } from "../../../src/run/net/http.ts";
+import { readWebSocket } from "../../../src/run/net/websocket.ts";
 import { END_SILENCE_MS, FakeDashboard, type FakeJob, messages, received } from "./fake_dashboard.ts";
 
 const started: FakeDashboard[] = [];

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { rayAddress } from "../../../src/backend/ray/address.ts";
 import type { JobSpec, RayOptions } from "../../../src/backend/ray/contract.ts";
 import { RayJobs } from "../../../src/backend/ray/jobs.ts";
-import { httpFetch } from "../../../src/cli/process/http.ts";
-import { readWebSocket } from "../../../src/cli/process/websocket.ts";
+import { httpFetch } from "../../../src/run/net/http.ts";
+import { readWebSocket } from "../../../src/run/net/websocket.ts";
 import { FakeDashboard } from "./fake_dashboard.ts";
 
 const TOKEN = "secret-token-of-the-cluster";

@@ -8,8 +8,8 @@ import {
   probe,
   unreachableMessage,
 } from "../../../src/backend/ray/probe.ts";
-import { httpFetch } from "../../../src/cli/process/http.ts";
-import { readWebSocket } from "../../../src/cli/process/websocket.ts";
+import { httpFetch } from "../../../src/run/net/http.ts";
+import { readWebSocket } from "../../../src/run/net/websocket.ts";
 import { FakeDashboard } from "./fake_dashboard.ts";
 
 const URL_OF_SERVICE = "http://10.0.0.9:4000";

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { unzipSync } from "fflate";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { serveDemo } from "../../../src/cli/run/demo_server.ts";
+import { serveDemo } from "../../../src/cli/process/demo_server.ts";
 import type { Listening } from "../../../src/http/listen.ts";
 import { openModelFolder } from "../../../src/model/files/folder.ts";
 import { blobFolder } from "../../../src/model/files/memory_folder.ts";

@@ -1,7 +1,7 @@
 /**
  * Portable settings of the services around a run: the gateway that agents in other processes call (`task.agent`), and the
  * trace store. `rllm.sdk` (the published guide) and `rllm.gateway` (the current source) are two generations of the same
- * settings: cli/run/gateway_settings.ts says which wins, rules/services.ts refuses those that contradict each other.
+ * settings: run/gateway/gateway_settings.ts says which wins, rules/services.ts refuses those that contradict each other.
  */
 import { bool, dict, each, float, int, oneOf, str } from "../field.ts";
 

@@ -1,0 +1,47 @@
+/** A session as a service serves it to a cluster: its tasks, its rollout, the tokenizer of the model that the cluster trains. */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { setting } from "../../config/schema.ts";
+import type { Tree } from "../../config/yaml/tree.ts";
+import type { Tokenizer } from "../../contract/text.ts";
+import { ConfigError } from "../../errors.ts";
+import { settingsFromConfig } from "../../loop/settings_config.ts";
+import { openTokenizer } from "../../model/files/folder.ts";
+import type { ServedRun } from "../../service/service.ts";
+import { withTemplate } from "../model/chat_template.ts";
+import { templateOf } from "../model/model_settings.ts";
+import type { Session } from "../session.ts";
+
+export interface ServedRunOptions {
+  /** Folder of the tokenizer. Default: that of `model.tokenizer`, or of `model.name`. */
+  readonly tokenizer?: string | undefined;
+}
+
+/**
+ * What `openService` takes of a run.
+ * @throws {ConfigError} for a folder without a tokenizer, and where a run needs one and none is found
+ */
+export async function servedRun(session: Session, options: ServedRunOptions = {}): Promise<ServedRun> {
+  const { config, tasks, rollout, evaluate, asksPrompt: isSingleTurn } = session;
+  const tokenizer = await tokenizerOf(config, options);
+  const needsTokens = !isSingleTurn || evaluate !== undefined || tasks.train.some(({ messages }) => messages);
+  if (!tokenizer && needsTokens)
+    throw new ConfigError(
+      "Cannot serve the run: its agents, its evaluator or its conversations need the model's tokenizer, and there is none. Give the folder of its tokenizer.json: with rllm/backend=verl as model.tokenizer, for a service of its own with --tokenizer, else as model.name.",
+      { path: "model.name" },
+    );
+  const longest = setting(config, "rllm.data.max_prompt_length") + setting(config, "rllm.data.max_response_length");
+  const name = setting(config, "model.name") ?? "cluster";
+  const settings = settingsFromConfig(config);
+  return { tasks, rollout, evaluate, isSingleTurn, settings, tokenizer, model: { name, contextLength: longest } };
+}
+
+async function tokenizerOf(config: Tree, { tokenizer: given }: ServedRunOptions): Promise<Tokenizer | undefined> {
+  const folder = given ?? setting(config, "model.name") ?? null;
+  if (folder === null || (given === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
+  const found = await openTokenizer(folder);
+  if (found) return withTemplate(found, templateOf(config));
+  throw new ConfigError("Cannot use the tokenizer: the folder has no tokenizer.json. Name another folder.", {
+    file: folder,
+  });
+}

@@ -1,0 +1,64 @@
+/** Files of traces that a person names. */
+import { ConfigError } from "../errors.ts";
+import { exportItems, type TraceItem } from "../trace/files/item.ts";
+import { readJsonl } from "../trace/files/jsonl.ts";
+import { readParquet } from "../trace/files/parquet.ts";
+import { openTraceStore } from "../trace/mod.ts";
+import { readSpans } from "../trace/otel/spans.ts";
+import { parseJson } from "../trace/read_trace.ts";
+import { readBytes, readText } from "./files.ts";
+
+/** What a file of traces is. */
+export type Format = "jsonl" | "parquet" | "otlp" | "database";
+
+const ENDINGS: readonly (readonly [RegExp, Format])[] = [
+  [/\.otlp(\.jsonl?)?$/, "otlp"],
+  [/\.jsonl$/, "jsonl"],
+  [/\.parquet$/, "parquet"],
+  [/\.(db|sqlite3?)$/, "database"],
+];
+
+/**
+ * By the ending, unless a format is given.
+ * @throws {ConfigError} for a file whose ending says nothing
+ */
+export function formatOf(file: string, given?: unknown): Format {
+  const format = (given as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
+  if (format) return format;
+  throw new ConfigError(
+    `Cannot tell the format of ${file}: its ending is not .jsonl, .parquet, .otlp, .otlp.json or .db. Name it so, or give --format where a command has it.`,
+  );
+}
+
+/** Everything in a file, read as a whole, so that a damaged line changes nothing. @throws {ConfigError} that names it */
+export async function readItems(file: string, format: Format): Promise<TraceItem[]> {
+  if (format === "database") return databaseItems(file);
+  if (format === "parquet") return collect(readParquet(readBytes(file, "traces"), file));
+  const text = readText(file, "traces");
+  return format === "otlp" ? spanItems(text, file) : [...readJsonl(text, file)];
+}
+
+/** A whole document, or one request a line. */
+function spanItems(text: string, file: string): TraceItem[] {
+  const isWhole = /^\s*\{\s*\n/.test(text);
+  if (isWhole) return [...readSpans(parseJson(text, { file }), { file })];
+  return text.split("\n").flatMap((line, i) => {
+    const source = { file, line: i + 1 };
+    return line.trim() === "" ? [] : [...readSpans(parseJson(line, source), source)];
+  });
+}
+
+async function databaseItems(file: string): Promise<TraceItem[]> {
+  const store = await openTraceStore(file, { mustExist: true });
+  try {
+    return await collect(exportItems(store));
+  } finally {
+    await store.close();
+  }
+}
+
+async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
+  const collected: T[] = [];
+  for await (const item of items) collected.push(item);
+  return collected;
+}
