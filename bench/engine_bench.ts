@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { LocalBackend } from "../src/backend/local/backend.ts";
 import { LocalEngine } from "../src/backend/local/engine.ts";
 import { TinkerBackend } from "../src/backend/tinker/backend.ts";
-import { httpFetch } from "../src/cli/process/http.ts";
+import { httpFetch } from "../src/run/net/http.ts";
 import type { Device } from "../src/compute/device.ts";
 import type { Backend, LossSpec, TrainBatch } from "../src/contract/backend.ts";
 import { listen } from "../src/http/listen.ts";
