@@ -11,7 +11,7 @@ import type { ModelFolder } from "./files/folder.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { folderKind, openFolder } from "./files/open_folder.ts";
 import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAdapterFolder } from "./files/peft.ts";
-import { type FolderReader, readJson } from "./files/reader.ts";
+import { type FolderReader, readFolderJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
 import { encodeGguf } from "./gguf/container.ts";
@@ -168,7 +168,7 @@ function storedType({ config, tensors }: ModelFolder): "bfloat16" | "float32" {
 
 /** The base's config.json with what the export changes; other keys stay as they are published. */
 async function configText(base: string, it: { dtype: string; hasOutput: boolean }): Promise<string> {
-  const raw = (await readJson(await openFolder(base), "config.json")) as Record<string, unknown>;
+  const raw = (await readFolderJson(await openFolder(base), "config.json")) as Record<string, unknown>;
   // transformers 5 names the key dtype, 4 torch_dtype.
   const key = "dtype" in raw ? "dtype" : "torch_dtype";
   // Also where the base's file says that a separate output matrix is tied.

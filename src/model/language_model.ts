@@ -3,7 +3,7 @@ import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence } from "../contract/backend.ts";
 import type { PromptDraws } from "../contract/engine.ts";
 import { ConfigError } from "../errors.ts";
-import type { BaseModel } from "./adapted_weights.ts";
+import type { BaseWeights } from "./adapted_weights.ts";
 import { type ModelConfig, parameterCount } from "./files/config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
@@ -14,7 +14,7 @@ import { drawWeights, loadWeights } from "./initial_weights.ts";
 import { type LoraConfig, loraConfig } from "./lora.ts";
 import type { ModelShape } from "./model_shape.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { type FrozenPolicy, MOST_MIXED, Policies, type PolicyCopy } from "./policies.ts";
+import { type FrozenPolicy, MOST_MIXED, type PolicyCopy, PolicyWeights } from "./policies.ts";
 import { packedFormats, type StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { type GradientSink, weightGradient } from "./train/gradient_sink.ts";
@@ -56,7 +56,7 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
 
 /** Shared by a model and its branches. */
 interface Shared {
-  readonly policies: Policies;
+  readonly policies: PolicyWeights;
   readonly passes: Passes;
   readonly sampler: BatchSampler;
   readonly isFrozen: boolean;
@@ -86,13 +86,13 @@ export class LanguageModel {
   }
 
   /** A model over weights that it then owns, and releases. */
-  static over(base: BaseModel, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
+  static over(base: BaseWeights, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
     const { device, config } = base.weights;
     if (config.scoreHead || base.adapters.some((adapter) => adapter.config.scoreHead)) throw isNoLanguageModel();
     const transformer = new Transformer(device, config);
     const { adapterSlots = 1, foldAdapter = "auto" } = options;
     const shared = {
-      policies: new Policies(base, { adapterSlots, foldAdapter }),
+      policies: new PolicyWeights(base, { adapterSlots, foldAdapter }),
       passes: new Passes(transformer, options),
       sampler: new BatchSampler(transformer, options),
       isFrozen: options.frozen ?? false,

@@ -1,10 +1,10 @@
 /** Opens a model from any folder: a whole model, or an adapter with its base model. */
 import type { Device } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
-import { bytesOf, fingerprintOf, sha256 } from "./files/fingerprint.ts";
+import { fingerprintOf, floatBytes, sha256 } from "./files/fingerprint.ts";
 import { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
 import { folderKind } from "./files/open_folder.ts";
-import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
+import { type Adapter, openAdapter, openBaseLayers, readAdapterShape } from "./files/peft.ts";
 import type { FolderReader } from "./files/reader.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { loadWeights } from "./initial_weights.ts";
@@ -81,7 +81,7 @@ export async function openBase(
   folder: string | FolderReader,
   options: { base?: string | undefined } = {},
 ): Promise<OpenedModel> {
-  const { base: recorded, fingerprint } = await describeAdapter(folder);
+  const { base: recorded, fingerprint } = await readAdapterShape(folder);
   const place = options.base ?? recorded;
   const file = `${nameOf(folder)}/adapter_config.json`;
   if (place === undefined) {
@@ -145,7 +145,7 @@ async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> 
   const text = new TextEncoder();
   const parts = [...modules]
     .sort(([one], [two]) => (one < two ? -1 : 1))
-    .flatMap(([name, { a, b }]) => [text.encode(name), bytesOf(a), bytesOf(b)]);
+    .flatMap(([name, { a, b }]) => [text.encode(name), floatBytes(a), floatBytes(b)]);
   return sha256([text.encode(`${rank} ${alpha}`), ...parts]);
 }
 

@@ -23,7 +23,7 @@ import { Norms } from "./norms.ts";
 import type { PackedInput } from "./packed_input.ts";
 import { attentionParams, qkvBuffers, qkvWidth } from "./qkv_layout.ts";
 import { RopeTables } from "./rope_tables.ts";
-import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
+import { bufferRows, type RowRun, rowRuns } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import { type ApplyOptions, EMBEDDING, type Weights } from "./weights.ts";
 
@@ -250,7 +250,7 @@ export class Transformer {
     const gateUp = this.mlpRuns(input.count).map((run) => {
       const { rows } = run;
       const own = weights.ofRows?.(run) ?? weights;
-      const [x, y] = [rowsOf(at.x, run, C), rowsOf(out, run, C)];
+      const [x, y] = [bufferRows(at.x, run, C), bufferRows(out, run, C)];
       const { normed, inverse } = this.norms.rows(own, { name: layer.middleNorm, x, rows, scratch });
       const gateUp = this.gateUp(own, { layer, x: normed, rows, scratch });
       scratch.free(normed, inverse);

@@ -6,7 +6,7 @@ import type { Buffer, Device } from "../compute/device.ts";
 import type { FusedPart } from "../compute/matmul/matmul.ts";
 import type { MatmulOptions } from "../compute/matmul/product.ts";
 import type { ModelConfig } from "./files/config.ts";
-import type { Layout, ParameterSet, Shape } from "./parameters.ts";
+import type { ParameterLayout, ParameterSet, ParameterShape } from "./parameters.ts";
 import type { RowRun } from "./row_windows.ts";
 
 export const EMBEDDING = "model.embed_tokens.weight";
@@ -63,7 +63,7 @@ export interface Weights {
    */
   state(): readonly (object | number)[];
   /** Of a fused matrix. */
-  shapeOf(name: string): Shape;
+  shapeOf(name: string): ParameterShape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;
   /** Whether `apply` takes over such a kernel with the same bits, and is faster by it. */
@@ -87,7 +87,7 @@ export interface Segment extends RowRun {
 export interface PlainWeights {
   readonly values: ParameterSet;
   /** Layout of the transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
-  readonly transposedLayout: Layout | undefined;
+  readonly transposedLayout: ParameterLayout | undefined;
   /** Transposed copies of the matrices; none on GPUs. Records only. */
   transposed(): ParameterSet | undefined;
 }

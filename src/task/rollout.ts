@@ -238,7 +238,7 @@ export function answer(task: Task, policy: Policy): Promise<Completion> {
 }
 
 /** The text of a reply; without reasoning for a chat message. */
-export function textOf(step: Step): string {
+export function replyText(step: Step): string {
   return step.chat_completions?.at(-1)?.content ?? step.model_response;
 }
 
@@ -246,7 +246,7 @@ export function textOf(step: Step): string {
 export function singleTurn(name: string, reward: Reward): Rollout {
   return async (task, policy) => {
     const completion = await answer(task, policy);
-    const judged = evaluationOf(await reward(textOf(completion), task));
+    const judged = evaluationOf(await reward(replyText(completion), task));
     return {
       trajectories: [
         {

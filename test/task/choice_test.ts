@@ -15,8 +15,8 @@ import {
   type PromptExample,
   promptOf,
   type RolloutResult,
+  replyText,
   singleTurn,
-  textOf,
 } from "../../src/task/rollout.ts";
 import { checkArgs, countArg } from "../../src/task/workflow.ts";
 import { multiTurn } from "../../src/task/workflows.ts";
@@ -60,14 +60,14 @@ function policyOf(replies: readonly string[], more: { finish_reason?: string; ma
 describe("one call of the model", () => {
   test("asks the conversation of a task that has one, else its text; a chat's text is without its reasoning", async () => {
     const { policy, asked } = policyOf(["a", "b"]);
-    expect(textOf(await answer(TASK, policy))).toBe("a");
-    expect(textOf(await answer(CHAT, policy))).toBe("b");
+    expect(replyText(await answer(TASK, policy))).toBe("a");
+    expect(replyText(await answer(CHAT, policy))).toBe("b");
     expect(asked).toEqual([
       ["", "1+1="],
       ["", ["1+1="], undefined],
     ]);
     expect([promptOf(TASK), promptOf(CHAT)]).toEqual(["1+1=", CHAT.messages]);
-    expect(textOf(aStep({ model_response: "x", chat_completions: [] }))).toBe("x");
+    expect(replyText(aStep({ model_response: "x", chat_completions: [] }))).toBe("x");
   });
 
   test.each<[judgement: number | Evaluation, reward: number, is_correct: boolean]>([

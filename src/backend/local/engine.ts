@@ -4,7 +4,7 @@ import type { Engine, EnginePolicy, LossRequest, Trainer, TrainerConfig } from "
 import { parameterCount } from "../../model/files/config.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
 import { shapeOf } from "../../model/model_shape.ts";
@@ -194,7 +194,7 @@ export class LocalEngine implements Engine {
   }
 
   private async openAdapter(dir: string): Promise<EnginePolicy> {
-    const lora = await describeAdapter(dir);
+    const lora = await readAdapterShape(dir);
     const branch = this.base.branch({ lora });
     try {
       await loadAdapter(dir, branch, { base: this.mark });

@@ -7,7 +7,7 @@ import { setting } from "../../config/schema.ts";
 import { leaves, type Tree } from "../../config/yaml/tree.ts";
 import { stringifyJson } from "../../json.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { agents, environments, evaluators, rewards, workflows } from "../../task/registered.ts";
 
 /** What one evaluated model is. */
@@ -60,7 +60,7 @@ async function weightsHash(folder: string, config: Tree): Promise<string> {
     .sort();
   const own = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
   if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(own));
-  const base = setting(config, "model.name") ?? (await describeAdapter(folder)).base;
+  const base = setting(config, "model.name") ?? (await readAdapterShape(folder)).base;
   const below = base !== undefined && existsSync(base) ? await weightsHash(base, config) : (base ?? null);
   return hashOf(stringifyJson([own, below]));
 }

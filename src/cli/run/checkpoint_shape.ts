@@ -9,8 +9,8 @@ import { parseModelConfig } from "../../model/files/config_json.ts";
 import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
-import { readJson } from "../../model/files/reader.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
+import { readFolderJson } from "../../model/files/reader.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from "../../model/lora.ts";
 import type { ModelSession } from "./session.ts";
 
@@ -27,7 +27,7 @@ export async function adoptCheckpoint<S extends ModelSession>(
   dir: string,
   { isTrained = true }: { isTrained?: boolean | undefined } = {},
 ): Promise<S> {
-  const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
+  const adapter = (await folderKind(dir)) === "adapter" ? await readAdapterShape(dir) : undefined;
   const fixed = adapter
     ? adapterSettings(adapter)
     : isTrained
@@ -101,7 +101,7 @@ async function ownModel(dir: string): Promise<Fixed[]> {
 }
 
 async function configOf(dir: string): Promise<ModelConfig> {
-  return parseModelConfig(await readJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
+  return parseModelConfig(await readFolderJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
 }
 
 function conflictError(config: Tree, { dir, conflicts }: { dir: string; conflicts: readonly Fixed[] }): ConfigError {

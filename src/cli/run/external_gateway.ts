@@ -10,7 +10,7 @@ import type { Gateway } from "../../gateway/mod.ts";
 import { isLoopback } from "../../http/origin.ts";
 import { parseJson, stringifyJson } from "../../json.ts";
 import { readReplyText } from "../../read_reply.ts";
-import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
+import type { RemoteSession, RemoteSessionRequest, SessionHost } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import { httpFetch } from "../process/http.ts";
 import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
@@ -145,7 +145,7 @@ export class ExternalGateway implements SessionHost {
     await opened.store.close();
   }
 
-  async openSession({ session_id, engine, metadata }: SessionRequest): Promise<OpenSession> {
+  async openSession({ session_id, engine, metadata }: RemoteSessionRequest): Promise<RemoteSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's endpoint is not open.");
     const { sessions } = this.opened.endpoint.service;
     await this.join();
@@ -188,7 +188,7 @@ export class ExternalGateway implements SessionHost {
   }
 
   /** @returns the session's key */
-  private async createSession(session: Pick<SessionRequest, "session_id" | "metadata">): Promise<string> {
+  private async createSession(session: Pick<RemoteSessionRequest, "session_id" | "metadata">): Promise<string> {
     // A session's parameters overwrite those of its requests: these tell the gateway and the worker whose call it is.
     const sampling_params = { rllm_metadata: { session_id: session.session_id }, model: this.name };
     const body = { ...session, sampling_params, own_key: true };

@@ -12,7 +12,7 @@ import type { Teacher } from "../../contract/teacher.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, openBase, openModel } from "../../model/open_model.ts";
@@ -77,7 +77,7 @@ async function openOn(device: Device, session: ModelSession, options: OpenOption
     const isAdapter = (await folderKind(checkpoint)) === "adapter";
     if (!isTrained) return openFixed(device, { folder: checkpoint, base, template, config });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
-    const lora = await describeAdapter(checkpoint);
+    const lora = await readAdapterShape(checkpoint);
     const opened = await openBase(checkpoint, { base });
     const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
     const resumed = { ...opened, tokenizer: own ?? opened.tokenizer };

@@ -7,7 +7,7 @@ import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
 import type { Io } from "../command.ts";
 import { checkpointDir } from "./checkpoint_dir.ts";
@@ -67,7 +67,7 @@ const PATH_OF_REWARDS = "reward_model.model.path";
 /** The shape of a model, or of an adapter with its base. */
 export async function wholeShape(folder: string, path: string): Promise<ModelShape> {
   if ((await folderKind(folder)) === "model") return openModelShape(folder);
-  const { base, ...adapter } = await describeAdapter(folder);
+  const { base, ...adapter } = await readAdapterShape(folder);
   if (base !== undefined) {
     const shape = await wholeShape(base, path);
     return { ...shape, adapters: [...(shape.adapters ?? []), adapter] };

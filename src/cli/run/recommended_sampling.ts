@@ -9,7 +9,7 @@ import {
   type SamplingDefaults,
 } from "../../model/files/generation_config.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { Input, Io } from "../command.ts";
 import type { Session } from "./session.ts";
 
@@ -32,7 +32,7 @@ export async function offerSampling(
 /** Of a model folder, or of an adapter's base. */
 export async function generationConfigOf(folder: string, base?: string): Promise<GenerationConfig> {
   if ((await folderKind(folder)) === "model") return readGenerationConfig(folder);
-  const below = base ?? (await describeAdapter(folder)).base;
+  const below = base ?? (await readAdapterShape(folder)).base;
   // The adapter may record a name of the Hub, or a folder of another machine.
   return below !== undefined && existsSync(below) ? generationConfigOf(below) : readGenerationConfig(folder);
 }

@@ -8,7 +8,7 @@ import type { RewardModel } from "../../contract/reward_model.ts";
 import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { type ModelShape, shapeOf } from "../../model/model_shape.ts";
@@ -48,7 +48,7 @@ async function openOn(device: Device, session: ModelSession, checkpoint: string 
   if (checkpoint !== undefined && (await folderKind(checkpoint)) === "adapter") {
     const opened = await openBase(checkpoint, { base: folder ?? undefined });
     const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
-    const lora = await describeAdapter(checkpoint);
+    const lora = await readAdapterShape(checkpoint);
     return fromFiles(device, { session, opened, tokenizer: own ?? opened.tokenizer, lora });
   }
   if (checkpoint !== undefined) {

@@ -1,7 +1,7 @@
 /** The gateway of a run: the sessions of its attempts, for agents in other processes. */
 
 import type { Gateway } from "../../gateway/mod.ts";
-import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
+import type { RemoteSession, RemoteSessionRequest, SessionHost } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import { streamFetch } from "../process/http.ts";
 import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
@@ -55,7 +55,7 @@ export class RunGateway implements SessionHost {
     this.opened = undefined;
   }
 
-  openSession(request: SessionRequest): Promise<OpenSession> {
+  openSession(request: RemoteSessionRequest): Promise<RemoteSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's gateway is not open.");
     return this.opened.gateway.openSession(request);
   }

@@ -4,7 +4,7 @@ import { type ModelConfig, weightShapes } from "./config.ts";
 import { parseModelConfig } from "./config_json.ts";
 import { GENERATION_CONFIG_FILE, readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson, readText } from "./reader.ts";
+import { type FolderReader, readFolderJson, readFolderText } from "./reader.ts";
 import type { TensorInfo } from "./safetensors.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
 import { resolveTiedOutput } from "./tied_output.ts";
@@ -31,7 +31,7 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
   const { config, files } = await resolveTiedOutput(await openModelConfig(reader), await openTensors(reader));
   checkShapes(files.tensors, { config, name: reader.name });
   const tokenizer = await openTokenizer(reader, config.eosTokenIds);
-  const generationConfig = await readText(reader, GENERATION_CONFIG_FILE);
+  const generationConfig = await readFolderText(reader, GENERATION_CONFIG_FILE);
   return { name: reader.name, config, tokenizer, generationConfig, ...files };
 }
 
@@ -43,7 +43,7 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
 export async function openModelConfig(folder: string | FolderReader): Promise<ModelConfig> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/config.json`;
-  const raw = await readJson(reader, "config.json");
+  const raw = await readFolderJson(reader, "config.json");
   if (raw === undefined) throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });
   const config = parseModelConfig(raw, file);
   const { eosTokenIds } = await readGenerationConfig(reader);
@@ -59,12 +59,12 @@ export async function openTokenizer(
   eosTokenIds: readonly number[] = [],
 ): Promise<TextTokenizer | undefined> {
   const reader = await openFolder(folder);
-  const tokenizer = await readJson(reader, "tokenizer.json");
+  const tokenizer = await readFolderJson(reader, "tokenizer.json");
   if (tokenizer === undefined) return undefined;
   return createTokenizer({
     tokenizer,
     config: await tokenizerConfig(reader),
-    chatTemplate: await readText(reader, "chat_template.jinja"),
+    chatTemplate: await readFolderText(reader, "chat_template.jinja"),
     eosTokenIds,
     folder: reader.name,
   });
@@ -72,8 +72,8 @@ export async function openTokenizer(
 
 /** tokenizer_config.json; older folders name special tokens in special_tokens_map.json only. */
 async function tokenizerConfig(reader: FolderReader): Promise<unknown> {
-  const config = await readJson(reader, "tokenizer_config.json");
-  const tokens = await readJson(reader, "special_tokens_map.json");
+  const config = await readFolderJson(reader, "tokenizer_config.json");
+  const tokens = await readFolderJson(reader, "special_tokens_map.json");
   const areObjects = [config ?? {}, tokens].every((it) => typeof it === "object" && it !== null && !Array.isArray(it));
   return areObjects ? { ...(tokens as object), ...(config as object | undefined) } : config;
 }

@@ -2,7 +2,7 @@
 import { ConfigError } from "../../errors.ts";
 import { readTokenIds } from "./config_json.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson } from "./reader.ts";
+import { type FolderReader, readFolderJson } from "./reader.ts";
 
 export const GENERATION_CONFIG_FILE = "generation_config.json";
 
@@ -47,7 +47,7 @@ const RANGES: Readonly<Record<keyof SamplingDefaults, (value: number) => boolean
 export async function readGenerationConfig(folder: string | FolderReader): Promise<GenerationConfig> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/${GENERATION_CONFIG_FILE}`;
-  const raw = (await readJson(reader, GENERATION_CONFIG_FILE)) ?? {};
+  const raw = (await readFolderJson(reader, GENERATION_CONFIG_FILE)) ?? {};
   if (typeof raw !== "object" || raw === null || Array.isArray(raw))
     throw new ConfigError("Cannot read the model's generation settings: they are not a JSON object.", { file });
   const given = raw as Record<string, unknown>;

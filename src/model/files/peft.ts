@@ -5,7 +5,7 @@ import { type BaseName, baseNameOf } from "./base_name.ts";
 import type { FolderWriter } from "./file_source.ts";
 import { openFolder } from "./open_folder.ts";
 import { parseAdapterConfig } from "./peft_config.ts";
-import { type FolderReader, readJson } from "./reader.ts";
+import { type FolderReader, readFolderJson } from "./reader.ts";
 import { encodeSafetensors, type TensorSource } from "./safetensors_write.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
 import { writeFiles } from "./writer.ts";
@@ -81,7 +81,7 @@ export interface AdapterShape extends AdapterConfig {
 }
 
 /** Reads the configuration and the names of an adapter folder, without its factors. */
-export async function describeAdapter(folder: string | FolderReader): Promise<AdapterShape> {
+export async function readAdapterShape(folder: string | FolderReader): Promise<AdapterShape> {
   const { config, names } = await openFiles(folder);
   return { ...config, modules: new Set(names.keys()) };
 }
@@ -140,7 +140,7 @@ interface AdapterFiles {
 async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/adapter_config.json`;
-  const raw = (await readJson(reader, "adapter_config.json")) as Record<string, unknown> | undefined;
+  const raw = (await readFolderJson(reader, "adapter_config.json")) as Record<string, unknown> | undefined;
   if (!raw) throw new ConfigError("Cannot open the adapter: it has no adapter_config.json.", { file });
   const { targets, ...config } = parseAdapterConfig(raw, file);
   const files = await openTensors(reader, "adapter_model");
@@ -149,7 +149,7 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
     throw new ConfigError(`Cannot read the adapter: ${PREFIX}${SCORE} is missing, which modules_to_save names.`, {
       file: `${reader.name}/adapter_model.safetensors`,
     });
-  const own = (await readJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
+  const own = (await readFolderJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
   return {
     config: {
       ...config,

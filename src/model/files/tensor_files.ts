@@ -1,7 +1,7 @@
 /** The tensors of a folder as one set, whether they lie in one safetensors file or in several. */
 import { ConfigError } from "../../errors.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson, readText } from "./reader.ts";
+import { type FolderReader, readFolderJson, readFolderText } from "./reader.ts";
 import { openSafetensors, type SafetensorsFile, type TensorInfo } from "./safetensors.ts";
 
 /** A set of tensors spread over one or several safetensors files. */
@@ -20,7 +20,7 @@ export interface TensorFiles {
 export async function openTensors(folder: string | FolderReader, stem = "model"): Promise<TensorFiles> {
   const reader = await openFolder(folder);
   const name = `${stem}.safetensors.index.json`;
-  const index = await readJson(reader, name);
+  const index = await readFolderJson(reader, name);
   if (index !== undefined) return joinShards(reader, { index, file: name, whole: `${stem}.safetensors` });
   const { tensors, read, readBytes } = await openShard(reader, `${stem}.safetensors`);
   return { tensors, read, readBytes };
@@ -39,7 +39,7 @@ async function joinShards(
       `Cannot read the weights: there is both an index of weights and a file ${it.whole} that it does not name. Remove the one that is not the model.`,
       source,
     );
-  checkRepeats((await readText(reader, it.file)) ?? "", source);
+  checkRepeats((await readFolderText(reader, it.file)) ?? "", source);
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, file] of Object.entries(map)) {

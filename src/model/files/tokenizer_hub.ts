@@ -4,13 +4,13 @@
  */
 import { ConfigError } from "../../errors.ts";
 import { tokenBytesOf } from "./token_bytes.ts";
-import { addedTokens, finderOf, isNormalized, type Section, soughtText } from "./tokenizer/added_tokens.ts";
+import { addedTokens, finderOf, isNormalized, soughtText, type TextSection } from "./tokenizer/added_tokens.ts";
 import { createDecoder } from "./tokenizer/decoder.ts";
 import type { TokenizerJson } from "./tokenizer/json.ts";
-import { createModel, type VocabularyModel } from "./tokenizer/model.ts";
+import { createVocabularyModel, type VocabularyModel } from "./tokenizer/model.ts";
 import { createNormalizer, type Normalizer } from "./tokenizer/normalizer.ts";
 import { createPostProcessor } from "./tokenizer/post_processor.ts";
-import { createPreTokenizer, type Piece, type PreTokenizer } from "./tokenizer/pre_tokenizer.ts";
+import { createPreTokenizer, type PreTokenizer, type TextPiece } from "./tokenizer/pre_tokenizer.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
@@ -27,7 +27,7 @@ export function hubTokenizer(files: TokenizerFiles, config: Record<string, unkno
 
 function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerCore {
   if (typeof json?.model !== "object" || json.model === null) throw new Error("it has no model");
-  const model = createModel(json.model);
+  const model = createVocabularyModel(json.model);
   const added = addedTokens(json, config, model.idOf);
   const normalizer = createNormalizer(json.normalizer);
   const steps: EncodingSteps = {
@@ -80,8 +80,8 @@ interface EncodingSteps {
   /** Without the mark of a first word. */
   readonly continued: TextSteps;
   /** Added tokens in a text as it is written, and once it is normalized. */
-  readonly findWritten: (text: string) => Section[];
-  readonly findNormalized: (text: string) => Section[];
+  readonly findWritten: (text: string) => TextSection[];
+  readonly findNormalized: (text: string) => TextSection[];
 }
 
 function encodeText(text: string, it: EncodingSteps, continues: boolean): number[] {
@@ -106,7 +106,7 @@ function encodeText(text: string, it: EncodingSteps, continues: boolean): number
 }
 
 function encodePiece(
-  whole: Piece,
+  whole: TextPiece,
   it: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
 ): void {
   for (const piece of it.preTokenizer ? it.preTokenizer([whole]) : [whole])

@@ -131,11 +131,11 @@ export async function collect(
   model: Transformer,
   it: ChunkRows & { readonly reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {
-  return deliver(model, it, await readRows(model, it));
+  return deliver(model, it, await readChunk(model, it));
 }
 
 /** Runs a chunk. @returns its tokens and log-probs, then the further reads, then logits where the host selects from them */
-export function readRows(
+export function readChunk(
   model: Transformer,
   { running, rows, reads = [] }: ChunkRows & { reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {

@@ -20,7 +20,7 @@ import { recordSample } from "../kernels/sample_tiled.ts";
 import type { Layer } from "../layers.ts";
 import { logitStride, logitWindows } from "../logit_windows.ts";
 import { attentionScale } from "../qkv_layout.ts";
-import { type RowRun, rowsOf } from "../row_windows.ts";
+import { bufferRows, type RowRun } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import { FINAL_NORM, type Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -155,7 +155,7 @@ export class DecodeStep {
   private mlp(weights: Weights, at: LayerInput & { out: Buffer }): void {
     const { hiddenSize: C } = this.model.config;
     for (const run of this.model.mlpRuns(at.rows.count)) {
-      const [x, out] = [rowsOf(at.x, run, C), rowsOf(at.out, run, C)];
+      const [x, out] = [bufferRows(at.x, run, C), bufferRows(at.out, run, C)];
       Scratch.during(this.device, (scratch) =>
         this.mlpRun(weights.ofRows?.(run) ?? weights, { layer: at.layer, x, out, rows: run.rows, scratch }),
       );

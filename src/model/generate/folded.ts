@@ -1,6 +1,6 @@
 /** Several adapters on one base: f32 copies of the weights with an adapter folded in, made on demand. */
 
-import type { BaseModel } from "../adapted_weights.ts";
+import type { BaseWeights } from "../adapted_weights.ts";
 import { parameterCount } from "../files/config.ts";
 import { StoredWeights } from "../stored_weights.ts";
 import type { LoraAdapter } from "../train/lora_adapter.ts";
@@ -11,7 +11,7 @@ const MAX_FOLDED_ELEMENTS = 2 ** 25;
 /** Whether this adapter is folded rather than applied beside the base. */
 export function isFolded(
   adapter: LoraAdapter,
-  { base: { weights, adapters }, choice }: { base: BaseModel; choice: boolean | "auto" },
+  { base: { weights, adapters }, choice }: { base: BaseWeights; choice: boolean | "auto" },
 ): boolean {
   if (choice !== "auto") return choice;
   const isSoftware = weights.device.info.family === "scalar";
@@ -32,14 +32,14 @@ interface Slot {
  * reused.
  */
 export class FoldedWeights {
-  private readonly base: BaseModel;
+  private readonly base: BaseWeights;
   /** Copies that can be in use together. */
   readonly most: number;
   /** The most recently used comes last. */
   private readonly slots: Slot[] = [];
 
   /** @param options.slots most copies, at least 1. */
-  constructor(base: BaseModel, options: { slots: number }) {
+  constructor(base: BaseWeights, options: { slots: number }) {
     this.base = base;
     this.most = Math.max(options.slots, 1);
   }

@@ -9,7 +9,7 @@ import { logitStride, logitWindows } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import { selectTop } from "../train/top_logprobs.ts";
 import type { Transformer } from "../transformer.ts";
-import { guarded, type Sequence } from "./sequence.ts";
+import { runForSequence, type Sequence } from "./sequence.ts";
 
 /** What a step of such rows uses, one window of logits at most. */
 export interface HostRows {
@@ -78,7 +78,7 @@ function masksOf(group: readonly Sequence[], vocabSize: number): Uint32Array {
   const bits = new Uint32Array(group.length * words).fill(0xffffffff);
   for (const [row, sequence] of group.entries()) {
     const mask = bits.subarray(row * words, (row + 1) * words);
-    if (sequence.isMasked) guarded(sequence, () => sequence.constraint?.fill(mask));
+    if (sequence.isMasked) runForSequence(sequence, () => sequence.constraint?.fill(mask));
     // A row that failed is drawn once more beside the others, and its token is dropped.
     if (sequence.failure) mask.fill(0xffffffff);
   }

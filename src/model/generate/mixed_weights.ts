@@ -5,7 +5,7 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { AdaptedWeights } from "../adapted_weights.ts";
 import type { ModelConfig } from "../files/config.ts";
-import type { ParameterSet, Shape } from "../parameters.ts";
+import type { ParameterSet, ParameterShape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Segment, Weights } from "../weights.ts";
 
@@ -69,7 +69,7 @@ class MixedWeights implements Weights {
     return this.segments.flatMap(({ rows, weights }) => [rows, ...weights.state()]);
   }
 
-  shapeOf(name: string): Shape {
+  shapeOf(name: string): ParameterShape {
     return this.segments[0]!.weights.shapeOf(name);
   }
 

@@ -12,7 +12,7 @@ export interface SpeculativeOptions {
 }
 
 /** Lengths of the n-grams that are looked up, and of a guess. */
-export interface Lookup {
+export interface NgramOptions {
   readonly most: number;
   readonly longest: number;
   readonly shortest: number;
@@ -22,7 +22,7 @@ export interface Lookup {
 const LOOKUP_TOKENS = 5;
 
 /** @throws ConfigError for a number below 1, and where no length lies between the shortest and the longest */
-export function lookupOf(options: SpeculativeOptions): Lookup {
+export function lookupOf(options: SpeculativeOptions): NgramOptions {
   const { numSpeculativeTokens: most, promptLookupMax, promptLookupMin } = options;
   const longest = promptLookupMax ?? promptLookupMin ?? LOOKUP_TOKENS;
   const shortest = promptLookupMin ?? promptLookupMax ?? LOOKUP_TOKENS;
@@ -50,7 +50,7 @@ const TOKENS = 2 ** 22;
  * steps and at most as many nodes, however long the sequence is.
  */
 export class NgramIndex {
-  private readonly lookup: Lookup;
+  private readonly lookup: NgramOptions;
   private readonly tokens: number[] = [];
   /** By node and token. Node 0 is the empty n-gram. */
   private readonly children = new Map<number, number>();
@@ -61,7 +61,7 @@ export class NgramIndex {
   /** The longest of these that occurred before. */
   private found = { length: 0, after: 0 };
 
-  constructor(lookup: Lookup) {
+  constructor(lookup: NgramOptions) {
     this.lookup = lookup;
   }
 

@@ -16,7 +16,7 @@ export function pageTable(running: readonly Sequence[], length: number): Uint32A
 }
 
 /** Tokens [from, to) of a prompt. */
-export interface Piece {
+export interface PromptPiece {
   readonly prompt: Prompt;
   readonly from: number;
   readonly to: number;
@@ -36,7 +36,7 @@ export interface PackedPieces {
 }
 
 /** Prompts lie in their own pages, then in those of their first sequence. */
-export function packPieces(pieces: readonly Piece[]): PackedPieces {
+export function packPieces(pieces: readonly PromptPiece[]): PackedPieces {
   const offsets = new Uint32Array(pieces.length + 1);
   for (const [i, { from, to }] of pieces.entries()) offsets[i + 1] = offsets[i]! + to - from;
   const tokens = new Uint32Array(offsets[pieces.length]!);
@@ -71,7 +71,7 @@ export function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): vo
 }
 
 /** The rows one after another. */
-export function joined(rows: readonly Float32Array[]): Float32Array {
+export function concatRows(rows: readonly Float32Array[]): Float32Array {
   const width = rows[0]!.length;
   const all = new Float32Array(rows.length * width);
   for (const [i, row] of rows.entries()) all.set(row, i * width);

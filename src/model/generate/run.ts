@@ -4,7 +4,7 @@ import type { KeyValueCache } from "./key_value_cache.ts";
 import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
 import type { Sequence } from "./sequence.ts";
 
-export interface Run {
+export interface GenerationRun {
   /** Of requests that name none. */
   readonly policy: OfPolicy;
   readonly cache: KeyValueCache;
@@ -13,11 +13,11 @@ export interface Run {
 }
 
 /** The sequences of one policy after another. */
-export function ordered({ policy }: Run, sequences: readonly Sequence[]): readonly Sequence[] {
+export function ordered({ policy }: GenerationRun, sequences: readonly Sequence[]): readonly Sequence[] {
   return byPolicy(sequences, ({ request }) => request.policy ?? policy);
 }
 
 /** The weights of sequences whose policies lie together. */
-export function weightsOfRows({ policy }: Run, sequences: readonly Sequence[]) {
+export function weightsOfRows({ policy }: GenerationRun, sequences: readonly Sequence[]) {
   return weightsOf(sequences.map(({ request }) => ({ policy: request.policy ?? policy, rows: 1 })));
 }

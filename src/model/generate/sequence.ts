@@ -74,7 +74,7 @@ export function startSequence(
   const pages = [...prompt.pages, ...own];
   const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, masked: 0, stopped: false, ended: false };
   const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
-  guarded(sequence, () => {
+  runForSequence(sequence, () => {
     sequence.constraint = request.allowed?.start();
     noteMask(sequence);
   });
@@ -86,7 +86,7 @@ function noteMask(sequence: Sequence): void {
 }
 
 /** Runs code of the request (`allowed`, `ends`, `onTokens`). What it throws ends this sequence; the batch goes on. */
-export function guarded(sequence: Sequence, run: () => void): void {
+export function runForSequence(sequence: Sequence, run: () => void): void {
   if (sequence.failure) return;
   try {
     run();
@@ -106,7 +106,7 @@ export function noteAbort(sequence: Sequence): void {
 /** Appends a drawn token, and notes whether the sequence is complete. */
 export function addToken(sequence: Sequence, token: number, logprob: number): void {
   const { request, tokens, logprobs, limit, constraint } = sequence;
-  guarded(sequence, () => {
+  runForSequence(sequence, () => {
     if (sequence.isMasked) sequence.masked++;
     constraint?.advance(token);
     noteMask(sequence);
@@ -149,7 +149,7 @@ export function reportTokens(sequence: Sequence, first: number): void {
   const { request, tokens, logprobs, top } = sequence;
   if (tokens.length === first) return;
   const alternatives = request.top_logprobs ? [top.slice(first)] : [];
-  guarded(sequence, () => request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives));
+  runForSequence(sequence, () => request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives));
 }
 
 /** @throws ConfigError for a request that breaks a rule, naming its index. */

@@ -4,7 +4,7 @@
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attentionStep } from "./attention_step.ts";
-import { byCacheDtype, firstSeen, PAGE_TOKENS, placeOf, readCache } from "./cache_storage.ts";
+import { byCacheDtype, cacheIndex, firstSeen, PAGE_TOKENS, readCache } from "./cache_storage.ts";
 import { ropeAppend } from "./rope_append.ts";
 import { threads } from "./rows.ts";
 
@@ -53,7 +53,7 @@ export const attentionStepChunks = byCacheDtype(
             const query = turned.subarray(row * stride + head * width, row * stride + (head + 1) * width);
             const within = Math.floor((head * key_heads) / heads) * width;
             const starts = (at: number) =>
-              placeOf({ pages: views.pages, row_pages }, row, at) * key_heads * width + within;
+              cacheIndex({ pages: views.pages, row_pages }, row, at) * key_heads * width + within;
             for (let key = firstSeen(position, params.window); key <= position; ) {
               const chunk = Math.floor(key / CHUNK_KEYS);
               const end = Math.min((chunk + 1) * CHUNK_KEYS, position + 1);

@@ -43,7 +43,7 @@ export interface PageTable {
 }
 
 /** Where the position of a row lies, in tokens of the whole cache. */
-export function placeOf({ pages, row_pages }: PageTable, row: number, position: number): number {
+export function cacheIndex({ pages, row_pages }: PageTable, row: number, position: number): number {
   return pages[row * row_pages + Math.floor(position / PAGE_TOKENS)]! * PAGE_TOKENS + (position % PAGE_TOKENS);
 }
 

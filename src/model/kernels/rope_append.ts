@@ -1,6 +1,6 @@
 /** Rotary positions and the cache in one dispatch, because dispatches dominate a decoding step. */
 import { defineKernel } from "../../compute/kernel.ts";
-import { byCacheDtype, CACHE_ELEMENT, placeOf, writeCache } from "./cache_storage.ts";
+import { byCacheDtype, CACHE_ELEMENT, cacheIndex, writeCache } from "./cache_storage.ts";
 import { quads, THREADS, threads } from "./rows.ts";
 
 /**
@@ -39,7 +39,7 @@ export const ropeAppend = byCacheDtype(
         const perRow = heads + 2 * key_heads;
         for (let row = 0; row < rows; row++) {
           const position = positions[row]! + shift;
-          const place = placeOf({ pages, row_pages }, row, position) * key_heads;
+          const place = cacheIndex({ pages, row_pages }, row, position) * key_heads;
           for (let head = 0; head < perRow; head++) {
             const at = (row * perRow + head) * width;
             const isValue = head >= heads + key_heads;

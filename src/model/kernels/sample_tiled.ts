@@ -9,7 +9,14 @@ import { uniformAt } from "../../random.ts";
 import type { Scratch } from "../scratch.ts";
 import { drawToken, sample } from "./sample.ts";
 import { forEachSegment, segmentCount, segmentGrid, softmaxOf } from "./segments.ts";
-import { CHOICE_WORDS, HISTOGRAM_WORDS, SEGMENT_FLOATS, SELECTION_STEPS, Selection, settingOf } from "./selection.ts";
+import {
+  CHOICE_WORDS,
+  HISTOGRAM_WORDS,
+  RowSelection,
+  SEGMENT_FLOATS,
+  SELECTION_STEPS,
+  settingOf,
+} from "./selection.ts";
 
 const FILTER_PARAMS = { rows: "u32", first_row: "u32", vocabulary: "u32", stride: "u32", step: "u32" } as const;
 
@@ -51,7 +58,7 @@ export const sampleHistogram = defineKernel({
   params: FILTER_PARAMS,
   grid: segmentGrid,
   reference(buffers, params) {
-    for (let row = 0; row < params.rows; row++) new Selection(buffers, { row, params }).count(params.step);
+    for (let row = 0; row < params.rows; row++) new RowSelection(buffers, { row, params }).count(params.step);
   },
   tolerance: { relative: 0, absolute: 0 },
 });
@@ -65,7 +72,7 @@ export const sampleKept = defineKernel({
   reference(buffers, params) {
     const { logits, settings, segments } = buffers;
     forEachSegment(params, (index, { row, from, end }) => {
-      const selection = new Selection(buffers, { row, params });
+      const selection = new RowSelection(buffers, { row, params });
       if (!selection.filters) return;
       const least = Math.max(LOWEST, selection.least());
       const { inverse } = settingOf(settings, params.first_row + row);

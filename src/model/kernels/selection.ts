@@ -45,7 +45,7 @@ interface Params {
 }
 
 /** The choice of one row. */
-export class Selection {
+export class RowSelection {
   private readonly logits: Float32Array;
   private readonly setting: ReturnType<typeof settingOf>;
   private readonly highest: number;

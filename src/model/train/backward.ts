@@ -9,7 +9,7 @@ import { chooseRmsNormBackward, NORM_BLOCKS, plainRows, rmsNormWeightPartials } 
 import type { Layer, Output } from "../layers.ts";
 import type { PackedInput } from "../packed_input.ts";
 import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, queryRows, valueRows } from "../qkv_layout.ts";
-import { rowsOf, rowWindows } from "../row_windows.ts";
+import { bufferRows, rowWindows } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import { EMBEDDING, type Weights } from "../weights.ts";
@@ -52,8 +52,8 @@ export class BackwardPass {
     const { hiddenSize: C } = this.model.config;
     for (const [i, run] of this.model.mlpRuns(at.input.count).entries())
       Scratch.during(this.device, (scratch) => {
-        const x = rowsOf(at.attention.middle, run, C);
-        const grad = rowsOf(at.grad, run, C);
+        const x = bufferRows(at.attention.middle, run, C);
+        const grad = bufferRows(at.grad, run, C);
         this.mlpRunBackward(weights, { ...at, x, grad, rows: run.rows, gateUp: at.gateUp?.[i], scratch });
       });
   }

@@ -12,7 +12,7 @@ import type { ForwardState } from "../forward_state.ts";
 import { scaleRows } from "../kernels/elementwise.ts";
 import { chooseGreedyHits, chooseLogprobBackward, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
-import { type RowRun, rowsOf } from "../row_windows.ts";
+import { bufferRows, type RowRun } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -193,7 +193,7 @@ export class HeadPass {
       this.copies?.addGradients(part, window);
     }
     const dy = this.copies?.gradients ?? this.logits;
-    const x = rowsOf(this.final.normed, window, model.config.hiddenSize);
+    const x = bufferRows(this.final.normed, window, model.config.hiddenSize);
     at.sink.matrix(model.head, { dy, x, m: window.rows, stride: logitStride(model.config.vocabSize) });
     this.throughOutput(window, { dy, to: at.normedGrad });
   }
@@ -212,7 +212,7 @@ export class HeadPass {
   /** The gradient of a window's normed rows from that of its logits. */
   private throughOutput(window: RowRun, { dy, to }: { dy: Buffer; to: Buffer }): void {
     const { hiddenSize: C, vocabSize } = this.model.config;
-    const dx = rowsOf(to, window, C);
+    const dx = bufferRows(to, window, C);
     this.weights.applyBackward(this.model.head, { dy, dx, m: window.rows, stride: logitStride(vocabSize) });
   }
 

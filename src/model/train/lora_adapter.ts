@@ -11,7 +11,7 @@ import type { Adapter } from "../files/peft.ts";
 import type { Part } from "../fused_parts.ts";
 import { initialScore } from "../initial_score.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
-import { layOut, layoutBytes, ParameterSet } from "../parameters.ts";
+import { layOutParameters, layoutBytes, ParameterSet } from "../parameters.ts";
 import type { Scratch } from "../scratch.ts";
 import type { StoredWeights } from "../stored_weights.ts";
 import { transposeInto } from "../transpose_into.ts";
@@ -63,7 +63,7 @@ export class LoraAdapter {
       ...parts.map(({ tensor, rows }) => [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const),
     ]);
     const score = [SCORE, { rows: 1, columns: base.config.hiddenSize }] as const;
-    const layout = layOut(base.device, config.scoreHead ? [...shapes, score] : shapes);
+    const layout = layOutParameters(base.device, config.scoreHead ? [...shapes, score] : shapes);
     this.values = new ParameterSet(base.device, layout, "adapter");
     if (seed !== undefined) this.draw(seed);
   }
@@ -279,7 +279,7 @@ export class LoraAdapter {
     const outputs = this.tensors().map(({ tensor, rows }) => {
       return [`${moduleOf(tensor)}.B`, { rows: rank, columns: rows }] as const;
     });
-    return layOut(this.device, [...inputs, ...outputs]);
+    return layOutParameters(this.device, [...inputs, ...outputs]);
   }
 
   private transposeInto(turned: ParameterSet): void {

@@ -55,7 +55,7 @@ function withoutNulls<T extends object>(value: T): Present<T> {
 const FIELDS = Object.keys(REPORT.shape).slice(1).join(", ");
 
 /** An answer's status, and its report where it is one. */
-export interface Answer {
+export interface RemoteAnswer {
   /** 202: the report comes by callback. */
   readonly isAccepted: boolean;
   /** Of a 202: what `DELETE` cancels. */
@@ -64,7 +64,7 @@ export interface Answer {
 }
 
 /** @throws {ConfigError} for an error status, a redirect, a body that is too large or is no report */
-export async function readAnswer(response: Response, asked: Asked): Promise<Answer> {
+export async function readAnswer(response: Response, asked: Asked): Promise<RemoteAnswer> {
   const { status } = response;
   const text = await readAtMost(response, asked);
   if (status >= 300 && status < 400)

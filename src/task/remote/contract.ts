@@ -50,17 +50,17 @@ export interface AgentReport {
 /** Opens sessions that agents in other processes can reach. */
 export interface SessionHost {
   /** @throws when the session cannot be opened */
-  openSession(request: SessionRequest): Promise<OpenSession>;
+  openSession(request: RemoteSessionRequest): Promise<RemoteSession>;
 }
 
-export interface SessionRequest {
+export interface RemoteSessionRequest {
   readonly session_id: string;
   /** Answers the session's calls. */
   readonly engine: ChatEngine;
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-export interface OpenSession {
+export interface RemoteSession {
   readonly base_url: string;
   readonly api_key: string;
   readonly callback_url: string;

@@ -1,7 +1,7 @@
 /** Rewards of a session's trajectories: the agent's own, or those of the run's judge where it reports none. */
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Completion, evaluationOf, type Reward, type RolloutResult, signalsOf, textOf } from "../rollout.ts";
+import { type Completion, evaluationOf, type Reward, type RolloutResult, replyText, signalsOf } from "../rollout.ts";
 import type { Asked } from "./answer.ts";
 import type { AgentReport } from "./contract.ts";
 import type { NamedTrajectory } from "./roles.ts";
@@ -20,7 +20,7 @@ export interface JudgedAttempt {
  * The reward of each trajectory: its own, that of all, or the judge's.
  * @throws {ConfigError} for a session without calls, a reward of an unknown trajectory, and where nothing judges
  */
-export async function judge(
+export async function judgeSession(
   report: AgentReport,
   named: readonly NamedTrajectory[],
   it: JudgedAttempt,
@@ -55,7 +55,7 @@ async function judgeLastReply(
   trajectories: readonly NamedTrajectory[],
   { reward, isJudgedLater, task, asked }: JudgedAttempt,
 ) {
-  if (reward) return evaluationOf(await reward(textOf(lastStep(trajectories)), task));
+  if (reward) return evaluationOf(await reward(replyText(lastStep(trajectories)), task));
   if (isJudgedLater) return undefined;
   throw new ConfigError(
     `Cannot judge the session ${asked.session_id}: the agent ${asked.url} reports no reward and nothing else judges it. Answer {"reward": NUMBER}, or set task.reward or task.evaluator.`,

@@ -7,9 +7,9 @@ import { stringifyJson } from "../../json.ts";
 import type { Policy, Rollout, RolloutResult } from "../rollout.ts";
 import { outcomeOf } from "../session_outcome.ts";
 import { ALIVE_TIMES, type AliveTimes, untilGone } from "./alive.ts";
-import { type Answer, type Asked, readAnswer, readReport } from "./answer.ts";
-import type { AgentReport, AgentRequest, OpenSession, SessionHost, TrajectoryKeys } from "./contract.ts";
-import { type JudgedAttempt, judge } from "./judge.ts";
+import { type Asked, type RemoteAnswer, readAnswer, readReport } from "./answer.ts";
+import type { AgentReport, AgentRequest, RemoteSession, SessionHost, TrajectoryKeys } from "./contract.ts";
+import { type JudgedAttempt, judgeSession } from "./judge.ts";
 import { rolesOf } from "./roles.ts";
 
 export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJudgedLater"> {
@@ -75,7 +75,7 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
     signal.throwIfAborted();
     const report = await reportOf(session, it);
     roles.close();
-    return await judge(report, roles.trajectories(), it);
+    return await judgeSession(report, roles.trajectories(), it);
   } finally {
     // Further calls are refused, also where this attempt is no longer waited for.
     roles.close();
@@ -83,7 +83,7 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
 }
 
 /** Asks the agent. Its callback ends the attempt as well as its answer: the first of the two counts. */
-async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentReport> {
+async function reportOf(session: RemoteSession, it: RemoteAttempt): Promise<AgentReport> {
   const { policy, asked } = it;
   const calling = new AbortController();
   const reported = session.reported.then((body) => readReport(body, asked));
@@ -114,7 +114,7 @@ function rejection(signal: AbortSignal): Promise<never> {
   });
 }
 
-async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Answer> {
+async function ask(session: RemoteSession, it: RemoteAttempt, signal: AbortSignal): Promise<RemoteAnswer> {
   const { asked } = it;
   return reach(async () => readAnswer(await post(session, it, signal), asked), { asked, signal });
 }
@@ -129,7 +129,7 @@ function cancel(location: string, fetch: FetchFunction): void {
     .catch(() => {});
 }
 
-function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Response> {
+function post(session: RemoteSession, it: RemoteAttempt, signal: AbortSignal): Promise<Response> {
   const { task, policy, asked } = it;
   const { rollout_index, weight_version } = policy.place;
   const body: AgentRequest = {

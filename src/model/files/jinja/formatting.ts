@@ -1,18 +1,18 @@
 /** Python's `format` of a value, `str.format` and `%` on texts. */
 import { exponential, fixed, floatText, general, intText } from "./numbers.ts";
-import { ascii, repr, textOf } from "./print.ts";
+import { ascii, pythonStr, repr } from "./print.ts";
 import {
   type Dict,
-  Float,
   isDict,
-  isList,
+  isJinjaList,
+  type JinjaValue,
   numberIn,
+  PythonFloat,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 interface Spec {
@@ -33,7 +33,7 @@ interface Spec {
 
 const SPEC = /^(?:([\s\S])?([<>=^]))?([-+ ])?(z)?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([\s\S])?$/u;
 
-function specOf(text: string, value: Value): Spec {
+function specOf(text: string, value: JinjaValue): Spec {
   const match = SPEC.exec(text);
   if (!match) throw new Error(`Invalid format specifier '${text}' for object of type '${typeName(value)}'`);
   const [, fill, align, sign, zeroSign, full, zero, width, group, precision, type] = match;
@@ -51,8 +51,8 @@ function specOf(text: string, value: Value): Spec {
 }
 
 /** Python's `format(value, spec)`. @throws for a format that the value's type does not have. */
-export function formatted(value: Value, spec: string, work: Work): string {
-  if (spec === "") return textOf(value, work);
+export function formatted(value: JinjaValue, spec: string, work: WorkCounter): string {
+  if (spec === "") return pythonStr(value, work);
   const text = textIn(value);
   const isNumber = numberIn(value) !== undefined;
   if (text === undefined && !isNumber)
@@ -77,12 +77,12 @@ function aligned(text: string, it: Pick<Spec, "fill" | "align" | "width">, side:
   return it.fill.repeat(left) + text + it.fill.repeat(missing - left);
 }
 
-function formattedNumber(value: Value, it: Spec): string {
+function formattedNumber(value: JinjaValue, it: Spec): string {
   const number = numberIn(value)!;
   if (it.type === "c") return aligned(character(number), it, "<");
-  if (it.isUnsigned && !(value instanceof Float)) throw new Error("z is not allowed for an int");
+  if (it.isUnsigned && !(value instanceof PythonFloat)) throw new Error("z is not allowed for an int");
   const size = typeof number === "bigint" ? (number < 0n ? -number : number) : Math.abs(number);
-  const [prefix, body] = value instanceof Float ? ["", floatBody(size as number, it)] : intBody(size, it);
+  const [prefix, body] = value instanceof PythonFloat ? ["", floatBody(size as number, it)] : intBody(size, it);
   const isZero = it.isUnsigned && !/[1-9]/.test(body);
   const isNegative = !isZero && (number < 0 || Object.is(number, -0));
   const isWord = /[nf]$/i.test(body) && !/^[\da-f]+$/i.test(body) && !/%$/.test(body);
@@ -165,18 +165,18 @@ function grouped(body: string, it: Spec, taken: number): string {
 }
 
 /** Attributes and items of values, which `"{0.a[b]}"` reads. */
-export interface Lookup {
-  readonly attribute: (object: Value, name: string) => Value;
-  readonly item: (object: Value, key: Value) => Value;
+export interface AttributeLookup {
+  readonly attribute: (object: JinjaValue, name: string) => JinjaValue;
+  readonly item: (object: JinjaValue, key: JinjaValue) => JinjaValue;
 }
 
 interface Given {
-  readonly args: readonly Value[];
+  readonly args: readonly JinjaValue[];
   readonly named: Dict;
-  readonly work: Work;
-  readonly lookup: Lookup;
+  readonly work: WorkCounter;
+  readonly lookup: AttributeLookup;
   /** Changes what a field gives: escapes it in a text marked as HTML. */
-  readonly finish?: (text: string, value: Value) => string;
+  readonly finish?: (text: string, value: JinjaValue) => string;
 }
 
 /** `"{} {name!r:>8}".format(...)`. @throws as Python does. */
@@ -228,7 +228,7 @@ class Formatter {
     return finish ? finish(text, value) : text;
   }
 
-  private value(name: string): Value {
+  private value(name: string): JinjaValue {
     const { args, named, lookup } = this.given;
     const first = /^[^.[]*/.exec(name)![0];
     let value = first === "" || /^\d+$/.test(first) ? args[this.index(first)] : named.get(first);
@@ -255,9 +255,9 @@ class Formatter {
 }
 
 /** `!r`, `!s` and `!a`. */
-function converted(value: Value, conversion: string | undefined, work: Work): Value {
+function converted(value: JinjaValue, conversion: string | undefined, work: WorkCounter): JinjaValue {
   if (conversion === undefined) return value;
-  if (conversion === "s") return textOf(value, work);
+  if (conversion === "s") return pythonStr(value, work);
   if (conversion === "r") return repr(value, work);
   if (conversion === "a") return ascii(repr(value, work));
   throw new Error(`Unknown conversion specifier ${conversion}`);
@@ -296,16 +296,16 @@ const HAS_POINT = /%(?:\((?:[^()]|\([^()]*\))*\))?[-#0 +]*(?:\*|\d+)?\./;
 /** Python's `text % value`. `finish` changes what `%s` gives. @throws as Python does. */
 export function percent(
   text: string,
-  value: Value,
-  it: { work: Work; finish?: (text: string, value: Value) => string },
+  value: JinjaValue,
+  it: { work: WorkCounter; finish?: (text: string, value: JinjaValue) => string },
 ): string {
   it.work.room(text.length);
   const args = value instanceof Tuple ? value.items : [value];
   // What has items by a key may go unread; a missing name has them, to raise an error.
-  const isMapping = isDict(value) || isList(value) || typeName(value) === "range" || value instanceof Undefined;
+  const isMapping = isDict(value) || isJinjaList(value) || typeName(value) === "range" || value instanceof Undefined;
   let at = 0;
   let isNamed = false;
-  const next = (): Value => {
+  const next = (): JinjaValue => {
     if (at >= args.length || isNamed) throw new Error("not enough arguments for format string");
     return args[at++]!;
   };
@@ -349,18 +349,18 @@ interface Field {
   readonly width: number;
   readonly precision: number | undefined;
   readonly type: string;
-  readonly work: Work;
-  readonly finish?: (text: string, value: Value) => string;
+  readonly work: WorkCounter;
+  readonly finish?: (text: string, value: JinjaValue) => string;
 }
 
-function percentField(value: Value, it: Field): string {
+function percentField(value: JinjaValue, it: Field): string {
   const { flags, width, precision, type, work } = it;
   work.room(width);
   const isLeft = flags.includes("-");
   // Its characters are counted.
   work.room(textIn(value)?.length ?? 0);
   if ("sra".includes(type)) {
-    const plain = type === "s" ? textOf(value, work) : type === "r" ? repr(value, work) : ascii(repr(value, work));
+    const plain = type === "s" ? pythonStr(value, work) : type === "r" ? repr(value, work) : ascii(repr(value, work));
     const text = it.finish ? it.finish(plain, value) : plain;
     const cut = precision === undefined ? text : [...text].slice(0, precision).join("");
     return aligned(cut, { fill: " ", align: isLeft ? "<" : ">", width }, ">");
@@ -374,12 +374,12 @@ function percentField(value: Value, it: Field): string {
   return percentNumber(value, it);
 }
 
-function percentNumber(value: Value, { flags, width, precision, type, work }: Field): string {
+function percentNumber(value: JinjaValue, { flags, width, precision, type, work }: Field): string {
   const isFloat = "eEfFgG".includes(type);
   if (!isFloat && !"diuoxX".includes(type)) throw new Error(`unsupported format character '${type}'`);
   const number = numberIn(value);
   if (number === undefined) throw new Error(`%${type} format: a number is required, not ${typeName(value)}`);
-  if (!isFloat && value instanceof Float && "oxX".includes(type))
+  if (!isFloat && value instanceof PythonFloat && "oxX".includes(type))
     throw new Error(`%${type} format: an integer is required, not float`);
   const isZero = flags.includes("0") && !flags.includes("-");
   const sign = flags.includes("+") ? "+" : flags.includes(" ") ? " " : "-";
@@ -393,7 +393,7 @@ function percentNumber(value: Value, { flags, width, precision, type, work }: Fi
     precision: isFloat ? precision : undefined,
     type: "iu".includes(type) ? "d" : type,
   };
-  if (isFloat) return formattedNumber(new Float(Number(number)), spec);
+  if (isFloat) return formattedNumber(new PythonFloat(Number(number)), spec);
   if (typeof number === "number" && !Number.isFinite(number)) throw new Error("cannot convert float to an integer");
   const int = typeof number === "number" ? Math.trunc(number) : number;
   const text = formattedNumber(int, { ...spec, width: precision === undefined ? width : 0 });

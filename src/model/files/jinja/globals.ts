@@ -1,12 +1,22 @@
 /** Functions that Jinja2 gives every template. */
 import { cycler, joiner } from "./loop.ts";
-import { type Callable, Dict, Fields, isDict, isWhole, itemsOf, type Value, View, type Work } from "./value.ts";
+import {
+  AttributeObject,
+  Dict,
+  isDict,
+  isPythonInt,
+  itemsOf,
+  type JinjaValue,
+  type PythonCallable,
+  View,
+  type WorkCounter,
+} from "./value.ts";
 
 /** Items of the longest range that Jinja2's sandbox makes. */
 const LONGEST_RANGE = 100_000;
 
 /** `dict(mapping, key=value)`. */
-function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work: Work): Dict {
+function dictOf(args: readonly JinjaValue[], named: ReadonlyMap<string, JinjaValue>, work: WorkCounter): Dict {
   const [from] = args;
   if (args.length > 1) throw new Error(`dict takes at most 1 argument (${args.length})`);
   if (from === undefined) return new Dict(named);
@@ -23,8 +33,8 @@ function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work:
   return new Dict([...pairs, ...named]);
 }
 
-function range(args: readonly Value[], it: { named: ReadonlyMap<string, Value>; work: Work }): View {
-  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isWhole);
+function range(args: readonly JinjaValue[], it: { named: ReadonlyMap<string, JinjaValue>; work: WorkCounter }): View {
+  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isPythonInt);
   const given = args.map(Number);
   const [start = 0, stop = 0, step = 1] = given.length > 1 ? given : [0, ...given];
   if (!isFit || step === 0) throw new Error("range takes one to three whole numbers, and a step other than 0");
@@ -36,8 +46,8 @@ function range(args: readonly Value[], it: { named: ReadonlyMap<string, Value>; 
 }
 
 /** By name. */
-export function functions(work: Work): ReadonlyMap<string, Value> {
-  const all: Readonly<Record<string, Callable>> = {
+export function functions(work: WorkCounter): ReadonlyMap<string, JinjaValue> {
+  const all: Readonly<Record<string, PythonCallable>> = {
     cycler,
     dict: (args, named) => dictOf(args, named, work),
     joiner,
@@ -46,7 +56,7 @@ export function functions(work: Work): ReadonlyMap<string, Value> {
     },
     namespace: (args, named) => {
       const values = Array.from(dictOf(args, named, work), ([key, value]) => [key as string, value] as const);
-      return new Fields("Namespace", { values: new Map(values) });
+      return new AttributeObject("Namespace", { values: new Map(values) });
     },
     range: (args, named) => range(args, { named, work }),
   };

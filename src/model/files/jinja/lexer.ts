@@ -1,6 +1,6 @@
 /** A template as tokens, as Jinja2 cuts it with `trim_blocks` and `lstrip_blocks`, in a time linear in its length. */
 
-export interface Token {
+export interface JinjaToken {
   /** `block` and `expression` open a tag and `close` ends it; `end` follows the last token. */
   readonly type:
     | "data"
@@ -22,7 +22,7 @@ export interface Token {
 export const GENERATION = "__generation__";
 
 /** @throws for a tag, a comment, a text or a bracket without an end, and for characters that no tag may have. */
-export function tokenize(source: string): { tokens: readonly Token[]; text: string } {
+export function tokenize(source: string): { tokens: readonly JinjaToken[]; text: string } {
   const lines = source.replace(/\r\n?/g, "\n");
   // Jinja2 drops one line end.
   const text = lines.endsWith("\n") ? lines.slice(0, -1) : lines;
@@ -58,7 +58,7 @@ const EXPRESSION: Tag = { type: "expression", end: /(-?)\}\}/y };
 
 class Lexer {
   private readonly source: string;
-  private readonly out: Token[] = [];
+  private readonly out: JinjaToken[] = [];
   private at = 0;
   /** Whether what was read last ends a line. */
   private startsLine = true;
@@ -67,7 +67,7 @@ class Lexer {
     this.source = source;
   }
 
-  tokens(): readonly Token[] {
+  tokens(): readonly JinjaToken[] {
     while (this.at < this.source.length) {
       OPENING.lastIndex = this.at;
       const opening = OPENING.exec(this.source);

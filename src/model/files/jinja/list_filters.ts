@@ -1,17 +1,18 @@
 /** Filters that choose, order, group, join and add up items. */
-import { attributeOf, attributesOf, count, type Filter, read } from "./filter.ts";
+import { attributeOf, attributesOf, type FilterFunction, read, wholeArgument } from "./filter.ts";
 import { pairsOf } from "./methods.ts";
 import { binary } from "./operators.ts";
-import { textOf } from "./print.ts";
+import { pythonStr } from "./print.ts";
 import {
   compare,
-  Group,
   hashed,
+  ItemGroup,
   isDict,
   isEqual,
   isTrue,
   itemsOf,
   iterate,
+  type JinjaValue,
   Lazy,
   Markup,
   rest,
@@ -20,23 +21,22 @@ import {
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 /** A text in small letters, unless its case counts. */
 const folded =
-  (isExact: Value | undefined) =>
-  (value: Value): Value => {
+  (isExact: JinjaValue | undefined) =>
+  (value: JinjaValue): JinjaValue => {
     const text = textIn(value);
     return text === undefined || isTrue(isExact ?? false) ? value : text.toLowerCase();
   };
 
 function sorted(
-  items: readonly Value[],
-  by: (item: Value) => Value,
-  it: { reverse?: Value | undefined; work: Work },
-): Value[] {
+  items: readonly JinjaValue[],
+  by: (item: JinjaValue) => JinjaValue,
+  it: { reverse?: JinjaValue | undefined; work: WorkCounter },
+): JinjaValue[] {
   const sign = isTrue(it.reverse ?? false) ? -1 : 1;
   return items
     .map((item) => [by(item), item] as const)
@@ -44,32 +44,32 @@ function sorted(
     .map(([, item]) => item);
 }
 
-export const join: Filter = (value, given) => {
+export const join: FilterFunction = (value, given) => {
   const { d = "", attribute = null } = read(given, "d", "attribute");
   const { work } = given;
-  const parts = itemsOf(value, work).map((item) => textOf(attributeOf(item, attribute, { work }), work));
-  const between = textOf(d, work);
+  const parts = itemsOf(value, work).map((item) => pythonStr(attributeOf(item, attribute, { work }), work));
+  const between = pythonStr(d, work);
   work.room(parts.reduce((sum, part) => sum + part.length + between.length, 0));
   return parts.join(between);
 };
 
-export const dictsort: Filter = (value, given) => {
+export const dictsort: FilterFunction = (value, given) => {
   const { case_sensitive, by = "key", reverse } = read(given, "case_sensitive", "by", "reverse");
   if (!isDict(value)) throw new Error(`dictsort takes a dict, not '${typeName(value)}'`);
   if (by !== "key" && by !== "value") throw new Error("dictsort sorts by key or value");
   const change = folded(case_sensitive);
-  const key = (pair: Value) => change((pair as Tuple).items[by === "value" ? 1 : 0]!);
+  const key = (pair: JinjaValue) => change((pair as Tuple).items[by === "value" ? 1 : 0]!);
   return sorted(pairsOf(value), key, { reverse, work: given.work });
 };
 
-export const sort: Filter = (value, given) => {
+export const sort: FilterFunction = (value, given) => {
   const { reverse, case_sensitive, attribute = null } = read(given, "reverse", "case_sensitive", "attribute");
   const { work } = given;
   const change = folded(case_sensitive);
   return sorted(itemsOf(value, work), (item) => attributesOf(item, attribute, { work, change }), { reverse, work });
 };
 
-export const unique: Filter = (value, given) => {
+export const unique: FilterFunction = (value, given) => {
   const { case_sensitive, attribute = null } = read(given, "case_sensitive", "attribute");
   return lazily(value, given.work, function* (items) {
     const seen = new Set<unknown>();
@@ -82,7 +82,11 @@ export const unique: Filter = (value, given) => {
 };
 
 /** Items that are made when they are read. */
-export function lazily(value: Value, work: Work, make: (items: Generator<Value>) => Generator<Value>): Lazy {
+export function lazily(
+  value: JinjaValue,
+  work: WorkCounter,
+  make: (items: Generator<JinjaValue>) => Generator<JinjaValue>,
+): Lazy {
   const all = function* () {
     yield* make(rest(iterate(value, work), work));
   };
@@ -90,7 +94,7 @@ export function lazily(value: Value, work: Work, make: (items: Generator<Value>)
 }
 
 /** The smallest or largest item, by default ignoring case. */
-export function extreme(sign: number): Filter {
+export function extreme(sign: number): FilterFunction {
   return (value, given) => {
     const { case_sensitive, attribute = null } = read(given, "case_sensitive", "attribute");
     const { work } = given;
@@ -103,36 +107,36 @@ export function extreme(sign: number): Filter {
   };
 }
 
-export const sum: Filter = (value, given) => {
+export const sum: FilterFunction = (value, given) => {
   const { attribute = null, start = 0 } = read(given, "attribute", "start");
   const { work } = given;
   if (textIn(start) !== undefined) throw new Error("sum() can't sum strings [use ''.join(seq) instead]");
-  return itemsOf(value, work).reduce<Value>(
+  return itemsOf(value, work).reduce<JinjaValue>(
     (total, item) => binary("+", [total, attributeOf(item, attribute, { work })], work),
     start,
   );
 };
 
 /** Pairs of a value and the items that have it, by its order. */
-export const groupby: Filter = (value, given) => {
+export const groupby: FilterFunction = (value, given) => {
   const { attribute = null, default: fallback, case_sensitive } = read(given, "attribute", "default", "case_sensitive");
   const { work } = given;
   const change = folded(case_sensitive);
-  const own = (item: Value) => attributeOf(item, attribute, { work, fallback });
-  const groups: [key: Value, items: Value[]][] = [];
+  const own = (item: JinjaValue) => attributeOf(item, attribute, { work, fallback });
+  const groups: [key: JinjaValue, items: JinjaValue[]][] = [];
   for (const item of sorted(itemsOf(value, work), (each) => change(own(each)), { work })) {
     const last = groups.at(-1);
     if (last && isEqual(change(own(last[1][0]!)), change(own(item)), work)) last[1].push(item);
     else groups.push([own(item), [item]]);
   }
-  return groups.map(([key, items]) => new Group([key, items]));
+  return groups.map(([key, items]) => new ItemGroup([key, items]));
 };
 
-export const batch: Filter = (value, given) => {
+export const batch: FilterFunction = (value, given) => {
   const { linecount = null, fill_with = null } = read(given, "linecount", "fill_with");
-  const size = count(linecount, "linecount");
+  const size = wholeArgument(linecount, "linecount");
   return lazily(value, given.work, function* (items) {
-    let row: Value[] = [];
+    let row: JinjaValue[] = [];
     for (const item of items) {
       if (row.length === size) {
         yield row;
@@ -150,9 +154,9 @@ export const batch: Filter = (value, given) => {
 };
 
 /** So many lists, of which the first are one longer where the items do not divide. */
-export const slice: Filter = (value, given) => {
+export const slice: FilterFunction = (value, given) => {
   const { slices = null, fill_with = null } = read(given, "slices", "fill_with");
-  const parts = count(slices, "slices");
+  const parts = wholeArgument(slices, "slices");
   given.work.room(parts);
   return lazily(value, given.work, function* (items) {
     const all = [...items];
@@ -167,22 +171,22 @@ export const slice: Filter = (value, given) => {
   });
 };
 
-export const first: Filter = (value, given) => {
+export const first: FilterFunction = (value, given) => {
   read(given);
   const next = iterate(value, given.work).next();
   return next.done ? new Undefined("the first item") : next.value;
 };
 
 /** @throws for a generator, which has no end that is known. */
-export const last: Filter = (value, given) => {
+export const last: FilterFunction = (value, given) => {
   read(given);
   if (value instanceof Lazy) throw new Error(`'${value.kind}' object is not reversible`);
   return itemsOf(value, given.work).at(-1) ?? lastOf(itemsOf(value, given.work));
 };
 
-const lastOf = (items: readonly Value[]) => (items.length > 0 ? null : new Undefined("the last item"));
+const lastOf = (items: readonly JinjaValue[]) => (items.length > 0 ? null : new Undefined("the last item"));
 
-export const reverse: Filter = (value, given) => {
+export const reverse: FilterFunction = (value, given) => {
   read(given);
   const text = textIn(value);
   const items = [...itemsOf(value, given.work)].reverse();

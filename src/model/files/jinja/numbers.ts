@@ -1,14 +1,15 @@
 /** Python's arithmetic, and its numbers as text. */
-import { Float, LONGEST_INT, numberIn, type Value, whole } from "./value.ts";
+import { type JinjaValue, LONGEST_INT, numberIn, PythonFloat, whole } from "./value.ts";
 
 /** The result of an operator on two numbers; undefined where one is none. @throws as Python does. */
-export function arithmetic(operator: string, a: Value, b: Value): Value | undefined {
+export function arithmetic(operator: string, a: JinjaValue, b: JinjaValue): JinjaValue | undefined {
   const [x, y] = [numberIn(a), numberIn(b)];
   if (x === undefined || y === undefined) return undefined;
   if (Number(y) === 0 && ["/", "//", "%"].includes(operator)) throw new Error("division by zero");
   if (Number(x) === 0 && y < 0 && operator === "**") throw new Error("0.0 cannot be raised to a negative power");
-  const isFloat = a instanceof Float || b instanceof Float || operator === "/" || (operator === "**" && y < 0);
-  if (isFloat) return new Float(real(operator, floatOf(x), floatOf(y)));
+  const isFloat =
+    a instanceof PythonFloat || b instanceof PythonFloat || operator === "/" || (operator === "**" && y < 0);
+  if (isFloat) return new PythonFloat(real(operator, floatOf(x), floatOf(y)));
   if (typeof x === "number" && typeof y === "number") {
     const result = integer(operator, x, y);
     if (Number.isSafeInteger(result)) return result;
@@ -222,7 +223,7 @@ const PREFIXES: Readonly<Record<string, number>> = { "0b": 2, "0o": 8, "0x": 16 
 const LONGEST_ODD = 100;
 
 /** As Python's `int(text, base)`; undefined where it raises a ValueError. */
-export function intInText(text: string, base: Value): number | bigint | undefined {
+export function intInText(text: string, base: JinjaValue): number | bigint | undefined {
   if (typeof base !== "number" || base === 1 || base < 0 || base > 36) throw new Error("base must be between 2 and 36");
   // No number is longer, and the pattern takes the square of the length.
   if (text.length > LONGEST_INT) return undefined;

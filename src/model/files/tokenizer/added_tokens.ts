@@ -4,13 +4,13 @@ import type { Normalizer } from "./normalizer.ts";
 import { trimEnd, trimStart } from "./unicode.ts";
 
 /** Between added tokens lies text. */
-export type Section = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
+export type TextSection = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
 
 /** Finds the tokens whose text is `of` each. The longest at the first place wins. */
 export function finderOf(
   tokens: readonly AddedToken[],
   of: (token: AddedToken) => string,
-): (text: string) => Section[] {
+): (text: string) => TextSection[] {
   const byText = new Map(tokens.filter((token) => of(token) !== "").map((token) => [of(token), token]));
   if (byText.size === 0) return (text) => (text === "" ? [] : [{ text, start: 0 }]);
   const root = trieOf(byText);
@@ -37,8 +37,8 @@ function trieOf(tokens: ReadonlyMap<string, AddedToken>): Node {
   return root;
 }
 
-function sections(text: string, root: Node): Section[] {
-  const out: Section[] = [];
+function sections(text: string, root: Node): TextSection[] {
+  const out: TextSection[] = [];
   let from = 0;
   for (let at = 0; at < text.length; ) {
     const found = longestAt(text, at, root);

@@ -17,7 +17,7 @@ interface ModelJson extends BpeJson {
 }
 
 /** @throws for a model that cannot be read. */
-export function createModel(json: ModelJson): VocabularyModel {
+export function createVocabularyModel(json: ModelJson): VocabularyModel {
   const type = json.type ?? guessedType(json);
   if (type === "BPE") return bpe(json);
   if (type === "Unigram") return unigram(json);

@@ -1,6 +1,6 @@
 /** Patterns of tokenizer.json: a text, or a regular expression in Oniguruma's syntax, which a hostile file may make slow. */
 import { ConfigError } from "../../../errors.ts";
-import type { Step } from "./json.ts";
+import type { TokenizerStep } from "./json.ts";
 import { SplitPreTokenizer } from "./library.ts";
 import { checkPattern } from "./pattern_cost.ts";
 
@@ -8,7 +8,7 @@ import { checkPattern } from "./pattern_cost.ts";
 export type Pattern = (text: string) => (readonly [start: number, end: number])[];
 
 /** Of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
-export function patternOf(step: Step): Pattern {
+export function stepPattern(step: TokenizerStep): Pattern {
   const given = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
   const literal = typeof given === "string" ? given : given?.String;
   if (typeof literal === "string") return (value) => literalPlaces(value, literal);
@@ -63,7 +63,7 @@ function tooSlow(source: string, { length }: string): ConfigError {
 }
 
 /** With every match replaced. */
-export function replaced(value: string, find: Pattern, by: string): string {
+export function replaceMatches(value: string, find: Pattern, by: string): string {
   let out = "";
   let from = 0;
   for (const [start, end] of find(value)) {

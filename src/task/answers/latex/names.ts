@@ -18,7 +18,7 @@ export const SIGNS = table({
 export const RELATIONS: ReadonlySet<string> = new Set(["=", "<", ">", "<=", ">=", "!=", "in"]);
 
 /** By the names of LaTeX and of plain text. */
-export const FUNCTIONS = table({
+export const LATEX_FUNCTIONS = table({
   ...{ sin: "sin", cos: "cos", tan: "tan", cot: "cot", sec: "sec", csc: "csc", sinh: "sinh", cosh: "cosh" },
   ...{ tanh: "tanh", arcsin: "asin", arccos: "acos", arctan: "atan", asin: "asin", acos: "acos", atan: "atan" },
   ...{ ln: "ln", log: "log", lg: "log", exp: "exp", abs: "abs", floor: "floor", ceil: "ceil" },

@@ -4,7 +4,7 @@ import { SIGNS } from "./names.ts";
 
 export type TokenKind = "number" | "word" | "command" | "text" | "mark";
 
-export interface Token {
+export interface LatexToken {
   readonly kind: TokenKind;
   /** A command without its backslash; the content of a `\text{...}`; else the characters. */
   readonly text: string;
@@ -60,7 +60,7 @@ export function isAndOr(text: string): boolean {
 
 const PIECE = /\s+|\\([a-zA-Z]+\*?)|\\([\s\S])|(\d+(?:\.\d+)?|\.\d+)|([a-zA-Z]+)|([\s\S])/gy;
 
-export function tokensOf(answer: string): Token[] {
+export function tokensOf(answer: string): LatexToken[] {
   const text = plain(answer);
   const tokens = new Tokens();
   PIECE.lastIndex = 0;
@@ -77,7 +77,7 @@ export function tokensOf(answer: string): Token[] {
 }
 
 class Tokens {
-  readonly list: Token[] = [];
+  readonly list: LatexToken[] = [];
   private isSpaced = false;
 
   space(): void {

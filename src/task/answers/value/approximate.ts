@@ -1,6 +1,6 @@
 /** Complex numbers of 40 digits, each with a bound of its error. */
 import { Decimal as Base } from "decimal.js";
-import { type Budget, NoValue } from "./budget.ts";
+import { NoValue, type WorkBudget } from "./budget.ts";
 import type { Exact } from "./exact.ts";
 
 export const Decimal = Base.clone({ precision: 40, toExpNeg: -30, toExpPos: 30 });
@@ -138,7 +138,7 @@ export function ln(a: Approximate): Approximate {
 }
 
 /** Of real numbers where there is no other note. */
-export const FUNCTIONS: Readonly<Record<string, Function1>> = {
+export const APPROXIMATE_FUNCTIONS: Readonly<Record<string, Function1>> = {
   sqrt,
   exp,
   ln,
@@ -190,6 +190,6 @@ function settled(a: Approximate): Real {
 }
 
 /** Units of work: decimals with 40 digits take about 0.01 ms to multiply and 1 ms for a function. */
-export function chargeFunction(budget: Budget): void {
+export function chargeFunction(budget: WorkBudget): void {
   budget.spend(1000);
 }

@@ -11,7 +11,7 @@ export class NoValue extends Error {
   override readonly name = "NoValue";
 }
 
-export class Budget {
+export class WorkBudget {
   private left = MOST_UNITS;
 
   /** @throws {NoValue} where the work is spent */
