@@ -26,13 +26,13 @@ export function packageVersion(): string {
 }
 
 /** Text of a file, or undefined. */
-export function textOf(path: string): string | undefined {
+export function readTextIfPresent(path: string): string | undefined {
   return existsSync(path) && statSync(path).isFile() ? decodeUtf8(readFileSync(path), { file: path }) : undefined;
 }
 
 /** Text of a file that ships with the package, by its name under `config/`. */
 export function packagedText(name: string): string | undefined {
-  return textOf(join(PACKAGE_DIR, "config", name));
+  return readTextIfPresent(join(PACKAGE_DIR, "config", name));
 }
 
 /** A path as given or, where nothing is there, within the package (`examples/arithmetic/run.yaml` from anywhere). */

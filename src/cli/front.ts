@@ -4,7 +4,7 @@ import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } fr
 import type { Command, Input, Io, Option } from "./command.ts";
 import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./process/exit.ts";
 
-export interface Program {
+export interface CommandProgram {
   readonly name: string;
   readonly version: string;
   readonly summary: string;
@@ -18,7 +18,7 @@ export interface Program {
 const PRIVATE = 0o077;
 
 /** Runs one command line. Never throws: what goes wrong is a message on `io.err` and an exit code. */
-export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
+export async function runProgram(program: CommandProgram, argv: readonly string[], io: Io): Promise<number> {
   let code: number = EXIT_OK;
   const parser = buildParser(program, io, async (command, input) => {
     io.begin?.();
@@ -49,7 +49,7 @@ function isInterruption(error: unknown, { aborted, reason }: AbortSignal): boole
 
 type Action = (command: Command, input: Input) => Promise<void>;
 
-function buildParser(program: Program, io: Io, act: Action): Parser {
+function buildParser(program: CommandProgram, io: Io, act: Action): Parser {
   const root = settle(new Parser(program.name), { io, name: program.name })
     .description(program.summary)
     .version(program.version, "-V, --version", "print the version")
@@ -68,7 +68,7 @@ function buildParser(program: Program, io: Io, act: Action): Parser {
 interface GroupContext {
   readonly root: Parser;
   readonly groups: Map<string, Parser>;
-  readonly program: Program;
+  readonly program: CommandProgram;
   readonly io: Io;
 }
 
@@ -81,7 +81,7 @@ function groupOf(word: string, { root, groups, program, io }: GroupContext): Par
   return group;
 }
 
-function addCommand(parent: Parser, command: Command, it: { program: Program; io: Io; act: Action }): void {
+function addCommand(parent: Parser, command: Command, it: { program: CommandProgram; io: Io; act: Action }): void {
   const parser = settle(parent.command(command.path.split(" ").at(-1) as string), {
     io: it.io,
     name: it.program.name,

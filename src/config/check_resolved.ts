@@ -14,14 +14,14 @@ import { SAMPLING_CLIENT_RULES } from "./rules/sampling_clients.ts";
 import { SERVICE_RULES } from "./rules/services.ts";
 import { STABLE_RULES } from "./rules/stable_reinforce.ts";
 import { VERL_RULES } from "./rules/verl.ts";
-import { fieldAt, type Schema } from "./schema.ts";
+import { type ConfigSchema, fieldAt } from "./schema.ts";
 import { showSetting } from "./secret.ts";
 import { TINKER_SHARED } from "./sync/tables.ts";
 import { LEVEL, type Origin, type Origins, originOf } from "./yaml/layer.ts";
-import { equalValues, getAt, hasInterpolation, MANDATORY, type Tree, type Value } from "./yaml/tree.ts";
+import { equalValues, getAt, hasInterpolation, MANDATORY, type Tree, type YamlValue } from "./yaml/tree.ts";
 
 interface CheckContext {
-  readonly schema: Schema;
+  readonly schema: ConfigSchema;
   readonly origins: Origins;
   readonly options: ComposeOptions;
   /** The tree before interpolations were resolved. */
@@ -61,7 +61,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
 interface Resolved {
   readonly path: string;
   readonly origin: Origin;
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly config: Tree;
   readonly tell: Tell;
 }
@@ -90,15 +90,15 @@ function isNeeded(path: string, config: Tree): boolean {
   return section === undefined || getAt(config, `${section}.enable`) === true;
 }
 
-function missing(schema: Schema, path: string): string {
+function missing(schema: ConfigSchema, path: string): string {
   const rows = schema.backend === "tinker" ? TINKER_SHARED : [];
   const shared = rows.find(({ native }) => native === path)?.rllm;
   return `Cannot run: ${path} is mandatory and not set. Write ${path}=VALUE${shared ? `, or ${shared}=VALUE` : ""}.`;
 }
 
 interface Written {
-  readonly schema: Schema;
-  readonly value: Value;
+  readonly schema: ConfigSchema;
+  readonly value: YamlValue;
   readonly config: Tree;
 }
 
@@ -106,7 +106,7 @@ interface Written {
 function refuse(path: string, { schema, value, config }: Written): string | undefined {
   if (statusOf(path, schema.backend) !== "refused") return undefined;
   const usual = schema.fields.get(path)?.default;
-  const resolved = hasInterpolation(usual) ? interpolator(config, {}).resolve(usual as Value, path) : usual;
+  const resolved = hasInterpolation(usual) ? interpolator(config, {}).resolve(usual as YamlValue, path) : usual;
   if (equalValues(resolved, value)) return undefined;
   return `Cannot set ${path}=${showSetting(path, value)} on the ${schema.backend} backend: ${reasonOn(path, schema.backend)}`;
 }

@@ -7,14 +7,14 @@ import { VERL_OF_BACKENDS } from "./fields/verl_names.ts";
 import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
-import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
+import { type ConfigSchema, explainUnknown, fieldAt } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
 import { LOCAL_INSTEAD, LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
-import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
-import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type Value } from "./yaml/tree.ts";
+import { type ConfigLayer, forgetOrigins, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
+import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type YamlValue } from "./yaml/tree.ts";
 
 export interface Intake {
-  readonly schema: Schema;
+  readonly schema: ConfigSchema;
   readonly registered: Registered;
   readonly problems: Problem[];
   /** The choice among verl's trees that has a setting which this one lacks. */
@@ -24,7 +24,7 @@ export interface Intake {
 type Tell = (severity: Problem["severity"], path: string, message: string) => void;
 
 /** Returns the valid settings of a user's file; reports and drops the rest. */
-export function checkUserTree(layer: Layer, intake: Intake): Layer {
+export function checkUserTree(layer: ConfigLayer, intake: Intake): ConfigLayer {
   const tree: Tree = {};
   const lines = new Map(layer.lines);
   const tell: Tell = (severity, path, message) => {
@@ -49,7 +49,7 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
 }
 
 /** The setting that a further spelling means on this backend. */
-function aliasOf(path: string, { fields, aliases }: Schema): string | undefined {
+function aliasOf(path: string, { fields, aliases }: ConfigSchema): string | undefined {
   const alias = aliases?.get(path) ?? ALIASES[path];
   return alias !== undefined && fields.has(alias) ? alias : undefined;
 }
@@ -64,7 +64,7 @@ interface TakeContext extends Intake {
   readonly tree?: Tree;
 }
 
-function takeValue(path: string, value: Value, context: TakeContext): Value | undefined {
+function takeValue(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
   const { schema, tell } = context;
   if (isTree(value) && Object.keys(value).length > 0 && schema.sections.has(path)) {
     const section: Tree = {};
@@ -90,7 +90,7 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
 }
 
 /** The rule for keys that no table has: `key=` refuses them as typing errors, `+key=` adds them. */
-function takeUnknown(path: string, value: Value, context: TakeContext): Value | undefined {
+function takeUnknown(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
   const { schema, tell, mayAdd } = context;
   const above = valueAbove(schema, path);
   if (above !== undefined) {
@@ -132,7 +132,7 @@ function isDictOfEngine(path: string, { schema, tree }: TakeContext): boolean {
 }
 
 /** The setting above a path, which would have to be a section. */
-function valueAbove(schema: Schema, path: string): string | undefined {
+function valueAbove(schema: ConfigSchema, path: string): string | undefined {
   for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
     if (schema.fields.has(path.slice(0, dot))) return path.slice(0, dot);
   }
@@ -140,7 +140,7 @@ function valueAbove(schema: Schema, path: string): string | undefined {
 }
 
 /** Says which name a setting of another system, or of another version of verl, has here. */
-function otherName(schema: Schema, path: string): string | undefined {
+function otherName(schema: ConfigSchema, path: string): string | undefined {
   if (schema.aliases) return undefined;
   const moved = isClusterBackend(schema.backend) ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
@@ -155,19 +155,19 @@ function otherName(schema: Schema, path: string): string | undefined {
 }
 
 /** The backend's setting that does what one of verl's does. */
-function ownName(schema: Schema, path: string): string | undefined {
+function ownName(schema: ConfigSchema, path: string): string | undefined {
   const native = VERL_OF_BACKENDS.find(({ verl }) => verl === path)?.native;
   if (native !== undefined && schema.fields.has(native)) return native;
   return schema.backend === "local" ? LOCAL_INSTEAD[path] : undefined;
 }
 
-function holdsMask(path: string, value: Value): boolean {
+function holdsMask(path: string, value: YamlValue): boolean {
   return (
     typeof value === "string" && value.includes(MASK) && (isSecret(path) || value === MASK || /:\*{8}@/.test(value))
   );
 }
 
-function isEmptyTree(value: Value): boolean {
+function isEmptyTree(value: YamlValue): boolean {
   return isTree(value) && Object.keys(value).length === 0;
 }
 
@@ -194,7 +194,7 @@ export function applyOverride(override: Override, context: ApplyContext): void {
     tell("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
     return;
   }
-  const { at, value: given } = intoList(tree, path, override.value as Value, tell) ?? {};
+  const { at, value: given } = intoList(tree, path, override.value as YamlValue, tell) ?? {};
   if (at === undefined || given === undefined) return;
   const written = override.text.slice(override.text.indexOf("=") + 1).trim();
   // A cast changes the value that was written.
@@ -209,12 +209,17 @@ export function applyOverride(override: Override, context: ApplyContext): void {
 }
 
 /** A list is set as a whole: `list.0=x` becomes the list with one item replaced. */
-function intoList(tree: Tree, path: string, value: Value, tell: Tell): { at: string; value: Value } | undefined {
+function intoList(
+  tree: Tree,
+  path: string,
+  value: YamlValue,
+  tell: Tell,
+): { at: string; value: YamlValue } | undefined {
   const keys = splitPath(path);
   const ends = keys.map((_, i) => joinPath(...keys.slice(0, i)));
   const at = ends.find((above) => above !== "" && Array.isArray(getAt(tree, above)));
   if (at === undefined) return { at: path, value };
-  const list = structuredClone(getAt(tree, at)) as Value[];
+  const list = structuredClone(getAt(tree, at)) as YamlValue[];
   const place = keys[splitPath(at).length]!;
   if (!/^\d+$/.test(place) || Number(place) >= list.length) {
     const count = `${list.length} item${list.length === 1 ? "" : "s"}`;

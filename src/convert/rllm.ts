@@ -7,9 +7,9 @@ import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
 import { asVerl, VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
-import type { Value } from "../config/yaml/tree.ts";
+import type { YamlValue } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
-import type { Converted, ConvertOptions, Source } from "./contract.ts";
+import type { Converted, ConvertedSource, ConvertOptions } from "./contract.ts";
 import { pairsWithRllm, settleDefaults } from "./defaults.ts";
 
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
@@ -19,7 +19,7 @@ const LOSS_MODE = `${ACTOR}.policy_loss.loss_mode`;
 const AGGREGATION = `${ACTOR}.loss_agg_mode`;
 const OPTIM = `${ACTOR}.optim`;
 
-export function rllmToVerl(source: Source, options: ConvertOptions = {}): Converted {
+export function rllmToVerl(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
   putPasses(build);
@@ -91,15 +91,15 @@ function putPasses(build: Build): void {
     build.put(isDynamic, true, { kind: "split", from: ["training.max_tokens_per_pass"] });
 }
 
-function put(build: Build, path: string, value: Value): void {
+function put(build: Build, path: string, value: YamlValue): void {
   build.take(path);
   if (!build.values.has(path)) build.put(path, value, { kind: "exact", from: [path] });
 }
 
 /** Copies a setting under its other name. A portable value wins over a native one. */
-function move(build: Build, from: string, to: string, written = (value: Value) => value): void {
+function move(build: Build, from: string, to: string, written = (value: YamlValue) => value): void {
   if (!build.has(from) || build.used.has(from)) return;
-  const value = build.take(from) as Value;
+  const value = build.take(from) as YamlValue;
   if (build.values.has(to)) return;
   build.put(to, written(value), { kind: "renamed", from: [from] });
   if (build.has(to)) build.take(to);
@@ -138,7 +138,7 @@ function putClip(build: Build): void {
   if (!build.has(rllmHigh)) build.put(high, clip, { kind: "split", from: [rllm] });
 }
 
-export function verlToRllm(source: Source, options: ConvertOptions = {}): Converted {
+export function verlToRllm(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   build.put("rllm.backend", "verl", { kind: "constant" });
   const { ratio, low, high, rllm, rllmHigh } = VERL_CLIP;
@@ -146,7 +146,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   if (lower !== undefined) {
     const used = [low, ratio].filter((path) => build.has(path));
     if (build.peek(used[0]!) === build.peek(used[used.length - 1]!)) for (const path of used) build.take(path);
-    build.put(rllm, build.take(lower) as Value, { kind: "merged", from: [lower] });
+    build.put(rllm, build.take(lower) as YamlValue, { kind: "merged", from: [lower] });
   }
   const upper = build.take(high);
   if (upper !== undefined && upper !== build.values.get(rllm)?.value) {
@@ -164,13 +164,13 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   checkAggregation(build);
   for (const { native, rllm: path } of VERL_SHARED) {
     if (build.has(native) && !build.used.has(native)) {
-      const value = build.take(native) as Value;
+      const value = build.take(native) as YamlValue;
       const isOne = native === "trainer.logger" && typeof value === "string" && !value.includes("${");
       build.put(path, isOne ? [value] : value, { kind: "renamed", from: [native] });
     }
   }
   const schedule = VERL_SCHEDULES.find((path) => build.has(path));
-  if (schedule) build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as Value, { kind: "renamed", from: [schedule] });
+  if (schedule) build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as YamlValue, { kind: "renamed", from: [schedule] });
   const steps = build.take(VERL_STEPS.native);
   if (steps !== undefined) {
     build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
@@ -182,7 +182,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
 }
 
 /** A native setting under its name in verl 0.8.0, which rLLM requires. */
-function putNative(build: Build, path: string, value: Value): void {
+function putNative(build: Build, path: string, value: YamlValue): void {
   const impossible = IMPOSSIBLE.find((it) => it.path === path && it.value === value);
   if (impossible) {
     build.take(path);
@@ -203,7 +203,7 @@ function putNative(build: Build, path: string, value: Value): void {
 /** What rLLM's loop does itself, differently from verl's trainer. */
 const IMPOSSIBLE: readonly {
   readonly path: string;
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly why: string;
   /** Without it the run would learn something else. */
   readonly isChange?: boolean;

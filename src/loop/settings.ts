@@ -6,7 +6,7 @@
 
 import { fitResolved } from "../config/fields/fit.ts";
 import { LOOP_ROWS, type LoopTree, loopTree } from "../config/fields/loop.ts";
-import { getAt, isTree, type Tree, type Value } from "../config/yaml/tree.ts";
+import { getAt, isTree, type Tree, type YamlValue } from "../config/yaml/tree.ts";
 import type { SamplingParams } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
@@ -33,7 +33,7 @@ export const STAGE_ORDER: readonly string[] = DEFAULTS.pipeline.stages;
  * @throws {ConfigError} for an unknown name, or a value that does not fit its setting.
  */
 export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
-  const tree = given as unknown as Value;
+  const tree = given as unknown as YamlValue;
   refuseUnknown(DEFAULTS as unknown as Tree, tree, "");
   return loopTree(({ at, field }) => {
     const value = getAt(tree, at);
@@ -47,7 +47,7 @@ export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
 const SETTINGS: ReadonlySet<string> = new Set(LOOP_ROWS.map(({ at }) => at));
 
 /** Checks the names of sections and settings for untyped callers; a setting that is a dict takes any name. */
-function refuseUnknown(known: Tree, given: Value | undefined, path: string): void {
+function refuseUnknown(known: Tree, given: YamlValue | undefined, path: string): void {
   if (given === undefined || SETTINGS.has(path)) return;
   if (!isTree(given)) {
     const name = path || "settings";

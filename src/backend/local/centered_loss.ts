@@ -2,7 +2,7 @@
 import { scoreCentering } from "../../algorithm/loss/score_centering.ts";
 import type { LossRequest, LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { checkInputs, placeOf } from "./loss_inputs.ts";
+import { checkInputs, targetText } from "./loss_inputs.ts";
 
 /** The engine's name of the loss. */
 export const SCORE_CENTERING = "score_centering";
@@ -171,7 +171,7 @@ export class CenteredLoss {
   }
 
   private placeOf(t: number): string {
-    return placeOf(this.rows, { t, datum: this.rows.offsets.findLastIndex((offset) => offset <= t) });
+    return targetText(this.rows, { t, datum: this.rows.offsets.findLastIndex((offset) => offset <= t) });
   }
 }
 

@@ -4,7 +4,7 @@ import { builtInLosses, customLossNames, findLoss } from "../../algorithm/loss/l
 import type { LossSettings, TokenFunction } from "../../algorithm/loss/token.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { checkInputs, placeOf } from "./loss_inputs.ts";
+import { checkInputs, targetText } from "./loss_inputs.ts";
 
 /** The losses of Tinker's protocol, by `loss_fn`. */
 const PUBLISHED: ReadonlyMap<string, ServiceForm & { readonly loss: string }> = new Map(
@@ -140,7 +140,7 @@ export class EngineLoss {
   private overflow(t: number, it: { logprob: number; d: number; advantage: number }): ConfigError {
     const datum = this.sequenceOf(t);
     return new ConfigError(
-      `Cannot take the loss ${this.name}: it is not finite at ${placeOf(this.rows, { t, datum })} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
+      `Cannot take the loss ${this.name}: it is not finite at ${targetText(this.rows, { t, datum })} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
     );
   }
 }

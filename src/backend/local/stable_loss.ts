@@ -2,7 +2,7 @@
 import type { LossSpec, Metrics, SampledSequence, SampleRequest, TrainBatch } from "../../contract/backend.ts";
 import { type LossRows, RECORDED_TOP, type SampledTargets } from "../../contract/engine.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
-import { type RecordedTop, SampledRecords, type Span } from "../stable/sampled_records.ts";
+import { type RecordedTop, SampledRecords, type SampledSpan } from "../stable/sampled_records.ts";
 import { type StableRows, stableRows } from "../stable/stable_rows.ts";
 import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
 import { checkBatch } from "./policy_loss.ts";
@@ -128,7 +128,7 @@ function sampledTargets(
     logprobs: Float32Array.from(logprobs!),
   };
 
-  function take(span: Span, { start, first }: { start: number; first: number }): void {
+  function take(span: SampledSpan, { start, first }: { start: number; first: number }): void {
     const top = records.topOf(span)!;
     // A row's first token is no target.
     for (let i = first === 0 ? 1 : 0; i < span.length; i++) {

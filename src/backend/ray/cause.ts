@@ -1,6 +1,6 @@
 /** Finds why a job failed: the traceback of the process that raised first, among those of everyone who waited for it. */
 import type { LogLine, Worker } from "./contract.ts";
-import { CHAIN, INDENTED, type Section, START, sectionsOf } from "./sections.ts";
+import { CHAIN, INDENTED, sectionsOf, TRACEBACK_START, type TracebackSection } from "./sections.ts";
 
 export interface Cause {
   /** Who raised it; absent for the driver. */
@@ -55,7 +55,7 @@ export class CauseFinder {
     if (block) this.close(key, block);
     const isIgnored = this.ignoring.delete(key);
     if (IGNORED.test(line)) this.ignoring.add(key);
-    const isStart = START.test(line) || RAY_START.test(line);
+    const isStart = TRACEBACK_START.test(line) || RAY_START.test(line);
     if (!isStart || isIgnored) return;
     this.open.set(key, { place: this.count++, worker, lines: [line], state: "frames", more: 0 });
   }
@@ -93,7 +93,7 @@ function continues(block: Block, line: string): boolean {
 }
 
 function followsFrames(block: Block, line: string): boolean {
-  if (INDENTED.test(line) || RAY_START.test(line) || START.test(line)) block.state = "frames";
+  if (INDENTED.test(line) || RAY_START.test(line) || TRACEBACK_START.test(line)) block.state = "frames";
   else if (line !== "" || block.state !== "chained") Object.assign(block, { state: "message", more: 0 });
   return true;
 }
@@ -101,7 +101,7 @@ function followsFrames(block: Block, line: string): boolean {
 function followsMessage(block: Block, line: string): boolean {
   if (CHAIN.test(line)) block.state = "chained";
   else if (RAY_START.test(line) || /^\s+File "/.test(line)) block.state = "frames";
-  else if (START.test(line) || IGNORED.test(line) || LOG_LINE.test(line) || block.more >= MOST_MESSAGE_LINES)
+  else if (TRACEBACK_START.test(line) || IGNORED.test(line) || LOG_LINE.test(line) || block.more >= MOST_MESSAGE_LINES)
     return false;
   else block.more++;
   return true;
@@ -111,7 +111,7 @@ function followsMessage(block: Block, line: string): boolean {
 function causeIn({ worker, lines }: Block): Cause {
   const sections = sectionsOf(lines, worker);
   const last = sections.at(-1)!;
-  const isSame = (section: Section) => section.worker?.pid === last.worker?.pid;
+  const isSame = (section: TracebackSection) => section.worker?.pid === last.worker?.pid;
   const own = sections.slice(sections.findLastIndex((section) => !isSame(section)) + 1);
   return { worker: last.worker, lines: own.flatMap((section) => section.lines), message: last.message };
 }

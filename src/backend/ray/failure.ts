@@ -7,7 +7,7 @@ const SIGNALLED = 128;
 const SIGKILL = 9;
 
 /** One message of the form `Cannot ...`; undefined for a job that succeeded or has not ended. */
-export function failureOf(job: JobDetails, cause?: Cause): string | undefined {
+export function jobFailureText(job: JobDetails, cause?: Cause): string | undefined {
   const { submission_id, status } = job;
   if (status === "STOPPED")
     return `Cannot finish the job ${submission_id}: it was stopped. Submit it again to continue.`;

@@ -1,7 +1,7 @@
 /** Whether the nodes of a cluster reach the service of a run: a small job asks it from each of them. */
 import { RemoteError } from "../../errors.ts";
 import { CauseFinder } from "./cause.ts";
-import { failureOf } from "./failure.ts";
+import { jobFailureText } from "./failure.ts";
 import type { RayJobs } from "./jobs.ts";
 
 export interface ProbeOptions {
@@ -106,7 +106,7 @@ async function watch(
       );
     });
   if (printed) return printed;
-  const why = job && failureOf(job, cause.cause());
+  const why = job && jobFailureText(job, cause.cause());
   throw notChecked(
     why?.replace("Cannot", "cannot").replace(/\.$/, "") ?? "its job printed nothing",
     "Check that the cluster's Python has Ray",

@@ -5,7 +5,7 @@ import { readErrorText } from "../../read_reply.ts";
 import { rayAddress } from "./address.ts";
 import type { RayOptions } from "./contract.ts";
 
-export interface Call {
+export interface RayCall {
   /** For the message of an error: `submit the job sum-1`. */
   readonly act: string;
   readonly method?: "GET" | "POST" | "PUT" | "DELETE";
@@ -54,7 +54,7 @@ export class RayHttp {
   }
 
   /** @throws {RemoteError} for a refusal that the caller does not expect, and for a cluster that does not answer. */
-  async call(path: string, call: Call): Promise<Response> {
+  async call(path: string, call: RayCall): Promise<Response> {
     const pauses = call.repeats === false ? [] : PAUSES_MS;
     for (let tries = 0; ; tries++) {
       const pauseMs = pauses[tries];
@@ -70,7 +70,7 @@ export class RayHttp {
     }
   }
 
-  private async once(path: string, call: Call): Promise<Response> {
+  private async once(path: string, call: RayCall): Promise<Response> {
     const { method = "GET", body, signal, timeoutMs = TIMEOUT_MS } = call;
     const late = AbortSignal.timeout(timeoutMs);
     const isBytes = body instanceof Uint8Array;
@@ -100,7 +100,7 @@ export class RayHttp {
   }
 
   /** The error of a request that the cluster refused. */
-  refusal({ act }: Pick<Call, "act">, status: number, body: string): RemoteError {
+  refusal({ act }: Pick<RayCall, "act">, status: number, body: string): RemoteError {
     const known = KNOWN[status]?.({ hasToken: this.options.token !== undefined, body });
     const [what, todo] = known ?? [`it answered ${status}: ${lastLine(body)}`, status >= 500 ? SEE_LOGS : SEE_API];
     const message = `Cannot ${act}: ${what} (${this.address}). ${todo}.`;

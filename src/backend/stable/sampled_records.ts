@@ -5,7 +5,7 @@
 import { ConfigError } from "../../errors.ts";
 
 /** Consecutive tokens of a row that are those from `offset` on of a sequence's sampled tokens, or of its prompt. */
-export interface Span {
+export interface SampledSpan {
   readonly kind: "prompt" | "sampled";
   readonly sequenceId: string;
   readonly offset: number;
@@ -69,7 +69,7 @@ export class SampledRecords {
   }
 
   /** What the sampler of a sequence knew. @param span of {@link spansOf} */
-  topOf({ sequenceId }: Span): RecordedTop | undefined {
+  topOf({ sequenceId }: SampledSpan): RecordedTop | undefined {
     return this.byId.get(sequenceId)?.top;
   }
 
@@ -108,9 +108,9 @@ export class SampledRecords {
    * lies before a sampled run is in the prompt that the run was sampled after.
    * @throws {ConfigError} for a trained token that no recorded sequence has
    */
-  spansOf(row: SampledRow): Span[] {
+  spansOf(row: SampledRow): SampledSpan[] {
     const { tokens, mask } = row;
-    const spans: Span[] = [];
+    const spans: SampledSpan[] = [];
     let [hash, covered] = [0, 0];
     const end = mask.lastIndexOf(1) + 1;
     for (let at = 0, next = 0; at < end; hash = nextHash(hash, tokens[at]!), at++) {

@@ -5,7 +5,7 @@
 import { STABLE_REINFORCE } from "../../algorithm/loss/service_losses.ts";
 import type { LossSpec, PackedTokens, TrainBatch } from "../../contract/backend.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { SampledRecords, Span } from "./sampled_records.ts";
+import type { SampledRecords, SampledSpan } from "./sampled_records.ts";
 import { weightedAdvantages } from "./weighted_advantages.ts";
 
 /** The rows that train, and where their tokens lie in the batch, [T of the rows]. */
@@ -17,7 +17,7 @@ export interface StableRows {
   /** Weight of the penalty at every trained token. */
   readonly klCoeff: number;
   /** Of every row, over its tokens. */
-  readonly spans: readonly (readonly Span[])[];
+  readonly spans: readonly (readonly SampledSpan[])[];
 }
 
 /** What the rows are made of. `part`: the backend, for errors. */
@@ -38,7 +38,7 @@ export function isStable({ name }: Pick<LossSpec, "name">): boolean {
 export function stableRows(batch: TrainBatch, { spec, records, part }: StableRequest): StableRows {
   refuseReference(spec, part);
   const advantages = weightedAdvantages(batch, { ...spec, name: "cross_entropy", settings: {} });
-  const [kept, spans, offsets]: [number[], Span[][], number[]] = [[], [], [0]];
+  const [kept, spans, offsets]: [number[], SampledSpan[][], number[]] = [[], [], [0]];
   for (let row = 0; row + 1 < batch.offsets.length; row++) {
     const found = records.spansOf({ ...rowOf(batch, row), temperature: spec.temperature, row });
     const length = found.reduce((sum, span) => sum + span.length, 0);

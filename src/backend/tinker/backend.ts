@@ -17,19 +17,19 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
 import { SampledRecords } from "../stable/sampled_records.ts";
 import { atPlaces, isStable, notRecording } from "../stable/stable_rows.ts";
-import { readRecord, writeRecord } from "./checkpoint_record.ts";
-import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
+import { readTinkerCheckpoint, writeTinkerCheckpoint } from "./checkpoint_record.ts";
+import { createRemoteModel, type ModelInfo, type WantedModel } from "./create_model.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
-import { type SessionOptions, TinkerSession } from "./session.ts";
+import { TinkerSession, type TinkerSessionOptions } from "./session.ts";
 import { stableLoss } from "./stable_loss.ts";
 import { type Collect, type SamplingClientKind, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
 /** Address, key, model and limits of a {@link TinkerBackend}. */
-export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
+export interface TinkerOptions extends TransportOptions, TinkerSessionOptions, WantedModel {
   /** Or a function that finds it for the service's model. Absent: rollouts work on token ids alone. */
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>) | undefined;
   /** Aborts the opening; an open backend may still have something to save. */
@@ -136,7 +136,7 @@ export class TinkerBackend implements Backend {
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
     try {
-      const { modelId, baseModel, longest, info, takesTemperature } = await createModel(session, options);
+      const { modelId, baseModel, longest, info, takesTemperature } = await createRemoteModel(session, options);
       const { tokenizer: given } = options;
       const tokenizer = typeof given === "function" ? await given(info) : given;
       const contextLength = Math.min(options.contextLength ?? Number.POSITIVE_INFINITY, longest - SAMPLED_AFTER_ROW);
@@ -316,7 +316,7 @@ export class TinkerBackend implements Backend {
       const samplerSaved = await this.client.saveSamplerWeights(name);
       return [await saved(), await samplerSaved()] as const;
     });
-    await writeRecord(dir, {
+    await writeTinkerCheckpoint(dir, {
       model_id: this.client.modelId,
       base_model: this.options.baseModel,
       weights,
@@ -328,7 +328,7 @@ export class TinkerBackend implements Backend {
 
   /** Loads weights and optimiser from the checkpoint that {@link save} recorded in the folder. */
   async load(dir: string): Promise<void> {
-    const { weights, weight_version } = await readRecord(dir);
+    const { weights, weight_version } = await readTinkerCheckpoint(dir);
     this.started = Promise.resolve();
     await this.run(() => this.loadWeights(weights));
     this.steps = weight_version;

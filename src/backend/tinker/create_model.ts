@@ -1,7 +1,7 @@
 /** Creates a training client's model on the service, under the name by which the service offers it. */
 import { z } from "zod";
 import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
-import { check } from "./reply.ts";
+import { checkReply } from "./reply.ts";
 import type { TinkerSession } from "./session.ts";
 
 /** Which model a service should create for training, and its adapter. */
@@ -45,7 +45,7 @@ const CAPABILITIES = z.object({
 });
 type Offered = z.output<typeof CAPABILITIES>;
 
-export async function createModel(session: TinkerSession, wanted: WantedModel): Promise<CreatedModel> {
+export async function createRemoteModel(session: TinkerSession, wanted: WantedModel): Promise<CreatedModel> {
   const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
   const baseModel = nameOf(wanted, offered);
   const modelId = await requestModel(session, { ...wanted, baseModel });
@@ -72,7 +72,7 @@ async function requestModel(session: TinkerSession, { baseModel, lora }: WantedM
   };
   const requestId = await session.submit("/api/v1/create_model", { body });
   const reply = await session.result(requestId, { type: "CreateModel" });
-  return check("create_model", { reply, shape: MODEL }).model_id;
+  return checkReply("create_model", { reply, shape: MODEL }).model_id;
 }
 
 /** The folder if the service offers the model only under that name. */

@@ -4,7 +4,7 @@ import { RemoteError } from "../../errors.ts";
 import type { SampledRecords } from "../stable/sampled_records.ts";
 import { ENCODINGS } from "./encodings.ts";
 import { inParallel } from "./parallel.ts";
-import type { Samples } from "./protobuf_messages.ts";
+import type { SampleResponse } from "./protobuf_messages.ts";
 import { ResultGone } from "./results.ts";
 import type { TinkerSession } from "./session.ts";
 
@@ -107,7 +107,7 @@ export class TinkerSampling {
   private async ask(
     of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean; record_stability_info?: true },
     { samplerId, signal }: { samplerId: string; signal?: AbortSignal },
-  ): Promise<Samples & { readonly sequenceIds: readonly string[] }> {
+  ): Promise<SampleResponse & { readonly sequenceIds: readonly string[] }> {
     const { session } = this.options;
     const body = {
       sampling_session_id: samplerId,

@@ -9,7 +9,7 @@ import { RemoteError } from "../../errors.ts";
 import type { SampledRecords } from "../stable/sampled_records.ts";
 import { Calls, inParallel } from "./parallel.ts";
 import { TinkerSampling } from "./sampling.ts";
-import { type SessionOptions, TinkerSession } from "./session.ts";
+import { TinkerSession, type TinkerSessionOptions } from "./session.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
 export interface SamplingServersOptions {
@@ -17,7 +17,7 @@ export interface SamplingServersOptions {
   readonly first: TinkerSession;
   /** Of every server. */
   readonly transport: TransportOptions;
-  readonly sessions: SessionOptions;
+  readonly sessions: TinkerSessionOptions;
   /** Of the further servers. */
   readonly urls: readonly string[];
   readonly contextLength: number;

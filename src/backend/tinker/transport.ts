@@ -5,8 +5,8 @@
 
 import { type Clock, SYSTEM_CLOCK } from "../../clock.ts";
 import { RemoteError } from "../../errors.ts";
-import { attempt, type Call, type Failure, PAYMENT_REQUIRED, TOO_MANY_REQUESTS } from "./attempt.ts";
-import type { Reply } from "./reply.ts";
+import { attempt, type FailedAttempt, PAYMENT_REQUIRED, type TinkerCall, TOO_MANY_REQUESTS } from "./attempt.ts";
+import type { HttpReply } from "./reply.ts";
 
 export interface TransportOptions {
   /** Paths are appended to it. */
@@ -69,7 +69,7 @@ export class Transport {
   }
 
   /** @throws {RemoteError} for a refused request, and for failures that outlast the patience. */
-  async call(path: string, given: Call = {}): Promise<Reply> {
+  async call(path: string, given: TinkerCall = {}): Promise<HttpReply> {
     const { baseUrl, apiKey, fetch, timeoutMs } = this.options;
     const call = { ...(timeoutMs && { timeoutMs }), ...given, signal: given.signal ?? this.stop };
     const to = { url: baseUrl + path, apiKey, fetch, idempotencyKey: crypto.randomUUID() };
@@ -93,7 +93,7 @@ export class Transport {
 
   private refuseHopeless(
     path: string,
-    { failure, lostMs, pauseMs }: { failure: Failure; lostMs: number; pauseMs: number },
+    { failure, lostMs, pauseMs }: { failure: FailedAttempt; lostMs: number; pauseMs: number },
   ): void {
     const isOver = lostMs + pauseMs > this.patienceFor(kindOf(failure));
     if (failure.retryable && !isOver) return;
@@ -106,7 +106,7 @@ export class Transport {
     });
   }
 
-  private report(failure: Failure, lostMs: number): void {
+  private report(failure: FailedAttempt, lostMs: number): void {
     const kind = kindOf(failure);
     if (kind === "unpaid") this.notify(`the service has paused the account; trying again: ${failure.message}`);
     // A short 429 is how the service paces its clients.
@@ -123,7 +123,7 @@ export class Transport {
   }
 }
 
-function kindOf({ status }: Failure): keyof Lost {
+function kindOf({ status }: FailedAttempt): keyof Lost {
   if (status === PAYMENT_REQUIRED) return "unpaid";
   return status === TOO_MANY_REQUESTS ? "busy" : "failed";
 }

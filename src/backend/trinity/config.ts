@@ -3,8 +3,8 @@ import type { Composed } from "../../config/compose.ts";
 import { fitValue } from "../../config/fields/fit.ts";
 import { nearestPath, type Problem } from "../../config/problem.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, isTree, type Tree, type Value } from "../../config/yaml/tree.ts";
-import type { Note, Source, SourceValue } from "../../convert/contract.ts";
+import { getAt, isTree, type Tree, type YamlValue } from "../../config/yaml/tree.ts";
+import type { ConvertedSource, Note, SourceValue } from "../../convert/contract.ts";
 import { knownSettings, readProfile } from "../../convert/convert.ts";
 import { trinityField } from "../../convert/trinity/fields.ts";
 import { verlToTrinity } from "../../convert/trinity/from_verl.ts";
@@ -13,7 +13,7 @@ import { convertedTree } from "../../convert/write.ts";
 import { explicitSettings } from "../verl/overrides.ts";
 import { lengthProblems, lengths, stepsOf } from "./length.ts";
 import { fixedSettings, type TaskFolders, usualSettings } from "./own_settings.ts";
-import { findRefusals } from "./refusals.ts";
+import { findTrinityRefusals } from "./refusals.ts";
 
 export interface ConfigRequest {
   /** Composed with `rllm/backend=trinity`. */
@@ -35,7 +35,7 @@ export interface TrinityConfig {
   readonly gpus: GpuPlan | undefined;
 }
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 
 /** Trinity's configuration of a run, and what is wrong with the run. */
 export function trinityConfig(request: ConfigRequest): TrinityConfig {
@@ -63,14 +63,14 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
     ...converted.problems,
     ...droppedProblems(composed, converted.notes),
     ...lengthProblems({ section, out }),
-    ...findRefusals({ ...request, folders, read, out }),
+    ...findTrinityRefusals({ ...request, folders, read, out }),
   ];
   const gpus = out("model.tinker.enable") === true ? undefined : planOf(out);
   return { tree: convertedTree(converted.values), problems, gpus };
 }
 
 /** What the run sets under verl's names, with the lines of those that a person wrote. */
-function sourceOf({ composed, folders, hasAgent }: ConfigRequest): Source {
+function sourceOf({ composed, folders, hasAgent }: ConfigRequest): ConvertedSource {
   const explicit = explicitSettings(composed);
   for (const [path, folder] of [
     ["data.train_files", folders.train],
@@ -109,14 +109,14 @@ const NEEDED = [
 /** The section `trinity`, the loggers of this process, and the length of the run, which is computed. */
 const OF_THIS_PROCESS = /^(trinity(\.|$)|trainer\.(logger|total_training_steps)$)/;
 
-function sectionOf({ config }: Composed): Map<string, Value> {
+function sectionOf({ config }: Composed): Map<string, YamlValue> {
   const section = getAt(config, "trinity");
   const isEmpty = !isTree(section) || Object.keys(section).length === 0;
   return isEmpty ? new Map() : readProfile({ trinity: section }, "trinity");
 }
 
 interface SectionCheck {
-  readonly fixed: ReadonlyMap<string, Value>;
+  readonly fixed: ReadonlyMap<string, YamlValue>;
   readonly readConfig: ConfigRequest["readConfig"];
 }
 
@@ -128,12 +128,12 @@ const INERT: readonly (readonly [path: RegExp, reason: string])[] = [
   [/^log\.level$/, "metrics, failures and errors are read from lines of the level INFO. Choose INFO or DEBUG."],
 ];
 
-function inertReason(path: string, value: Value): string | undefined {
+function inertReason(path: string, value: YamlValue): string | undefined {
   if (path === "log.level" && ["INFO", "DEBUG"].includes(String(value).toUpperCase())) return undefined;
   return INERT.find(([pattern]) => pattern.test(path))?.[1];
 }
 
-function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfig }: SectionCheck): Problem[] {
+function sectionProblems(section: ReadonlyMap<string, YamlValue>, { fixed, readConfig }: SectionCheck): Problem[] {
   const { isKnown, all } = knownSettings("trinity", readConfig);
   return [...section].flatMap(([path, value]): Problem[] => {
     const error = (message: string): Problem[] => [{ severity: "error", message, path: `trinity.${path}` }];

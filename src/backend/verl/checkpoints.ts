@@ -11,7 +11,7 @@ export function stepFolder(root: string, step: number): string {
 }
 
 /** The step of a checkpoint folder; undefined for another folder. */
-export function stepOf(folder: string): number | undefined {
+export function verlCheckpointStep(folder: string): number | undefined {
   const step = /(?:^|\/)global_step_(\d+)\/?$/.exec(folder)?.[1];
   return step === undefined ? undefined : Number(step);
 }

@@ -17,11 +17,11 @@ import {
   leaves,
   setAt,
   type Tree,
-  type Value,
+  type YamlValue,
 } from "../../config/yaml/tree.ts";
 import { overrideText } from "../../convert/write.ts";
 import { ownSettings, type RunFiles } from "./own_settings.ts";
-import { findRefusals } from "./refusals.ts";
+import { findVerlRefusals } from "./refusals.ts";
 import type { VerlVersion } from "./versions.ts";
 
 export interface OverrideRequest {
@@ -57,7 +57,7 @@ export function verlOverrides(request: OverrideRequest): VerlOverrides {
   const own = ownSettings(composed, { version, files: request.files });
   const wanted = new Map([...explicitSettings(composed), ...own]);
   const problems: Problem[] = [];
-  const known = new Map<string, Value>();
+  const known = new Map<string, YamlValue>();
   for (const [path, value] of wanted) {
     const home = homeOf(path, defaults);
     if (home !== undefined) known.set(home, home === path ? value : getAt(composed.config, home)!);
@@ -73,7 +73,7 @@ export function verlOverrides(request: OverrideRequest): VerlOverrides {
   });
   const engine = engineOf(composed);
   const choice = engine === DEFAULT_ENGINE ? [] : [`model_engine=${engine}`];
-  problems.push(...findRefusals({ composed, version, files: request.files, hooks: request.hooks ?? [] }));
+  problems.push(...findVerlRefusals({ composed, version, files: request.files, hooks: request.hooks ?? [] }));
   return { overrides: [...choice, ...overrides], problems };
 }
 
@@ -92,8 +92,8 @@ function defaultTree({ composed, version, readConfig }: OverrideRequest): Tree {
 }
 
 /** verl's settings that a file, an override, a base file of ours or the synchronisation wrote, with their values. */
-export function explicitSettings({ config, origins }: Composed): Map<string, Value> {
-  const found = new Map<string, Value>();
+export function explicitSettings({ config, origins }: Composed): Map<string, YamlValue> {
+  const found = new Map<string, YamlValue>();
   for (const [path, value] of leaves(config)) {
     const level = originOf(origins, path)?.level ?? LEVEL.native;
     if (level === LEVEL.native || path === "model_engine" || isOurs(path) || OF_THE_LOOP.test(path)) continue;
@@ -134,7 +134,7 @@ function lacking(path: string, { composed, version }: OverrideRequest): Problem 
 }
 
 /** Compares with what verl would make of its default, given the other overrides: its defaults refer to each other. */
-function differs(path: string, value: Value, { tree, defaults }: { tree: Tree; defaults: Tree }): boolean {
+function differs(path: string, value: YamlValue, { tree, defaults }: { tree: Tree; defaults: Tree }): boolean {
   const usual = getAt(defaults, path);
   if (usual === undefined) return true;
   if (!hasInterpolation(usual)) return !equalValues(usual, value);

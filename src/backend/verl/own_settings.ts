@@ -3,7 +3,7 @@
 import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, type Value } from "../../config/yaml/tree.ts";
+import { getAt, type YamlValue } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
@@ -19,7 +19,7 @@ export interface RunFiles {
   readonly agents?: string | undefined;
 }
 
-export interface OwnOptions {
+export interface VerlSettingOptions {
   readonly version: VerlVersion;
   readonly files: RunFiles;
 }
@@ -28,8 +28,8 @@ export interface OwnOptions {
 export const REWARD_FUNCTION = "compute_score";
 
 /** Settings by path, with their values. */
-export function ownSettings(composed: Composed, { version, files }: OwnOptions): Map<string, Value> {
-  const own = new Map<string, Value>([
+export function ownSettings(composed: Composed, { version, files }: VerlSettingOptions): Map<string, YamlValue> {
+  const own = new Map<string, YamlValue>([
     ["data.train_files", files.train],
     ["data.val_files", files.val ?? files.train],
     ["data.prompt_key", "prompt"],

@@ -6,14 +6,14 @@ import type { Input, Io } from "../command.ts";
 import { importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, interruptedStatus } from "../process/exit.ts";
 import { commandName, quoted } from "../run/command_line.ts";
-import type { Session } from "../run/session.ts";
+import type { RunSession } from "../run/session.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
 import { JOB_LOG_FILE, type JobRecord } from "./job_record.ts";
 import { CLUSTER_TRAINERS } from "./trainers.ts";
 import type { JobEnd } from "./watch_job.ts";
 
 interface Announcement {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly record: JobRecord;
   readonly gateway: string | undefined;
   /** Where the service listens. */
@@ -44,7 +44,7 @@ export function announce({ session, record, gateway, service, dir, io }: Announc
 }
 
 interface Ended {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly record: JobRecord;
   readonly dir: string;
   readonly input: Input;

@@ -24,7 +24,7 @@ export interface JobRecord {
 }
 
 /** Readable by its owner alone, because it holds the service's key. */
-export function writeRecord(dir: string, record: JobRecord): void {
+export function writeJobRecord(dir: string, record: JobRecord): void {
   const file = join(dir, JOB_FILE);
   try {
     writeFileSync(file, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 });
@@ -35,7 +35,7 @@ export function writeRecord(dir: string, record: JobRecord): void {
 }
 
 /** @throws {ConfigError} where the folder holds no record of that job */
-export function readRecord(dir: string, id: string | undefined): JobRecord {
+export function readJobRecord(dir: string, id: string | undefined): JobRecord {
   const file = join(dir, JOB_FILE);
   const advice = "Name the folder of the run with training.default_local_dir=DIR, or start the run again.";
   if (!existsSync(file))

@@ -16,11 +16,11 @@ import { packagedText } from "../files.ts";
 import { checkLoggers, openLoggers } from "../run/open_loggers.ts";
 import { openRay } from "../run/ray_cluster.ts";
 import { servedRun } from "../run/served_run.ts";
-import { type Composition, openTask, runFolder, type Session } from "../run/session.ts";
+import { type Composition, openTask, type RunSession, runFolder } from "../run/session.ts";
 import { ClusterFolder } from "./cluster_folder.ts";
 import { announce, endOfRun } from "./cluster_text.ts";
 import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
-import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
+import { type JobRecord, readJobRecord, writeJobRecord } from "./job_record.ts";
 import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
 import { CLUSTER_TRAINERS, type ClusterTrainer } from "./trainers.ts";
@@ -39,7 +39,7 @@ export async function trainOnCluster(composition: Composition, input: Input, io:
   if (options.dryRun === true) return dryRun({ trainer, composition, session, settings, input, io });
   const folder = await ClusterFolder.open(composition, io);
   try {
-    const attached = options.attach === true ? readRecord(folder.dir, undefined) : undefined;
+    const attached = options.attach === true ? readJobRecord(folder.dir, undefined) : undefined;
     return await runIn(folder, { trainer, composition, session, settings, attached, input, io });
   } finally {
     await folder.close();
@@ -49,7 +49,7 @@ export async function trainOnCluster(composition: Composition, input: Input, io:
 interface Begun {
   readonly trainer: ClusterTrainer;
   readonly composition: Composition;
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: ClusterSettings;
   readonly input: Input;
   readonly io: Io;
@@ -167,7 +167,7 @@ async function submit({ folder, jobs, service, token, id, ...run }: Submission):
     submitted: new Date().toISOString(),
   };
   // Before the job: a process that ends right after the submission can be replaced.
-  writeRecord(folder.dir, record);
+  writeJobRecord(folder.dir, record);
   try {
     await jobs.submit(plan.job, io.signal);
   } catch (error) {

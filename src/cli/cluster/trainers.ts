@@ -10,13 +10,13 @@ import { verlVersion } from "../../backend/verl/versions.ts";
 import type { ClusterBackend } from "../../config/fields/backend_fields.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { packagedText } from "../files.ts";
-import type { Composition, Session } from "../run/session.ts";
+import type { Composition, RunSession } from "../run/session.ts";
 import { trinityOnCluster } from "./trinity_on_cluster.ts";
 import { checkCpus, versionOnCluster } from "./verl_on_cluster.ts";
 
 export interface TrainerRequest {
   readonly composition: Composition;
-  readonly session: Session;
+  readonly session: RunSession;
   /** The job's submission id. */
   readonly id: string;
   readonly service: { readonly url: string; readonly token: string };

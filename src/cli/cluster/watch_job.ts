@@ -1,7 +1,7 @@
 /** Follows a job to its end, or to where this process stops following it. */
 import { join } from "node:path";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
-import { failureOf } from "../../backend/ray/failure.ts";
+import { jobFailureText } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Service } from "../../service/service.ts";
@@ -15,7 +15,7 @@ import type { SampledEpisodes } from "./sampled_episodes.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer } from "./trainers.ts";
 
-export interface WatchOptions {
+export interface JobWatchOptions {
   readonly trainer: ClusterTrainer;
   readonly jobs: RayJobs;
   readonly service: Service;
@@ -44,7 +44,7 @@ export interface JobEnd {
 }
 
 /** Follows the job of a run to its end; a signal, a lost folder and too many failures end that earlier. */
-export async function watchJob(options: WatchOptions): Promise<JobEnd> {
+export async function watchJob(options: JobWatchOptions): Promise<JobEnd> {
   const { jobs, record, folder, io } = options;
   const follower = openFollower(options);
   const watch = new Watch(options);
@@ -75,7 +75,7 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
   return { kind: "failed", ...so, cause: failureText(options.service, watch.tooMany) };
 }
 
-function openFollower({ trainer, loggers, samples, folder, io }: WatchOptions): JobFollower {
+function openFollower({ trainer, loggers, samples, folder, io }: JobWatchOptions): JobFollower {
   return new JobFollower({
     log: trainer.openLog(),
     loggers,
@@ -96,7 +96,7 @@ class Watch {
   reason: "signal" | "failures" | "folder" | undefined;
   /** The failures that were too many. */
   tooMany: Counts | undefined;
-  private readonly options: WatchOptions;
+  private readonly options: JobWatchOptions;
   private readonly following = new AbortController();
   private readonly failures: FailureWatch;
   private readonly onSignal = () => this.quit("signal");
@@ -104,7 +104,7 @@ class Watch {
   private timers: ReturnType<typeof setTimeout>[] = [];
   private hasLine = false;
 
-  constructor(options: WatchOptions) {
+  constructor(options: JobWatchOptions) {
     this.options = options;
     this.failures = new FailureWatch(options.settings.maxFailedShare);
   }
@@ -154,7 +154,7 @@ class Watch {
   }
 }
 
-interface Followed extends Pick<WatchOptions, "trainer" | "onlyValidates"> {
+interface Followed extends Pick<JobWatchOptions, "trainer" | "onlyValidates"> {
   readonly follower: JobFollower;
   readonly so: Omit<JobEnd, "kind">;
 }
@@ -166,7 +166,7 @@ function ended(details: JobDetails, { follower, trainer, onlyValidates, so }: Fo
   const cause = follower.cause();
   // What is known of the trainer's own errors comes first.
   const known = cause && trainer.explain(cause.message);
-  return { kind: "failed", ...so, cause: known === cause?.message ? failureOf(details, cause) : known };
+  return { kind: "failed", ...so, cause: known === cause?.message ? jobFailureText(details, cause) : known };
 }
 
 function countsOf(service: Service): Counts {

@@ -10,14 +10,14 @@ import { DEVICE, IMPORT } from "../options.ts";
 import {
   AGGREGATION,
   FIELDS,
-  INPUT,
+  INPUT_OPTION,
   JSON_OUTPUT,
   onRollouts,
   SET,
-  type Setting,
+  type SettingValue,
   settingsOf,
 } from "./compute_options.ts";
-import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+import { listsByRow, metricLines, printJson } from "./compute_output.ts";
 
 const { default: _, ...MODES } = AGGREGATION;
 const LOSS_AGGREGATION = { ...MODES, describe: `${MODES.describe}; default: token-mean, or what the loss brings` };
@@ -26,7 +26,7 @@ export const lossCommand: Command = {
   path: "compute loss",
   summary: "compute a policy loss over rollouts, with its gradient and metrics",
   options: [
-    INPUT,
+    INPUT_OPTION,
     {
       flag: "--loss",
       value: "NAME",
@@ -70,7 +70,7 @@ async function runLoss(input: Input, io: Io): Promise<void> {
       io.err(metricLines({ loss, ...metrics }));
       return;
     }
-    printJson(io, { loss, ...(await rowsOf(rollouts, { dlogprobs })), metrics, device: where });
+    printJson(io, { loss, ...(await listsByRow(rollouts, { dlogprobs })), metrics, device: where });
   });
 }
 
@@ -109,7 +109,7 @@ function modeOf({ options }: Input): string {
 }
 
 /** Published words for numbers of ours. */
-function settingNumber(key: string, value: Setting): number {
+function settingNumber(key: string, value: SettingValue): number {
   if (key === "importance_sampling_level") return value === "sequence" ? 1 : 0;
   return value as number;
 }

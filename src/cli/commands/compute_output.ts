@@ -4,7 +4,7 @@ import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";
 
 /** Per-token numbers as one list per row. */
-export async function rowsOf<K extends string>(
+export async function listsByRow<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,
 ): Promise<Record<K, number[][]>> {

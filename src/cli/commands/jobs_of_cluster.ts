@@ -2,7 +2,7 @@
 import { CauseFinder } from "../../backend/ray/cause.ts";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
 import { isTerminal } from "../../backend/ray/details.ts";
-import { failureOf } from "../../backend/ray/failure.ts";
+import { jobFailureText } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { LineSplitter } from "../../backend/ray/lines.ts";
 import { ConfigError } from "../../errors.ts";
@@ -36,7 +36,7 @@ export async function showJob(input: Input, io: Io): Promise<undefined> {
   ];
   io.out(table(rows));
   if (message) io.out(`\n${message.trimEnd()}\n`);
-  const failure = failureOf(details);
+  const failure = jobFailureText(details);
   if (failure) io.err(`\n${failure}\n`);
 }
 
@@ -59,7 +59,7 @@ export async function printLog(input: Input, io: Io): Promise<number> {
     },
     io.signal,
   );
-  const failure = failureOf(details, finder.cause());
+  const failure = jobFailureText(details, finder.cause());
   io.err(failure ? `grpu: ${failure}\n` : `the job ${id} has ended: ${details.status}\n`);
   return failure ? EXIT_FAILED : EXIT_OK;
 }

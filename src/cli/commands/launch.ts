@@ -3,7 +3,7 @@
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import type { RayHead } from "../process/ray_head.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const launchCommands: readonly Command[] = [
   {
@@ -25,11 +25,11 @@ export const launchCommands: readonly Command[] = [
 
 async function launchLocal({ options }: Input, io: Io): Promise<number> {
   const count = (flag: string, value: Input["options"][string], least: number) =>
-    value === undefined ? undefined : integer(value, { flag, least });
+    value === undefined ? undefined : integerOption(value, { flag, least });
   const { startRayHead } = await import("../process/ray_head.ts");
   const head = await startRayHead({
     python: String(options.python),
-    port: integer(options.port, { flag: "--port", least: 1, most: 65_535 }),
+    port: integerOption(options.port, { flag: "--port", least: 1, most: 65_535 }),
     numCpus: count("--num-cpus", options.numCpus, 1),
     numGpus: count("--num-gpus", options.numGpus, 0),
     token: io.env.RAY_AUTH_TOKEN || undefined,

@@ -25,7 +25,7 @@ import type { ModelSession } from "../run/session.ts";
 import { type RowComposition, type RowExamples, readExamples } from "../run/sft_session.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
 import { sftFarewell } from "./sft_end.ts";
-import { summary } from "./train_end.ts";
+import { outcomeJson } from "./train_end.ts";
 
 /** What a command that trains on rows does with them. E: a row as an example; R: the same as tokens; B: what trains. */
 export interface RowTraining<E, R, B extends RowBackend = Backend> {
@@ -42,14 +42,14 @@ export interface RowTraining<E, R, B extends RowBackend = Backend> {
   answersOf(example: E): readonly PlacedExample[];
   encode(examples: readonly E[], options: FitOptions): Omit<EncodedRows, "rows"> & { readonly rows: readonly R[] };
   rowsOf(row: R): readonly EncodedRow[];
-  start(options: RowOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
+  start(options: RowRunOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
 }
 
 /** What encoding and describing a run reads of what trains. */
 export type RowBackend = Pick<Backend, "name" | "model" | "tokenizer" | "close">;
 
 /** What every training on rows takes. */
-export interface RowOptions<R, B extends RowBackend = Backend>
+export interface RowRunOptions<R, B extends RowBackend = Backend>
   extends Pick<SftOptions, "settings" | "batchTokens" | "isShuffled"> {
   readonly backend: B;
   readonly rows: { readonly train: readonly R[]; readonly val: readonly R[] };
@@ -96,7 +96,7 @@ async function runIn<E, R, B extends RowBackend>(
     place.use({ config: composed.sft, added: composed.added });
     const maxLength = Math.min(sftSetting(composed.sft, "data.max_length"), backend.model.contextLength);
     const encoding = { training, backend, sft: composed.sft, maxLength, io };
-    const options: RowOptions<R, B> = {
+    const options: RowRunOptions<R, B> = {
       ...{ backend, maxLength },
       rows: await encodeAll(examples, encoding),
       settings: settingsFromConfig(config),
@@ -128,7 +128,7 @@ async function runIn<E, R, B extends RowBackend>(
     const latest = await checkpoints.latest();
     const model = latest === undefined ? undefined : join(dir, latest);
     const ending = { outcome, dir, model, best: await checkpoints.best(), report, run };
-    if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
+    if (input.options.json) io.out(`${JSON.stringify(outcomeJson(ending))}\n`);
     sftFarewell({ ...ending, isChat: texts.some(isConversation), command: training.command, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
@@ -159,7 +159,7 @@ interface Encoding<E, R> {
 async function encodeAll<E, R>(
   { train, val }: RowExamples<E>,
   { training, backend, sft, maxLength, io }: Encoding<E, R>,
-): Promise<RowOptions<R>["rows"]> {
+): Promise<RowRunOptions<R>["rows"]> {
   const { tokenizer, model } = backend;
   if (!tokenizer)
     throw new UnsupportedError(`Cannot encode the rows: the backend ${backend.name} has no tokenizer.`, {

@@ -4,7 +4,7 @@ import { isLoopback } from "../../http/origin.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, GPU } from "../options.ts";
 import { allowedHosts, HTTP_OPTIONS, httpSettings } from "./http_options.ts";
-import { BASE, integer, MODEL, REPLY_SAMPLING } from "./model_options.ts";
+import { BASE, integerOption, MODEL, REPLY_SAMPLING } from "./model_options.ts";
 import { RETENTION_OPTIONS } from "./retention_options.ts";
 import { KEY_OPTIONS, type KeyKind, keyInFile, randomKey, type ServerKey, serverKey } from "./serve_key.ts";
 import { SPECULATIVE } from "./speculative_option.ts";
@@ -137,7 +137,7 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   const bounds = httpSettings(options);
   const served = await openServedGateway({
     ...bounds,
-    port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),
+    port: integerOption(options.port, { flag: "--port", least: 0, most: 65_535 }),
     store: isRecording ? String(store) : undefined,
     retention: retentionOf(input),
     model: model === undefined ? undefined : modelOptions(options, io),
@@ -148,14 +148,14 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
         : undefined,
     auth: { apiKeys: key.value === undefined ? [] : [key.value], adminToken: admin.value },
     limits: {
-      concurrency: integer(options.concurrency, { flag: "--concurrency", least: 1 }),
-      perMinute: integer(options.perMinute, { flag: "--per-minute", least: 1 }),
+      concurrency: integerOption(options.concurrency, { flag: "--concurrency", least: 1 }),
+      perMinute: integerOption(options.perMinute, { flag: "--per-minute", least: 1 }),
       bodyBytes: bounds.bodyBytes,
       allBodyBytes: bounds.bodiesBytes,
     },
     log: (line) => io.err(`${line}\n`),
   });
-  const graceMs = 1000 * integer(options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
+  const graceMs = 1000 * integerOption(options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
   io.err(greeting({ ...served, key, admin, store: isRecording ? String(store) : undefined }));
   await aborted(io.signal);
   const { pending } = served;

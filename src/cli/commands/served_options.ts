@@ -5,7 +5,7 @@ import type { Input, Io } from "../command.ts";
 import { gpuOf } from "../options.ts";
 import type { OpenServingOptions } from "../run/serving.ts";
 import { replySampling } from "./chat.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 import { speculativeOf } from "./speculative_option.ts";
 
 /** @throws {ConfigError} for an adapter without a name, and for sampling values out of range */
@@ -23,7 +23,7 @@ export function modelOptions(options: Input["options"], io: Io): OpenServingOpti
       device: (options.device as DeviceName | undefined) ?? "auto",
       ...gpuOf(options),
       ...(memoryGib !== undefined && {
-        memoryBudgetBytes: integer(memoryGib, { flag: "--memory-gib", least: 1 }) * 2 ** 30,
+        memoryBudgetBytes: integerOption(memoryGib, { flag: "--memory-gib", least: 1 }) * 2 ** 30,
       }),
     },
     log: (line) => io.err(`${line}\n`),

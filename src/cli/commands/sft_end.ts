@@ -5,9 +5,9 @@ import { TINKER_RECORD } from "../../backend/tinker/checkpoint_record.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";
 import { commandName, quoted } from "../run/command_line.ts";
-import { type Ending, valueChange } from "./train_end.ts";
+import { type TrainEnding, valueChange } from "./train_end.ts";
 
-interface SftEnding extends Ending {
+interface SftEnding extends TrainEnding {
   /** Trained on conversations, so that it answers messages. */
   readonly isChat: boolean;
   readonly command: string;

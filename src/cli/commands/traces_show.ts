@@ -7,7 +7,7 @@ import { mean, smallest } from "../../statistics.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import type { Input, Io } from "../command.ts";
 import { withStore } from "../run/trace_options.ts";
-import { rewardOf, timeOf } from "./traces_store.ts";
+import { outcomeText, timeOf } from "./traces_store.ts";
 
 export function showTraces(input: Input, io: Io): Promise<void> {
   const [id] = input.args as [string];
@@ -54,7 +54,7 @@ function heading(session: SessionSummary, style: Style): string {
   const { session_id, metadata, outcome, created_at, trace_count } = session;
   const facts = [
     `${trace_count} ${trace_count === 1 ? "call" : "calls"}`,
-    outcome ? `reward ${rewardOf(outcome)}` : "no outcome yet",
+    outcome ? `reward ${outcomeText(outcome)}` : "no outcome yet",
     ...(outcome?.is_correct === undefined ? [] : [outcome.is_correct ? "correct" : "wrong"]),
     ...(outcome?.termination_reason === undefined ? [] : [outcome.termination_reason]),
     timeOf(created_at),

@@ -8,9 +8,9 @@ import type { TrainOutcome } from "../../loop/contract.ts";
 import type { Input, Io } from "../command.ts";
 import { deviceFlag, importsOf } from "../options.ts";
 import { commandName, quoted } from "../run/command_line.ts";
-import type { Session } from "../run/session.ts";
+import type { RunSession } from "../run/session.ts";
 
-export interface Ending {
+export interface TrainEnding {
   readonly outcome: TrainOutcome;
   readonly dir: string;
   readonly model: string | undefined;
@@ -20,7 +20,7 @@ export interface Ending {
 }
 
 /** For `--json`. */
-export function summary({ outcome, dir, model, best, report, run }: Ending) {
+export function outcomeJson({ outcome, dir, model, best, report, run }: TrainEnding) {
   const { step } = outcome.state;
   return {
     complete: outcome.isComplete,
@@ -33,7 +33,7 @@ export function summary({ outcome, dir, model, best, report, run }: Ending) {
   };
 }
 
-export function farewell(it: Ending & { session: Session; input: Input; io: Io }): void {
+export function farewell(it: TrainEnding & { session: RunSession; input: Input; io: Io }): void {
   const { outcome, dir, model, best, report, run, session, input, io } = it;
   const accuracy = valueChange(run, /\/pass@1$/);
   const reward = valueChange(run, /^val\/reward\/.*\/mean$/);

@@ -24,10 +24,10 @@ import { startProfile } from "../run/profiled.ts";
 import { checkPrompts } from "../run/prompts.ts";
 import { openRecording, type Recording } from "../run/recorded_rollout.ts";
 import { RunPlace } from "../run/run_place.ts";
-import { composeRun, openTask, type Session } from "../run/session.ts";
-import { checkTraceOptions, type RecordedSession, withTraces } from "../run/train_traces.ts";
+import { composeRun, openTask, type RunSession } from "../run/session.ts";
+import { checkTraceOptions, type TraceTraining, withTraces } from "../run/train_traces.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
-import { farewell, summary } from "./train_end.ts";
+import { farewell, outcomeJson } from "./train_end.ts";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
   const isRecorded = input.options.fromTraces !== undefined;
@@ -85,9 +85,9 @@ function checkNoCluster({ options }: Input): void {
 }
 
 interface Begun {
-  readonly session: Session;
+  readonly session: RunSession;
   /** With `--from-traces`. */
-  readonly recorded: RecordedSession | undefined;
+  readonly recorded: TraceTraining | undefined;
   readonly settings: LoopSettings;
   readonly input: Input;
   readonly io: Io;
@@ -151,7 +151,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     const best = await checkpoints.best();
     const model = latest === undefined ? undefined : join(dir, latest);
     const ending = { outcome, dir, model, best, report, run };
-    if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
+    if (input.options.json) io.out(`${JSON.stringify(outcomeJson(ending))}\n`);
     farewell({ ...ending, session, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
@@ -164,8 +164,8 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
 }
 
 interface Announcement {
-  readonly session: Session;
-  readonly recorded: RecordedSession | undefined;
+  readonly session: RunSession;
+  readonly recorded: TraceTraining | undefined;
   /** Where the agents of `task.agent` find the model. */
   readonly gateway: string | undefined;
   /** Of a distillation. */
@@ -214,7 +214,7 @@ function teacherName(config: Tree, teacher: Teacher | undefined): string | undef
   return `${teacher?.name ?? `the student itself, ${weights} weights`}, ${mode}`;
 }
 
-function describeRun({ environment, config }: Session, device: string): string {
+function describeRun({ environment, config }: RunSession, device: string): string {
   const model = setting(config, "model.name") ?? "a new model";
   return `${environment.describe}; ${model}; ${device}`;
 }

@@ -16,14 +16,14 @@ import { openBackend } from "../run/backend.ts";
 import { checkPrompts } from "../run/prompts.ts";
 import { offerSampling } from "../run/recommended_sampling.ts";
 import type { Recording } from "../run/recorded_rollout.ts";
-import type { Session } from "../run/session.ts";
+import type { RunSession } from "../run/session.ts";
 import { contentKey } from "./content_key.ts";
 import { KnownAttempts } from "./known_attempts.ts";
 import type { NamedModel } from "./named_models.ts";
 
-export interface Evaluation {
+export interface ModelEvaluation {
   readonly io: Io;
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: LoopSettings;
   readonly imports: readonly string[];
   readonly recording: Recording | undefined;
@@ -40,7 +40,7 @@ export interface ModelAttempts {
 }
 
 /** @throws {ConfigError} where the model cannot be opened or every attempt failed. */
-export async function evaluateModel(model: NamedModel, it: Evaluation): Promise<ModelAttempts> {
+export async function evaluateModel(model: NamedModel, it: ModelEvaluation): Promise<ModelAttempts> {
   const store = await openStore(model, it);
   try {
     const { tasks } = it.session;
@@ -54,7 +54,7 @@ export async function evaluateModel(model: NamedModel, it: Evaluation): Promise<
 }
 
 /** Only where an attempt follows from its key: not where another process plays, and not where every call is to be recorded. */
-async function openStore({ name, checkpoint }: NamedModel, it: Evaluation): Promise<KnownAttempts | undefined> {
+async function openStore({ name, checkpoint }: NamedModel, it: ModelEvaluation): Promise<KnownAttempts | undefined> {
   const { cache, recording, imports, session } = it;
   const { config, gateway } = session;
   if (cache === undefined || gateway || recording || setting(config, "rllm.backend") !== "local") return undefined;
@@ -67,7 +67,7 @@ async function openStore({ name, checkpoint }: NamedModel, it: Evaluation): Prom
 
 async function attempt(
   { name, checkpoint }: NamedModel,
-  { io, session: given, settings, recording }: Evaluation,
+  { io, session: given, settings, recording }: ModelEvaluation,
   store: KnownAttempts | undefined,
 ): Promise<ModelAttempts> {
   const opened = await openBackend(given, { io, checkpoint, isTrained: false });

@@ -4,12 +4,12 @@ import { setting } from "../../config/schema.ts";
 import { adoptCheckpoint } from "../run/checkpoint_shape.ts";
 import { gatewaySettings } from "../run/gateway_settings.ts";
 import { openRecording } from "../run/recorded_rollout.ts";
-import type { Session } from "../run/session.ts";
-import { type Evaluation, evaluateModel, type ModelAttempts } from "./evaluate_model.ts";
+import type { RunSession } from "../run/session.ts";
+import { evaluateModel, type ModelAttempts, type ModelEvaluation } from "./evaluate_model.ts";
 import type { NamedModel } from "./named_models.ts";
 
 /** Finds what is wrong with the last model before the first one has taken its hours. */
-async function checkAll(models: readonly NamedModel[], session: Session): Promise<void> {
+async function checkAll(models: readonly NamedModel[], session: RunSession): Promise<void> {
   if (setting(session.config, "rllm.backend") !== "local") return;
   for (const { checkpoint } of models)
     if (checkpoint !== undefined) await adoptCheckpoint(session, checkpoint, { isTrained: false });
@@ -18,7 +18,7 @@ async function checkAll(models: readonly NamedModel[], session: Session): Promis
 /** The attempts of each model; those until the signal, when it aborts. */
 export async function evaluateModels(
   models: readonly NamedModel[],
-  it: Omit<Evaluation, "recording">,
+  it: Omit<ModelEvaluation, "recording">,
 ): Promise<ModelAttempts[]> {
   const { io, session } = it;
   await checkAll(models, session);

@@ -7,7 +7,7 @@ import type { LoopSettings } from "../../loop/settings.ts";
 import type { Io } from "../command.ts";
 import { writeText } from "../files.ts";
 import type { ModelAttempts } from "./evaluate_model.ts";
-import { comparisonTable, metricLines } from "./scores_text.ts";
+import { comparisonTable, scoreLines } from "./scores_text.ts";
 
 export interface PrintOptions {
   readonly io: Io;
@@ -40,7 +40,7 @@ export function printScores(evaluated: readonly ModelAttempts[], it: PrintOption
     io.out(
       `${JSON.stringify({ ...partial, ...(models.length === 1 && metrics[0]), ...withMetrics(report, metrics) })}\n`,
     );
-  else io.out(models.length === 1 ? metricLines(metrics[0]!, report.models[0]!) : comparisonTable(report));
+  else io.out(models.length === 1 ? scoreLines(metrics[0]!, report.models[0]!) : comparisonTable(report));
   if (partial) io.err(`stopped: these scores cover ${partial.attempts} of ${partial.total} attempts\n`);
 }
 

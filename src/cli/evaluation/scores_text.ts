@@ -3,7 +3,7 @@ import type { Difference, Estimate, EvaluationReport, ModelScores } from "../../
 import { shortNames } from "./named_models.ts";
 
 /** A metric a line, under the names that training logs, with its interval where it has one. */
-export function metricLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {
+export function scoreLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {
   const lines = new Map(Object.entries(metrics).map(([name, value]) => [name, value.toFixed(4)]));
   for (const [source, estimates] of Object.entries(sources))
     for (const [name, it] of Object.entries(estimates)) lines.set(`val/${source}/${name}`, withInterval(it));

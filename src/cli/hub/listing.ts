@@ -3,7 +3,7 @@ import { ConfigError } from "../../errors.ts";
 import { ask, type Hub, type HubFile } from "./access.ts";
 import { checkNames, checkPath } from "./paths.ts";
 
-export interface Choice {
+export interface HubSelection {
   /** `owner/name` */
   readonly repo: string;
   /** Of the commit. */
@@ -26,7 +26,7 @@ export interface ListedFile {
 const MOST_FILES = 100_000;
 
 /** @throws {ConfigError} for a list that names files outside of its folder, without digests, or without end, and where no file fits. */
-export async function chosenFiles(hub: Hub, choice: Choice): Promise<readonly ListedFile[]> {
+export async function chosenFiles(hub: Hub, choice: HubSelection): Promise<readonly ListedFile[]> {
   const all = await ask(hub, (it, common) => listed(it.listFiles({ ...common, ...listOf(choice), recursive: true })));
   const [include, exclude] = [choice.include.map(globPattern), choice.exclude.map(globPattern)];
   const isAny = (globs: readonly RegExp[], path: string) => globs.some((glob) => glob.test(path));
@@ -37,7 +37,7 @@ export async function chosenFiles(hub: Hub, choice: Choice): Promise<readonly Li
 }
 
 /** The package puts the revision into the address as it is. */
-const listOf = ({ repo, sha }: Choice) => ({ repo, revision: encodeURIComponent(sha) });
+const listOf = ({ repo, sha }: HubSelection) => ({ repo, revision: encodeURIComponent(sha) });
 
 async function listed(files: AsyncIterable<HubFile>): Promise<ListedFile[]> {
   const all: ListedFile[] = [];

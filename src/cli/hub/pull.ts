@@ -9,10 +9,10 @@ import { Progress } from "../../log/progress.ts";
 import type { Screen } from "../../log/terminal.ts";
 import { ask, type Hub } from "./access.ts";
 import { download } from "./download.ts";
-import { type Choice, chosenFiles, type ListedFile } from "./listing.ts";
+import { chosenFiles, type HubSelection, type ListedFile } from "./listing.ts";
 import { openPartial, type PartialPull } from "./partial.ts";
 
-export interface PullOptions extends Omit<Choice, "sha"> {
+export interface PullOptions extends Omit<HubSelection, "sha"> {
   /** A branch, a tag or a commit. */
   readonly revision: string;
   readonly out: string;
@@ -64,7 +64,7 @@ function placeOf(given: string): string {
   });
 }
 
-interface Downloads extends Choice {
+interface Downloads extends HubSelection {
   readonly place: PartialPull;
   readonly lock: FolderLock;
   readonly screen: Screen;

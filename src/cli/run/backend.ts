@@ -7,7 +7,7 @@ import type { RewardScorer } from "../../contract/reward_model.ts";
 import type { Teacher } from "../../contract/teacher.ts";
 import type { Io } from "../command.ts";
 import { adoptCheckpoint } from "./checkpoint_shape.ts";
-import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
+import { type LocalOpenOptions, openLocalBackend } from "./local_backend.ts";
 import { checkRewardTokens, openRewardScorer, refuseRewardModel } from "./reward_scorer.ts";
 import type { ModelSession } from "./session.ts";
 import { openTeacher } from "./teacher.ts";
@@ -32,7 +32,7 @@ export interface OpenedTrainer<S extends ModelSession, B = Backend> {
  */
 export async function openBackend<S extends ModelSession>(
   session: S,
-  { io, ...options }: OpenOptions & { readonly io: Io },
+  { io, ...options }: LocalOpenOptions & { readonly io: Io },
 ): Promise<OpenedTrainer<S>> {
   const name = setting(session.config, "rllm.backend");
   const open = backends.get(name);
@@ -60,7 +60,7 @@ export async function openBackend<S extends ModelSession>(
 
 async function openTeacherOf(
   { config }: ModelSession,
-  { io, device, isTrained = true }: OpenOptions & { readonly io: Io; readonly device?: Device },
+  { io, device, isTrained = true }: LocalOpenOptions & { readonly io: Io; readonly device?: Device },
 ): Promise<Teacher | undefined> {
   return isTrained ? openTeacher(config, { io, device }) : undefined;
 }

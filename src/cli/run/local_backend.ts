@@ -21,7 +21,7 @@ import { adapterOf } from "../options.ts";
 import { withTemplate } from "./chat_template.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora, templateOf } from "./model_settings.ts";
-import { checkTokenizer, createModel } from "./new_model.ts";
+import { checkTokenizer, createLocalModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import type { ModelSession } from "./session.ts";
 import { newContextLength, recording, trainable } from "./trained_model.ts";
@@ -29,13 +29,13 @@ import { newContextLength, recording, trainable } from "./trained_model.ts";
 export interface OpenedBackend {
   readonly backend: LocalBackend;
   readonly device: Device;
-  /** What {@link OpenOptions.teacher} opened. */
+  /** What {@link LocalOpenOptions.teacher} opened. */
   readonly teacher?: Teacher | undefined;
-  /** What {@link OpenOptions.rewardModel} opened. */
+  /** What {@link LocalOpenOptions.rewardModel} opened. */
   readonly rewardModel?: RewardScorer | undefined;
 }
 
-export interface OpenOptions {
+export interface LocalOpenOptions {
   /** Folder of weights to continue from. They fix what is opened; the configuration must not contradict them. */
   readonly checkpoint?: string | undefined;
   /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
@@ -47,7 +47,7 @@ export interface OpenOptions {
 }
 
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
-export async function openLocalBackend(session: ModelSession, options: OpenOptions = {}): Promise<OpenedBackend> {
+export async function openLocalBackend(session: ModelSession, options: LocalOpenOptions = {}): Promise<OpenedBackend> {
   const { config } = session;
   const wanted = setting(config, "rllm.backend");
   if (wanted !== "local") {
@@ -67,7 +67,7 @@ export async function openLocalBackend(session: ModelSession, options: OpenOptio
   });
 }
 
-async function openOn(device: Device, session: ModelSession, options: OpenOptions): Promise<LocalBackend> {
+async function openOn(device: Device, session: ModelSession, options: LocalOpenOptions): Promise<LocalBackend> {
   const { config } = session;
   const { checkpoint, isTrained = true } = options;
   const folder = setting(config, "model.name");
@@ -84,7 +84,7 @@ async function openOn(device: Device, session: ModelSession, options: OpenOption
     const tokenizer = resumed.tokenizer && withTemplate(resumed.tokenizer, template);
     return trainable(device, { opened: resumed, tokenizer, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
   }
-  if (folder === null) return createModel(device, session);
+  if (folder === null) return createLocalModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template, config });
   const opened = await openModel(folder);
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);

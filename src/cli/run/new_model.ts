@@ -14,7 +14,7 @@ import { templateOf } from "./model_settings.ts";
 import type { ModelSession } from "./session.ts";
 import { newBackend, newModelShape } from "./trained_model.ts";
 
-export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {
+export async function createLocalModel(device: Device, session: ModelSession): Promise<LocalBackend> {
   return newBackend(device, { config: session.config, tokenizer: await tokenizerOf(session) });
 }
 

@@ -16,11 +16,11 @@ import { deviceOptions, readLora } from "./model_settings.ts";
 import { describeNewModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { rewardModelFolder } from "./reward_scorer.ts";
-import { type Composition, composeRun, openTask, type SessionOptions } from "./session.ts";
+import { type Composition, composeRun, openTask, type RunSessionOptions } from "./session.ts";
 import { localTeacherFolder } from "./teacher.ts";
 import { FIXED_OF_NEW_MODELS } from "./trained_model.ts";
 
-export interface PlanInput extends SessionOptions {
+export interface PlanInput extends RunSessionOptions {
   /** `8GiB`; absent: the budget of this machine's device. */
   readonly memory: string | undefined;
   /** Whether `--device` names this machine's device, for a plan with another budget. */
@@ -81,7 +81,7 @@ async function describedDevice(
   config: Tree,
   { memory, isDeviceNamed }: PlanInput,
 ): Promise<{ info: DeviceInfo; budget: number }> {
-  const given = memory === undefined ? setting(config, "memory_budget_bytes") : readBytes(memory);
+  const given = memory === undefined ? setting(config, "memory_budget_bytes") : readMemorySize(memory);
   if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: given! };
   const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: given ?? undefined });
   try {
@@ -105,7 +105,7 @@ const UNITS: Readonly<Record<string, number>> = {
 };
 
 /** Bytes of `--memory`. @throws ConfigError as {@link readSize} */
-export function readBytes(text: string): number {
+export function readMemorySize(text: string): number {
   return readSize(text, "--memory");
 }
 

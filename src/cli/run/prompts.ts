@@ -4,13 +4,13 @@ import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
 import { countOverlong } from "../../loop/rollout/prompt_lengths.ts";
 import type { Io } from "../command.ts";
-import type { Session } from "./session.ts";
+import type { RunSession } from "./session.ts";
 
 /**
  * Says how many prompts are too long. An agent may shorten its task, so only plain prompts are counted.
  * @throws {ConfigError} when all prompts of a split are.
  */
-export function checkPrompts({ config, tasks, asksPrompt }: Session, it: { backend: Backend; io: Io }): void {
+export function checkPrompts({ config, tasks, asksPrompt }: RunSession, it: { backend: Backend; io: Io }): void {
   const { tokenizer, model } = it.backend;
   if (!asksPrompt || !tokenizer) return;
   const longest = setting(config, "rllm.data.max_prompt_length");

@@ -11,14 +11,14 @@ import {
 import { folderKind } from "../../model/files/open_folder.ts";
 import { readAdapterShape } from "../../model/files/peft.ts";
 import type { Input, Io } from "../command.ts";
-import type { Session } from "./session.ts";
+import type { RunSession } from "./session.ts";
 
 /**
  * For `grpu eval`, which samples as the configuration says, so that its scores compare with the run's own validation:
  * names the recommended values that differ from defaults of the configuration.
  */
 export async function offerSampling(
-  { config, isGiven }: Pick<Session, "config" | "isGiven">,
+  { config, isGiven }: Pick<RunSession, "config" | "isGiven">,
   { folder, io }: { folder: string; io: Io },
 ): Promise<void> {
   const { file, sampling } = await generationConfigOf(folder, setting(config, "model.name") ?? undefined);

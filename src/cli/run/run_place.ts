@@ -21,7 +21,7 @@ import type { Io } from "../command.ts";
 import { warnOfChanges } from "./changed_settings.ts";
 import { removeEmpty, removeOwn } from "./own_files.ts";
 import { placedLogger } from "./placed_logger.ts";
-import { runFolder, type Session } from "./session.ts";
+import { type RunSession, runFolder } from "./session.ts";
 
 const SETTING = "training.default_local_dir";
 const ADVICE = `Wait until it has ended, or give this run a folder of its own with ${SETTING}=DIR.`;
@@ -104,7 +104,7 @@ export class RunPlace {
   }
 
   /** Takes the configuration with the checkpoint's shape, and warns about differences from the run that is continued. */
-  use({ config, added }: Pick<Session, "config" | "added">): void {
+  use({ config, added }: Pick<RunSession, "config" | "added">): void {
     this.config = config;
     this.added = added;
     if (this.checkpoint === undefined) return;

@@ -10,7 +10,7 @@ import { openTokenizer } from "../../model/files/folder.ts";
 import type { ServedRun } from "../../service/service.ts";
 import { withTemplate } from "./chat_template.ts";
 import { templateOf } from "./model_settings.ts";
-import type { Session } from "./session.ts";
+import type { RunSession } from "./session.ts";
 
 export interface ServedRunOptions {
   /** Folder of the tokenizer. Default: that of `model.tokenizer`, or of `model.name`. */
@@ -21,7 +21,7 @@ export interface ServedRunOptions {
  * What `openService` takes of a run.
  * @throws {ConfigError} for a folder without a tokenizer, and where a run needs one and none is found
  */
-export async function servedRun(session: Session, options: ServedRunOptions = {}): Promise<ServedRun> {
+export async function servedRun(session: RunSession, options: ServedRunOptions = {}): Promise<ServedRun> {
   const { config, tasks, rollout, evaluate, asksPrompt: isSingleTurn } = session;
   const tokenizer = await tokenizerOf(config, options);
   const needsTokens = !isSingleTurn || evaluate !== undefined || tasks.train.some(({ messages }) => messages);

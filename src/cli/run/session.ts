@@ -20,7 +20,7 @@ import { chooseRollout, type RolloutSettings } from "../../task/choose.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
 import type { Environment, Evaluate, Evaluator, Example, Rollout } from "../../task/rollout.ts";
 import type { Io } from "../command.ts";
-import { locate, nearestFile, packagedText, textOf } from "../files.ts";
+import { locate, nearestFile, packagedText, readTextIfPresent } from "../files.ts";
 import { splitArguments } from "../options.ts";
 import { streamFetch } from "../process/http.ts";
 import { readTasks } from "./datasets.ts";
@@ -31,7 +31,7 @@ import { importModules } from "./modules.ts";
 import { RunGateway } from "./run_gateway.ts";
 import { readEvaluator, rolloutSettings } from "./task_settings.ts";
 
-export interface Session {
+export interface RunSession {
   readonly config: Tree;
   readonly environment: Environment;
   readonly rollout: Rollout;
@@ -51,13 +51,13 @@ export interface Session {
 }
 
 /** What opening a model reads of a session. */
-export interface ModelSession extends Pick<Session, "config" | "isGiven" | "tasks"> {
+export interface ModelSession extends Pick<RunSession, "config" | "isGiven" | "tasks"> {
   /** Those of `grpu sft` hold what the chat template reads besides the messages. */
   readonly examples: readonly (Example & Rendering)[];
   readonly environment: Pick<Environment, "alphabet">;
 }
 
-export interface SessionOptions {
+export interface RunSessionOptions {
   /** Files and overrides, as typed. */
   readonly args: readonly string[];
   /** Modules of the user's. */
@@ -71,7 +71,7 @@ export interface SessionOptions {
 }
 
 /** A composed configuration, checked. */
-export interface Composition extends Pick<Session, "config" | "isGiven" | "added"> {
+export interface Composition extends Pick<RunSession, "config" | "isGiven" | "added"> {
   readonly imports: readonly string[];
   readonly composed: Composed;
 }
@@ -81,7 +81,7 @@ export interface Composition extends Pick<Session, "config" | "isGiven" | "added
  * @throws {ConfigError} that names the file or key to correct.
  */
 export async function composeRun(
-  { args, imports, overrides = [], allowUnsupported = false, isRecorded = false }: SessionOptions,
+  { args, imports, overrides = [], allowUnsupported = false, isRecorded = false }: RunSessionOptions,
   io: Io,
 ): Promise<Composition> {
   await importModules(imports);
@@ -94,7 +94,7 @@ export async function composeRun(
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
-    readFile: (path) => textOf(locate(path)),
+    readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,
     env: io.env,
     registered: {
@@ -123,22 +123,22 @@ export async function composeRun(
  * Loads everything that a run reads before it opens a device.
  * @throws {ConfigError} that names the file, key or row to correct.
  */
-export async function openSession(options: SessionOptions, io: Io): Promise<Session> {
+export async function openSession(options: RunSessionOptions, io: Io): Promise<RunSession> {
   return openTask(await composeRun(options, io), options);
 }
 
 /** Loads the tasks of a composed configuration. @throws {ConfigError} as {@link openSession} */
 export function openTask(
   { imports, config, isGiven, added }: Omit<Composition, "composed">,
-  { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
-): Promise<Session> {
+  { isRecorded = false }: Pick<RunSessionOptions, "isRecorded"> = {},
+): Promise<RunSession> {
   const judges = openJudges(config, imports);
   return describeTask(config, { isGiven, added, isRecorded, judges });
 }
 
 /** @throws {ConfigError} with the nearest name where there is no such file */
 export function requireFile(path: string): void {
-  if (textOf(locate(path)) !== undefined) return;
+  if (readTextIfPresent(locate(path)) !== undefined) return;
   throw new ConfigError(
     `Cannot read the configuration: there is no such file (${path}).${nearestFile(path)} Overrides are written key=value.`,
     { kind: "data" },
@@ -169,8 +169,8 @@ async function describeTask(
     judges,
     isRecorded,
     ...given
-  }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
-): Promise<Session> {
+  }: Pick<RunSession, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
+): Promise<RunSession> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
@@ -214,7 +214,7 @@ function evaluatorsOf(config: Tree): readonly Evaluator[] {
 }
 
 /** The agents of `task.agent` and the gateway that they call, which is not open yet. */
-function openRemote(config: Tree): Pick<Session, "gateway"> & Pick<RolloutSettings, "remote"> {
+function openRemote(config: Tree): Pick<RunSession, "gateway"> & Pick<RolloutSettings, "remote"> {
   const settings = gatewaySettings(config);
   if (settings.agents.length === 0) return {};
   const gateway = settings.mode === "external" ? new ExternalGateway(settings) : new RunGateway(settings);

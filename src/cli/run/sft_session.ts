@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from "node:util";
 import { findPreferenceLoss } from "../../algorithm/preference/losses.ts";
 import { composeConfig } from "../../config/compose.ts";
 import { dpoSetting } from "../../config/fields/dpo.ts";
-import type { Fields } from "../../config/fields/field.ts";
+import type { FieldTable } from "../../config/fields/field.ts";
 import { ROW_TABLES, type RowCommand } from "../../config/fields/reward_model.ts";
 import { actsOn, type RowBackendName, runPathOf, SFT_AS_RUN, sftSetting } from "../../config/fields/sft.ts";
 import { fieldAt, setting } from "../../config/schema.ts";
@@ -15,11 +15,11 @@ import { ConfigError } from "../../errors.ts";
 import { loggers } from "../../log/loggers/loggers.ts";
 import { shuffledIndices } from "../../random.ts";
 import type { Io } from "../command.ts";
-import { locate, packagedText, textOf } from "../files.ts";
+import { locate, packagedText, readTextIfPresent } from "../files.ts";
 import { splitArguments } from "../options.ts";
 import { readRows } from "./datasets.ts";
 import { importModules } from "./modules.ts";
-import { requireFile, type SessionOptions, warn } from "./session.ts";
+import { type RunSessionOptions, requireFile, warn } from "./session.ts";
 
 export interface RowComposition {
   /** As the user wrote it, with every default. */
@@ -36,7 +36,7 @@ export interface RowComposition {
  * Composes the configuration of `grpu sft`.
  * @throws {ConfigError} that names the file or key to correct
  */
-export function composeSft(session: SessionOptions, io: Io): Promise<RowComposition> {
+export function composeSft(session: RunSessionOptions, io: Io): Promise<RowComposition> {
   return composeRows(session, { io, base: "sft" });
 }
 
@@ -45,7 +45,7 @@ export function composeSft(session: SessionOptions, io: Io): Promise<RowComposit
  * @throws {ConfigError} that names the file or key to correct
  */
 export async function composeRows(
-  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  { args, imports, overrides = [], allowUnsupported = false }: RunSessionOptions,
   { io, base }: { readonly io: Io; readonly base: RowCommand },
 ): Promise<RowComposition> {
   await importModules(imports);
@@ -58,7 +58,7 @@ export async function composeRows(
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
-    readFile: (path) => textOf(locate(path)),
+    readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,
     env: io.env,
     registered: { "trainer.logger": loggers.names() },
@@ -110,7 +110,7 @@ function prepareForTinker(sft: Tree, isGiven: (path: string) => boolean): void {
 
 /** @throws {ConfigError} for a setting that has no effect on the backend and is given another value than its default */
 function refuseIdle(sft: Tree, { base, backend }: RowRun, isGiven: (path: string) => boolean): void {
-  const fields: Fields = ROW_TABLES[base];
+  const fields: FieldTable = ROW_TABLES[base];
   const isDefault = (path: string) => isDeepStrictEqual(getAt(sft, path), fields[path]!.default);
   const idle = Object.keys(fields).find((path) => isGiven(path) && !actsOn(backend, path, fields) && !isDefault(path));
   if (idle === undefined) return;

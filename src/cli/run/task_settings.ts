@@ -15,7 +15,7 @@ import {
   signalsOf,
 } from "../../task/rollout.ts";
 import { checkArgs } from "../../task/workflow.ts";
-import type { Judge } from "./judge_calls.ts";
+import type { RegisteredJudge } from "./judge_calls.ts";
 import type { Judges } from "./judges.ts";
 
 export function rolloutSettings(config: Tree, { environment, judges, remote }: Judged): RolloutSettings {
@@ -78,7 +78,7 @@ function rewardOf(name: string | null, { environment, judges }: Judged): RewardF
   const reward = name === null ? environment.reward : rewards.find(name);
   if (!judges || !reward) return reward;
   const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
-  const wrapped = judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+  const wrapped = judges.wrap<RewardFunction>(judge as RegisteredJudge, (_response, task) => task);
   return Object.assign(wrapped, { needsAnswer: reward.needsAnswer });
 }
 

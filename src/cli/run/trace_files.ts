@@ -22,7 +22,7 @@ const ENDINGS: readonly (readonly [RegExp, Format])[] = [
  * By the ending, unless a format is given.
  * @throws {ConfigError} for a file whose ending says nothing
  */
-export function formatOf(file: string, given?: unknown): Format {
+export function traceFormat(file: string, given?: unknown): Format {
   const format = (given as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
   if (format) return format;
   throw new ConfigError(
@@ -31,7 +31,7 @@ export function formatOf(file: string, given?: unknown): Format {
 }
 
 /** Everything in a file, read as a whole, so that a damaged line changes nothing. @throws {ConfigError} that names it */
-export async function readItems(file: string, format: Format): Promise<TraceItem[]> {
+export async function readTraceItems(file: string, format: Format): Promise<TraceItem[]> {
   if (format === "database") return databaseItems(file);
   if (format === "parquet") return collect(readParquet(readBytes(file, "traces"), file));
   const text = readText(file, "traces");

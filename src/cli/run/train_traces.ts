@@ -13,12 +13,12 @@ import { importItems } from "../../trace/files/item.ts";
 import { type OpenTraceStore, openTraceStore } from "../../trace/mod.ts";
 import type { Input, Io } from "../command.ts";
 import type { RunPlace } from "./run_place.ts";
-import type { Session } from "./session.ts";
-import { formatOf, readItems } from "./trace_files.ts";
+import type { RunSession } from "./session.ts";
+import { readTraceItems, traceFormat } from "./trace_files.ts";
 
 /** A session whose training tasks are recorded groups. */
-export interface RecordedSession {
-  readonly session: Session;
+export interface TraceTraining {
+  readonly session: RunSession;
   readonly source: EpisodeSource;
   /** For people: what is trained on. */
   readonly description: string;
@@ -31,7 +31,7 @@ export function checkTraceOptions({ options }: Input, { trainer }: LoopSettings)
   if (options.latest !== true) return;
   if (options.fromTraces === undefined)
     throw new ConfigError("Cannot use --latest: no trace store is given. Give --from-traces FILE.");
-  if (formatOf(String(options.fromTraces)) !== "database")
+  if (traceFormat(String(options.fromTraces)) !== "database")
     throw new ConfigError(
       `Cannot use --latest: ${options.fromTraces} does not grow while the run reads it. Name the database that the gateway writes.`,
     );
@@ -42,7 +42,7 @@ export function checkTraceOptions({ options }: Input, { trainer }: LoopSettings)
 }
 
 interface Opening {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: LoopSettings;
   readonly input: Input;
   readonly io: Io;
@@ -52,7 +52,7 @@ interface Opening {
 /** Runs `use` with what `--from-traces` names, or with nothing where it was not given. */
 export async function withTraces<T>(
   opening: Opening,
-  use: (recorded: RecordedSession | undefined) => Promise<T>,
+  use: (recorded: TraceTraining | undefined) => Promise<T>,
 ): Promise<T> {
   const { fromTraces } = opening.input.options;
   if (fromTraces === undefined) return use(undefined);
@@ -66,17 +66,17 @@ export async function withTraces<T>(
 
 /** A database as it is; a file in memory. */
 async function openTraces(file: string): Promise<OpenTraceStore> {
-  const format = formatOf(file);
+  const format = traceFormat(file);
   if (format === "database") return openTraceStore(file, { mustExist: true });
   const store = await openTraceStore("memory");
-  await importItems(store, await readItems(file, format));
+  await importItems(store, await readTraceItems(file, format));
   return store;
 }
 
 async function openRecorded(
   store: OpenTraceStore,
   { session, settings, input, io, place, file }: Opening & { readonly file: string },
-): Promise<RecordedSession> {
+): Promise<TraceTraining> {
   const { config, tasks, evaluate } = session;
   const options: RecordedOptions = {
     store,

@@ -3,15 +3,15 @@
 import type { Tree } from "../yaml/tree.ts";
 import { float, oneOf, str, type ValueOf } from "./field.ts";
 import {
-  BACKEND_FIELDS,
   DEVICE_FIELDS,
   MODEL_FIELDS,
   OPTIM_FIELDS,
+  ROW_BACKEND_FIELDS,
   ROW_FIELDS,
+  ROW_TRAINER_FIELDS,
   SERVICE_MODEL_FIELDS,
   SERVICE_TRAINER_FIELDS,
   SFT_SECTIONS,
-  TRAINER_FIELDS,
 } from "./sft.ts";
 
 const {
@@ -53,7 +53,7 @@ const ANSWER_FIELDS = {
 } as const;
 
 export const DPO_FIELDS = {
-  ...BACKEND_FIELDS,
+  ...ROW_BACKEND_FIELDS,
   ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
   ...SERVICE_MODEL_FIELDS,
@@ -68,8 +68,8 @@ export const DPO_FIELDS = {
   ...ANSWER_FIELDS,
   ...OPTIM_FIELDS,
   "optim.lr": { ...OPTIM_FIELDS["optim.lr"], default: 1e-6 },
-  ...TRAINER_FIELDS,
-  "trainer.project_name": { ...TRAINER_FIELDS["trainer.project_name"], default: "dpo" },
+  ...ROW_TRAINER_FIELDS,
+  "trainer.project_name": { ...ROW_TRAINER_FIELDS["trainer.project_name"], default: "dpo" },
   ...SERVICE_TRAINER_FIELDS,
 } as const;
 

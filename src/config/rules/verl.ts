@@ -1,9 +1,9 @@
 /** What verl, or the unified loop on it, would refuse: reported before a cluster starts. */
 
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 

@@ -2,7 +2,7 @@
 
 import { asVerl, VERL_OF_BACKENDS } from "../fields/verl_names.ts";
 import { LEVEL } from "../yaml/layer.ts";
-import { equalValues, getAt, type Value } from "../yaml/tree.ts";
+import { equalValues, getAt, type YamlValue } from "../yaml/tree.ts";
 import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "./tables.ts";
 
@@ -63,7 +63,7 @@ function syncSchedule(draft: Draft): void {
 /** "No limit" is null or 0 or below: rLLM's default is -1, and verl takes null. The side that decides keeps its value. */
 function syncTotalSteps(draft: Draft): void {
   const { native, rllm } = VERL_STEPS;
-  const asVerl = (steps: Value | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
+  const asVerl = (steps: YamlValue | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
   if (draft.isExplicit(native)) warnNative(draft, VERL_STEPS, { ...DEPRECATED, asNative: asVerl });
   if (draft.isExplicit(native) && draft.level(native) > draft.level(rllm)) {
     draft.mirror(draft.read(native) ?? -1, native, rllm);
@@ -143,8 +143,8 @@ function switchEngines(draft: Draft): void {
   const batch = "rllm.async_training.mini_batch_size";
   const partial = "rllm.async_training.partial_rollout";
   // base.yaml has both.
-  draft.mirror(draft.read(batch) as Value, batch, `${ACTOR}.ppo_mini_batch_size`);
-  draft.mirror(draft.read(partial) as Value, partial, "async_training.partial_rollout");
+  draft.mirror(draft.read(batch) as YamlValue, batch, `${ACTOR}.ppo_mini_batch_size`);
+  draft.mirror(draft.read(partial) as YamlValue, partial, "async_training.partial_rollout");
 }
 
 function isNumber(value: unknown): value is number {

@@ -3,7 +3,7 @@
  * lines. It reads verl's 1100 lines ten times faster than the full reader, which reads everything else.
  */
 import type { ReadYaml } from "./read.ts";
-import type { Tree, Value } from "./tree.ts";
+import type { Tree, YamlValue } from "./tree.ts";
 
 const LINE = /^( *)([A-Za-z_][\w-]*|"[^"\\]*"):(?: (.+))?$/;
 const NUMBER = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?$/i;
@@ -86,7 +86,7 @@ class PlainReader {
   }
 }
 
-function readScalar(text: string): Value | undefined {
+function readScalar(text: string): YamlValue | undefined {
   if (text === "null" || text === "true" || text === "false") return JSON.parse(text);
   if (NUMBER.test(text)) return Number(text);
   if (text === "{}") return {};
@@ -96,7 +96,7 @@ function readScalar(text: string): Value | undefined {
 }
 
 /** JSON, or a list of words and quoted texts. */
-function readQuoted(text: string): Value | undefined {
+function readQuoted(text: string): YamlValue | undefined {
   try {
     return JSON.parse(text);
   } catch {

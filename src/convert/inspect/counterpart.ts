@@ -1,6 +1,6 @@
 /** The same setting in the other systems. */
 
-import type { Fields } from "../../config/fields/field.ts";
+import type { FieldTable } from "../../config/fields/field.ts";
 import { LOCAL_FIELDS } from "../../config/fields/local.ts";
 import { TINKER_FIELDS } from "../../config/fields/tinker.ts";
 import { VERL_OF_BACKENDS } from "../../config/fields/verl_names.ts";
@@ -91,7 +91,7 @@ export function counterpartsOf(path: string): Counterparts {
   return Object.fromEntries(Object.entries(names).filter(([, name]) => name !== undefined && name !== path));
 }
 
-function nameIn(fields: Fields, path: string | undefined): string | undefined {
+function nameIn(fields: FieldTable, path: string | undefined): string | undefined {
   return path !== undefined && path in fields ? path : undefined;
 }
 

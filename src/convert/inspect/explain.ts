@@ -1,8 +1,8 @@
 /** Explains one setting: meaning, type, defaults, other names, backends. */
 
-import type { Attempt } from "../../config/compose.ts";
+import type { ComposeAttempt } from "../../config/compose.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backend_fields.ts";
-import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
+import { describeType, type Field, type FieldStatus, type FieldTarget, TARGETS } from "../../config/fields/field.ts";
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
 import { supportOn } from "../../config/fields/support.ts";
@@ -27,8 +27,8 @@ export interface Explanation {
   readonly value?: { readonly value: string; readonly where: string };
   readonly elsewhere: Counterparts;
   readonly backends: readonly {
-    readonly backend: Target;
-    readonly status: Status;
+    readonly backend: FieldTarget;
+    readonly status: FieldStatus;
     readonly reason: string;
   }[];
 }
@@ -58,7 +58,7 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   };
 }
 
-function supportLine(path: string, backend: Target): Explanation["backends"][number] {
+function supportLine(path: string, backend: FieldTarget): Explanation["backends"][number] {
   const support = supportOn(path, backend);
   const isConverted = backend === "trinity" && support.status === "-" && counterpartsOf(path).trinity !== undefined;
   if (isConverted) return { backend, status: "forwarded", reason: "by grpu config convert" };
@@ -114,7 +114,7 @@ export function formatSection(section: string): string {
 /** The value of a setting in a composed configuration. */
 export function valueInRun(
   path: string,
-  { config, origins }: Pick<Attempt, "config" | "origins">,
+  { config, origins }: Pick<ComposeAttempt, "config" | "origins">,
 ): Explanation["value"] {
   const value = getAt(config, path);
   if (value === undefined) return undefined;

@@ -9,7 +9,7 @@ import { nearestPath, type Problem } from "../../config/problem.ts";
 import { isSecret } from "../../config/secret.ts";
 import { leaves, MANDATORY } from "../../config/yaml/tree.ts";
 import { Build } from "../build.ts";
-import type { Source, System } from "../contract.ts";
+import type { ConvertedSource, TrainingSystem } from "../contract.ts";
 import { knownSettings } from "../convert.ts";
 import type { ShellOptions } from "../shell/read.ts";
 import { readSource, type SourceFile } from "../source/read.ts";
@@ -18,7 +18,7 @@ import { trinityField } from "../trinity/fields.ts";
 
 export interface ValidateOptions extends Pick<ComposeOptions, "readConfig" | "env" | "registered" | "readFile"> {
   /** Overrides the guess. */
-  readonly system?: System | undefined;
+  readonly system?: TrainingSystem | undefined;
   /** Laid over the file, as `train` takes them. */
   readonly overrides?: readonly string[];
   /** For shell scripts. */
@@ -26,19 +26,19 @@ export interface ValidateOptions extends Pick<ComposeOptions, "readConfig" | "en
 }
 
 export interface Validated {
-  readonly system: System;
+  readonly system: TrainingSystem;
   readonly problems: readonly Problem[];
   /** Mandatory settings that a run needs besides: another file or the command line may give them. */
   readonly missing: readonly string[];
 }
 
-const ROOTS: Readonly<Record<Exclude<System, "rllm">, RegExp>> = {
+const ROOTS: Readonly<Record<Exclude<TrainingSystem, "rllm">, RegExp>> = {
   trinity: /^(buffer|explorer|synchronizer|cluster|monitor|checkpoint_root_dir)(\.|$)|^algorithm\.algorithm_type$/,
   verl: /^(actor_rollout_ref|critic|reward_model|algorithm\.adv_estimator)(\.|$)/,
 };
 
 /** Which system a file is written for, by the sections that only one of them has. */
-export function detectSystem(paths: Iterable<string>): System {
+export function detectSystem(paths: Iterable<string>): TrainingSystem {
   const found = [...paths];
   if (found.some((path) => path.startsWith("rllm."))) return "rllm";
   if (found.some((path) => ROOTS.trinity.test(path))) return "trinity";
@@ -49,7 +49,7 @@ export function detectSystem(paths: Iterable<string>): System {
 export function validateFile(file: SourceFile | undefined, options: ValidateOptions): Validated {
   const typed = { name: "overrides.args", text: (options.overrides ?? []).join("\n") };
   const files = [...(file ? [file] : []), ...(typed.text === "" ? [] : [typed])];
-  const read = (as: System) => readSource(files, as, { ...options.shell, readConfig: options.readConfig });
+  const read = (as: TrainingSystem) => readSource(files, as, { ...options.shell, readConfig: options.readConfig });
   const guess = read(options.system ?? "verl");
   const isBackend = options.overrides?.some((text) => text.startsWith("rllm/")) ?? false;
   const system = options.system ?? (isBackend ? "rllm" : detectSystem(guess.values.keys()));
@@ -76,7 +76,7 @@ function validateComposed(
   return { problems: [...attempt.problems, ...attempt.warnings], missing };
 }
 
-function validateSource(source: Source, { readConfig, registered }: ValidateOptions): Problem[] {
+function validateSource(source: ConvertedSource, { readConfig, registered }: ValidateOptions): Problem[] {
   const problems: Problem[] = [...source.problems, ...readingWarnings(source)];
   const { isKnown, all } = knownSettings(source.system, readConfig);
   const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
@@ -105,12 +105,12 @@ function validateSource(source: Source, { readConfig, registered }: ValidateOpti
 }
 
 /** The assumptions that reading a script made. */
-function readingWarnings({ notes = [] }: Source): Problem[] {
+function readingWarnings({ notes = [] }: ConvertedSource): Problem[] {
   return notes.map(({ message = "", line }): Problem => ({ severity: "warning", message, line }));
 }
 
 /** Checks GPU split, lengths, cadence and batch arithmetic of a Trinity file. */
-function validateTrinity(source: Source): Problem[] {
+function validateTrinity(source: ConvertedSource): Problem[] {
   const build = new Build({ ...source, problems: [] }, {});
   for (const [path, { value }] of source.values) build.values.set(path, { value, from: [path] });
   checkTrinity(build);

@@ -32,7 +32,7 @@ const OF_THE_SHELL =
 /** More commands than any launch script runs; more mean an endless loop. */
 const MOST_COMMANDS = 100_000;
 
-export class Session {
+export class ShellSession {
   readonly launches: Launch[] = [];
   readonly reasons: Reason[] = [];
   /** Variables whose default in the script counts, because nothing sets them. */

@@ -1,6 +1,6 @@
 /** Expansion of words: variables, substitutions, quotes, splitting, braces. */
 import { parse, type Word, type WordPart } from "unbash";
-import { evaluate } from "./arithmetic.ts";
+import { evaluateArithmetic } from "./arithmetic.ts";
 import { expandBraces } from "./braces.ts";
 import { type Expansion, expandParameter } from "./parameter.ts";
 import type { PatternPiece } from "./pattern.ts";
@@ -70,7 +70,7 @@ function expansion(shell: Shell, part: WordPart, isQuoted: boolean): Expansion {
     case "CommandExpansion":
       return { items: [{ text: shell.capture(part.script, part), line }] };
     case "ArithmeticExpansion": {
-      const value = evaluate(shell, part.expression);
+      const value = evaluateArithmetic(shell, part.expression);
       const item = value === undefined ? shell.unknownFrom(part, part.text) : { text: String(value), line };
       return { items: [item] };
     }

@@ -1,10 +1,10 @@
 /** Reports what Trinity would refuse or silently rewrite, and what behaves differently from verl. */
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
 import { checkGpus } from "./gpus.ts";
 import { FILLED_IN, FROZEN_IN_NEW } from "./rows.ts";
 
-type Out = (path: string) => Value | undefined;
+type Out = (path: string) => YamlValue | undefined;
 
 export function checkTrinity(build: Build): void {
   const out: Out = (path) => build.values.get(path)?.value;

@@ -4,7 +4,7 @@
  */
 import type { Peak } from "../../../compute/counting.ts";
 import { ConfigError } from "../../../errors.ts";
-import { bytesOf, partsOf } from "./parts.ts";
+import { partBytes, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
 
@@ -109,7 +109,7 @@ export async function chooseCache(rehearsal: Rehearsal, request: PlanRequest): P
 }
 
 function cacheBytes(peak: Peak): number {
-  return bytesOf(partsOf(peak), "kv_cache");
+  return partBytes(partsOf(peak), "kv_cache");
 }
 
 function besidesCache(peak: Peak): number {

@@ -31,6 +31,6 @@ export function partsOf({ byLabel }: Peak): Parts {
 }
 
 /** The bytes of some parts together. */
-export function bytesOf(parts: Parts, ...names: readonly string[]): number {
+export function partBytes(parts: Parts, ...names: readonly string[]): number {
   return names.reduce((sum, name) => sum + (parts[name] ?? 0), 0);
 }

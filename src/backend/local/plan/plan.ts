@@ -6,12 +6,12 @@
 import type { Peak } from "../../../compute/counting.ts";
 import type { LanguageModelOptions } from "../../../model/language_model.ts";
 import { chooseCache, choosePass, sampledTogether } from "./choices.ts";
-import { bytesOf, type Parts, partsOf } from "./parts.ts";
+import { type Parts, partBytes, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
 
 /** What lies in memory at the largest moment of a phase. The parts add up to the peak. */
-export interface Phase {
+export interface PlanPhase {
   readonly name: "load" | "sampling" | "scoring" | "training";
   readonly peakBytes: number;
   readonly parts: Parts;
@@ -26,7 +26,7 @@ export interface Plan {
   readonly gradientCheckpointing: boolean;
   /** Sequences sampled together. */
   readonly slots: number;
-  readonly phases: readonly Phase[];
+  readonly phases: readonly PlanPhase[];
   /** What to open the model with. */
   readonly options: LanguageModelOptions;
 }
@@ -61,7 +61,7 @@ async function planAsGiven(request: PlanRequest): Promise<{ plan: Plan; enough: 
 }
 
 /** The phases of a run that is opened with these options. */
-async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: number } }): Promise<Phase[]> {
+async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: number } }): Promise<PlanPhase[]> {
   const { shape, options } = request;
   const rehearsal = await Rehearsal.open(request);
   const { held, longest } = rehearsal;
@@ -79,7 +79,7 @@ async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: nu
   ];
 }
 
-function phase(name: Phase["name"], peak: Peak): Phase {
+function phase(name: PlanPhase["name"], peak: Peak): PlanPhase {
   return { name, peakBytes: peak.bytes, parts: partsOf(peak) };
 }
 
@@ -96,9 +96,9 @@ export function planTotals({ phases }: Plan): Record<"weights" | "adapter" | "op
   const last = phases.at(-1)!.parts;
   const sampling = phases.find(({ name }) => name === "sampling")!.parts;
   return {
-    weights: bytesOf(last, "weights", "folded_weights", "reference_weights", "critic_weights", "published_weights"),
-    adapter: bytesOf(last, "adapter"),
-    optimizer: bytesOf(last, "gradients", "moments"),
-    kv: bytesOf(sampling, "kv_cache"),
+    weights: partBytes(last, "weights", "folded_weights", "reference_weights", "critic_weights", "published_weights"),
+    adapter: partBytes(last, "adapter"),
+    optimizer: partBytes(last, "gradients", "moments"),
+    kv: partBytes(sampling, "kv_cache"),
   };
 }

@@ -15,7 +15,7 @@ import { accumulateStable } from "../stable_loss.ts";
 import { TEACHER_OPTIONS } from "../teacher_options.ts";
 import { accumulateTopk } from "../topk_loss.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
-import { batchTokens, fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
+import { batchTokens, fullBatch, fullRequests, longestRunSequence, type RunShape } from "./run_shape.ts";
 
 /** What is rehearsed: a model's shape, how it is held, and the work. */
 export interface Setup {
@@ -78,7 +78,7 @@ export class Rehearsal {
     this.device = device;
     this.shape = shape;
     this.load = load;
-    this.longest = longestSequence(shape, model.contextLength);
+    this.longest = longestRunSequence(shape, model.contextLength);
     device.startPhase();
     this.held = device.phasePeak;
   }

@@ -45,7 +45,7 @@ export const DEFAULT_SHAPE: RunShape = {
 };
 
 /** Longest sequence, tokens, within a model's context. */
-export function longestSequence({ promptTokens, replyTokens }: RunShape, contextLength: number): number {
+export function longestRunSequence({ promptTokens, replyTokens }: RunShape, contextLength: number): number {
   return Math.max(Math.min(promptTokens + replyTokens, contextLength), 2);
 }
 
