@@ -87,7 +87,7 @@ export function spread(name: string, values: Numbers): Record<string, number> {
 }
 
 /** {@link spread} with `name/std`, the population's. */
-export function summary(name: string, values: Numbers): Record<string, number> {
+export function spreadWithStd(name: string, values: Numbers): Record<string, number> {
   if (values.length === 0) return {};
   return { ...spread(name, values), [`${name}/std`]: populationDeviation(values) };
 }

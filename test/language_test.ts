@@ -212,7 +212,7 @@ const FAULTS = findFaults(SOURCES);
 
 /** Faults that src still has, by rule; this table shrinks to nothing. */
 const REMAINING: readonly [rule: RegExp, most: number][] = [
-  [/: export /, 166],
+  [/: export /, 2],
   [/: docstring /, 700],
   [/ in a comment: | is a metaphor: /, 80],
   [/: local /, 856],

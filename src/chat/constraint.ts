@@ -6,7 +6,7 @@ import { ConfigError, UnsupportedError } from "../errors.ts";
 import { stringifyJson } from "../json.ts";
 import { RecentCache } from "../recent_cache.ts";
 import { anyTokens, relaxedTo } from "./grammar/relaxed.ts";
-import type { Rule } from "./grammar/rules.ts";
+import type { GrammarRule } from "./grammar/rules.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";
 import { toolFormatOf } from "./reply.ts";
 import { type PromptReasoning, reasoningAt, type ToolFormat } from "./reply_reader.ts";
@@ -141,7 +141,7 @@ function freeConstraints(
   demand: Demand,
   { tokenizer, format }: { tokenizer: Tokenizer; format: ToolFormat },
 ): Constraints {
-  const made = (rule: Rule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true });
+  const made = (rule: GrammarRule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true });
   const strict = (reasoning: PromptReasoning) =>
     isStrict(demand) ? made(freeReplyRules(strictAlone(demand), format)(reasoning)) : anyTokens(tokenizer);
   return byReasoning(freeReplyRules(demand, format), (rule, reasoning) =>
@@ -152,7 +152,7 @@ function freeConstraints(
 /** Makes the first at once, so that what cannot be kept is refused before a prompt is rendered. */
 function byReasoning(
   rules: ReplyRules,
-  make: (rule: Rule, reasoning: PromptReasoning) => TokenConstraint,
+  make: (rule: GrammarRule, reasoning: PromptReasoning) => TokenConstraint,
 ): Constraints {
   const made = new Map<PromptReasoning, TokenConstraint>([["none", make(rules("none"), "none")]]);
   return (reasoning) => {

@@ -1,5 +1,5 @@
 /** Signals of calls that end together. One signal for all of them would have a listener of each, which Node takes for a leak. */
-export class Ending {
+export class SharedAbort {
   private readonly open = new Set<AbortController>();
   private readonly caller: AbortSignal | undefined;
   private readonly end = () => this.abort(this.caller?.reason);

@@ -34,7 +34,7 @@ export interface GivenAdvantages {
 }
 
 /** Tokens of consecutive steps, each array [T]. */
-export interface Row {
+export interface TokenRow {
   readonly tokens: number[];
   /** 1 = a response token. */
   readonly mask: number[];
@@ -47,8 +47,8 @@ export interface Row {
 }
 
 /** Merges the steps of one trajectory into as few rows as their prompts allow. Steps without tokens are left out. */
-export function mergeSteps(steps: readonly Step[]): Row[] {
-  const rows: Row[] = [];
+export function mergeSteps(steps: readonly Step[]): TokenRow[] {
+  const rows: TokenRow[] = [];
   steps.forEach((step, index) => {
     if (step.prompt_ids.length + step.response_ids.length === 0) return;
     const last = rows.at(-1);
@@ -60,7 +60,7 @@ export function mergeSteps(steps: readonly Step[]): Row[] {
   return rows;
 }
 
-function appendStep(row: Row, step: Step, { known, index }: { known: number; index: number }): void {
+function appendStep(row: TokenRow, step: Step, { known, index }: { known: number; index: number }): void {
   const { advantage, logprobs } = step;
   const push = (token: number, mask: number, logprob: number, given?: number) => {
     row.tokens.push(token);
@@ -84,7 +84,7 @@ export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows
   const trajectories: RewardedTrajectory[] = [];
   const groupOfTrajectory: number[] = [];
   const trajectoryOfRow: number[] = [];
-  const rows: Row[] = [];
+  const rows: TokenRow[] = [];
   groups.forEach((group, g) => {
     for (const trajectory of group.trajectories) {
       for (const row of mergeSteps(trajectory.steps)) {
@@ -104,7 +104,7 @@ export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows
   };
 }
 
-function concatenate(rows: readonly Row[]) {
+function concatenate(rows: readonly TokenRow[]) {
   const offsets = offsetsOf(rows.map((row) => row.tokens.length));
   const total = totalTokens(offsets);
   const tokens = new Uint32Array(total);

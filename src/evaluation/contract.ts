@@ -1,7 +1,7 @@
 /** What an evaluation measured, as plain JSON: `--json`, the table and the page's script share it. */
 
 /** A mean with its 95% confidence interval, null where fewer than two tasks were measured. */
-export interface Estimate {
+export interface IntervalEstimate {
   readonly mean: number;
   /** Of the mean, clustered by task. */
   readonly standard_error: number | null;
@@ -10,7 +10,7 @@ export interface Estimate {
 }
 
 /** Estimates by measure: `reward`, `pass@1`, `maj@4`, ... */
-export type Estimates = Readonly<Record<string, Estimate>>;
+export type Estimates = Readonly<Record<string, IntervalEstimate>>;
 
 export interface ModelScores {
   readonly model: string;
@@ -20,7 +20,7 @@ export interface ModelScores {
 }
 
 /** `model` minus `baseline`, task by task, over the tasks that both attempted. */
-export interface Difference {
+export interface PairedDifference {
   readonly model: string;
   readonly baseline: string;
   readonly sources: Readonly<Record<string, Estimates>>;
@@ -47,7 +47,7 @@ export interface TaskRow {
 export interface EvaluationReport {
   readonly models: readonly ModelScores[];
   /** Every model after the first, compared with the first. */
-  readonly differences: readonly Difference[];
+  readonly differences: readonly PairedDifference[];
 }
 
 /** What the page's script reads. */

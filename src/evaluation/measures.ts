@@ -40,7 +40,7 @@ function measure(episodes: readonly Episode[], it: Measures & { readonly hasAnsw
   const tries = [...episodes].sort((a, b) => a.rollout_index - b.rollout_index);
   const { task, task_index: index } = tries[0]!;
   const counts = { attempts: tries.length, correct: tries.filter(({ is_correct }) => is_correct).length };
-  const values: Record<string, number> = { reward: mean(tries.map(rewardOf)) };
+  const values: Record<string, number> = { reward: mean(tries.map(episodeReward)) };
   for (const k of it.ks) values[`pass@${k}`] = passAtK(k, counts);
   if (it.hasAnswers) {
     const votes = groupVotes(tries.map(voteOf), it.equal);
@@ -50,7 +50,7 @@ function measure(episodes: readonly Episode[], it: Measures & { readonly hasAnsw
 }
 
 /** The sum over its trajectories: 0 for an attempt that failed. */
-export function rewardOf({ trajectories }: Episode): number {
+export function episodeReward({ trajectories }: Episode): number {
   return trajectories.reduce((sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0), 0);
 }
 

@@ -3,18 +3,18 @@ import { type ChatEngine, createFetch, type FetchFunction, ResponseMemory, Respo
 import { ApiError } from "../chat/request.ts";
 import { TextWork } from "../chat/text_work.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
-import { Budget } from "../http/budget.ts";
+import { ByteBudget } from "../http/budget.ts";
 import type { JsonBody } from "../http/json_body.ts";
 import { LOCAL_CALLER } from "./auth.ts";
 import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";
 import type { GatewayOptions } from "./options.ts";
-import { Recorder } from "./record.ts";
+import { CallRecorder } from "./record.ts";
 import { RunningCalls } from "./running.ts";
 import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
-import { Sessions } from "./sessions.ts";
+import { GatewaySessions } from "./sessions.ts";
 import { Undelivered } from "./undelivered.ts";
 import { cumulativeEngine } from "./workers/cumulative.ts";
 import type { FieldSettings } from "./workers/fields.ts";
@@ -53,11 +53,11 @@ const ENDING_MS = 10_000;
 export class GatewayService {
   readonly store: TraceStore;
   readonly limits: GatewayLimits;
-  readonly bodies: Budget;
+  readonly bodies: ByteBudget;
   readonly unread: UnreadStreams;
   readonly undelivered: Undelivered;
-  readonly recorder: Recorder;
-  readonly sessions: Sessions;
+  readonly recorder: CallRecorder;
+  readonly sessions: GatewaySessions;
   readonly workers: WorkerPool;
   readonly running = new RunningCalls();
   /** What requests for workers get, and their answers lose. */
@@ -82,13 +82,13 @@ export class GatewayService {
     this.log = log;
     this.store = store;
     this.limits = { ...GATEWAY_LIMITS, ...options.limits };
-    this.bodies = new Budget(this.limits.allBodyBytes);
+    this.bodies = new ByteBudget(this.limits.allBodyBytes);
     this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
     this.undelivered = new Undelivered(this.limits.undeliveredBytes);
-    this.recorder = new Recorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
+    this.recorder = new CallRecorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
     const { sessions: most, sessionBytes: mostBytes } = this.limits;
-    this.sessions = new Sessions({
+    this.sessions = new GatewaySessions({
       store,
       most,
       mostBytes,

@@ -6,7 +6,7 @@ import { Refusal } from "../http/refusal.ts";
 import { AccessRefusal } from "./auth.ts";
 import type { RunningCalls } from "./running.ts";
 
-export interface GuardOptions {
+export interface EngineGuardOptions {
   /** Its calls count as work: they go on for a while when their caller has left. */
   readonly calls: RunningCalls;
   /** Whose calls they are. */
@@ -19,7 +19,7 @@ export interface GuardOptions {
  * The engine. Errors that a request causes pass; the message of any other, which may name files or devices, goes to the
  * operator, and the caller gets an id to ask with.
  */
-export function guardedEngine(engine: ChatEngine, { calls, session, log }: GuardOptions): ChatEngine {
+export function guardedEngine(engine: ChatEngine, { calls, session, log }: EngineGuardOptions): ChatEngine {
   const guarded = <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> =>
     calls.track(
       work.catch((error: unknown) => {

@@ -13,7 +13,7 @@ export type { SessionRequest } from "./gateway.ts";
 export { GatewayService } from "./gateway.ts";
 export { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 export type { GatewayOptions } from "./options.ts";
-export { Recorder } from "./record.ts";
+export { CallRecorder } from "./record.ts";
 export type { ModelHost } from "./sessions.ts";
 
 export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "service"> {

@@ -10,7 +10,7 @@ import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
 
 /** The session that calls belong to. Its metadata is read at each call, because a session may be created again. */
-export interface RecordedSession {
+export interface CallSession {
   readonly session_id: string;
   /** Of each trace; the request's own is added. */
   readonly metadata: Readonly<Record<string, unknown>>;
@@ -20,7 +20,7 @@ export interface RecordedSession {
 
 export interface RecorderOptions {
   readonly store: TraceStore;
-  /** Answers wait until their trace is stored. Default false: {@link Recorder.flush} waits. */
+  /** Answers wait until their trace is stored. Default false: {@link CallRecorder.flush} waits. */
   readonly syncTraces?: boolean | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;
@@ -46,7 +46,7 @@ const MOST_PAUSE_MS = 10_000;
 /** How long the last traces are tried again when the gateway stops. */
 const CLOSING_MS = 5000;
 
-export class Recorder {
+export class CallRecorder {
   readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0, bytes: 0 };
   private readonly store: TraceStore;
   private readonly mostBytes: number;
@@ -66,7 +66,7 @@ export class Recorder {
   }
 
   /** The engine, with each of its replies recorded; one that a caller gave up is recorded with the tokens sampled so far. */
-  wrap(engine: ChatEngine, session: RecordedSession): ChatEngine {
+  wrap(engine: ChatEngine, session: CallSession): ChatEngine {
     return {
       ...engine,
       model: engine.model,
@@ -194,7 +194,7 @@ export class Recorder {
 
 interface RecordedCall {
   readonly engine: ChatEngine;
-  readonly session: RecordedSession;
+  readonly session: CallSession;
   readonly request: ChatRequest | TextRequest;
   readonly call?: ChatCall | undefined;
 }

@@ -36,11 +36,11 @@ export interface NewSession {
 }
 
 /** How a session ended, without the time. */
-export type Ending = Omit<SessionOutcome, "ended_at">;
+export type SessionEnding = Omit<SessionOutcome, "ended_at">;
 
 type PutSession = (session: SessionRecord) => Promise<void>;
 
-export class Sessions {
+export class GatewaySessions {
   private readonly store: TraceStore;
   private readonly most: number;
   private readonly mostBytes: number;
@@ -217,7 +217,7 @@ export class Sessions {
    * Writes how a run's session ended, and refuses further calls. Running calls are aborted. Of several outcomes the first
    * counts that is stored.
    */
-  end(session: LiveSession, outcome: Ending): Promise<void> {
+  end(session: LiveSession, outcome: SessionEnding): Promise<void> {
     const { written } = session;
     if (written) return written;
     if (!session.isEndedByRun) {
@@ -248,7 +248,7 @@ export class Sessions {
    * @param it.mayReplace takes the place of an earlier outcome
    * @throws {ApiError} 404 for an unknown session; 409 for one that has ended, unless `mayReplace`
    */
-  report(id: string, it: { readonly outcome: Ending; readonly mayReplace: boolean }): Promise<void> {
+  report(id: string, it: { readonly outcome: SessionEnding; readonly mayReplace: boolean }): Promise<void> {
     return this.inTurn([id], async () => {
       const stored = await this.store.getSession(id);
       const record = this.live.get(id)?.record ?? stored;
@@ -260,7 +260,7 @@ export class Sessions {
     });
   }
 
-  private async putOutcome(record: SessionRecord, outcome: Ending, put = this.put): Promise<void> {
+  private async putOutcome(record: SessionRecord, outcome: SessionEnding, put = this.put): Promise<void> {
     const { session_id, metadata, created_at, sampling_params, key_digest } = record;
     const own = {
       session_id,

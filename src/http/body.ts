@@ -1,6 +1,6 @@
 /** Reads and decompresses a request's body, with limits that are checked while it arrives. */
 import { breathe, SLICE_BYTES } from "./breathe.ts";
-import type { Budget, Lease } from "./budget.ts";
+import type { ByteBudget, Lease } from "./budget.ts";
 import { Fingerprint } from "./print.ts";
 import { Refusal } from "./refusal.ts";
 import { decompress } from "./zstd.ts";
@@ -19,7 +19,7 @@ export interface BodyLimits {
   readonly type: string;
   /** Largest body, before and after decompression, bytes. */
   readonly bytes: number;
-  readonly budget: Budget;
+  readonly budget: ByteBudget;
   /** Longest time without a byte, ms. */
   readonly idleMs: number;
 }

@@ -5,7 +5,7 @@ import { Refusal } from "./refusal.ts";
 const WAITING_SHARE = 0.75;
 
 /** Counts the bytes of all requests: bodies being read, and work that waits for the device. */
-export class Budget {
+export class ByteBudget {
   readonly bytes: number;
   /** Held now. */
   used = 0;
@@ -26,13 +26,13 @@ export class Budget {
   }
 }
 
-/** One request's share of a {@link Budget}. */
+/** One request's share of a {@link ByteBudget}. */
 export class Lease {
-  private readonly budget: Budget;
+  private readonly budget: ByteBudget;
   private held = 0;
   private isWaiting = false;
 
-  constructor(budget: Budget) {
+  constructor(budget: ByteBudget) {
     this.budget = budget;
   }
 

@@ -119,7 +119,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
         correct: tries.filter((episode) => episode.is_correct).length,
       }),
     );
-    for (const k of passSizes(n)) {
+    for (const k of powersOfTwoUpTo(n)) {
       metrics[`val/${source}/pass@${k}`] = mean(tasks.map((task) => passAtK(k, task)));
     }
     for (const name of new Set(members.flatMap((episode) => Object.keys(episode.metrics)))) {
@@ -131,7 +131,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
 }
 
 /** 1, 2, 4, ... and `n`. */
-export function passSizes(n: number): number[] {
+export function powersOfTwoUpTo(n: number): number[] {
   const sizes: number[] = [];
   for (let k = 1; k < n; k *= 2) sizes.push(k);
   return [...sizes, n];

@@ -1,6 +1,6 @@
 /** Frozen matrices in packed formats (compute/packed.ts), in few buffers. */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
-import { unpack } from "../compute/matmul/unpack.ts";
+import { unpackMatrix } from "../compute/matmul/unpack.ts";
 import { capacityFor } from "../compute/memory.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../compute/packed.ts";
 import { type PackedElements, unpackElements } from "./formats/pack.ts";
@@ -67,7 +67,7 @@ export class PackedMatrices {
     for (const from of rowWindows(this.device, buffer, { rows, width, format, scales })) {
       const out = into.slice(from.first * width * 4, from.rows * width * 4);
       for (const to of rowWindows(this.device, out, { rows: from.rows, width }))
-        this.device.dispatch(unpack, {
+        this.device.dispatch(unpackMatrix, {
           buffers: { words: from.buffer, scales: from.scales ?? from.buffer, out: to.buffer },
           params: {
             rows: to.rows,

@@ -62,7 +62,7 @@ function modelOf({ tokenizer, model }: ServedRun, step: number): SampledModel {
 }
 
 /** Metrics of the user's code as JSON has them: null for what is no finite number. */
-export function metricsOf(metrics: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
+export function finiteMetrics(metrics: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
   return Object.fromEntries(Object.entries(metrics).map(([name, value]) => [name, Number(value)]));
 }
 

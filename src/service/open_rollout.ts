@@ -6,7 +6,7 @@ import { type AttemptParts, causeOf, contextOf } from "./attempts.ts";
 import { ClusterDraws } from "./draws.ts";
 import type { RolloutEnd } from "./figures.ts";
 import type { CallResult, ClusterParams, RolloutReply, RolloutRequest } from "./protocol.ts";
-import { checkTaken, rowsOf } from "./trajectories.ts";
+import { checkTaken, episodeRows } from "./trajectories.ts";
 
 /** How a rollout ended, and the last reply of it. */
 export interface EndedRollout {
@@ -113,7 +113,7 @@ export class OpenRollout {
   private done(episode: Episode): EndedRollout {
     const { request, parts } = this.options;
     try {
-      const { trajectories, cutTokens } = rowsOf(episode, {
+      const { trajectories, cutTokens } = episodeRows(episode, {
         settings: parts.settings,
         hasLogprobs: this.draws.hasLogprobs,
         maxResponseLength: request.max_response_length ?? Number.POSITIVE_INFINITY,

@@ -25,7 +25,7 @@ export interface NumberedRequest {
   readonly print: string;
 }
 
-export class Rollouts {
+export class OpenRollouts {
   private readonly options: RolloutsOptions;
   private readonly open = new Map<string, OpenRollout>();
 

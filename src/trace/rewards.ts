@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { SessionOutcome, SessionRecord, SessionSummary } from "../contract/trace.ts";
 import { TERMINATION_REASONS } from "../data/types.ts";
 import { ConfigError, type Source } from "../errors.ts";
-import { parseJson } from "./read_trace.ts";
+import { parseTraceJson } from "./read_trace.ts";
 import type { OpenTraceStore } from "./store.ts";
 
 const figures = z.record(z.string(), z.number());
@@ -27,7 +27,7 @@ export function readRewards(text: string, file: string): RewardRow[] {
 }
 
 function readRow(line: string, source: Source): RewardRow {
-  const read = ROW.safeParse(parseJson(line, source));
+  const read = ROW.safeParse(parseTraceJson(line, source));
   if (!read.success) {
     const { path, message } = read.error.issues[0]!;
     throw wrong(`${path.join(".") || "it"}: ${message}. Write {"session_id": ..., "reward": NUMBER}`, source);

@@ -20,7 +20,7 @@ export interface StatisticsGradient {
   readonly dentropy?: Buffer | undefined;
 }
 
-export interface Shape {
+export interface LogitShape {
   readonly rows: number;
   /** V. */
   readonly vocabulary: number;

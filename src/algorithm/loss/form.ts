@@ -2,7 +2,7 @@
 import { loadShader } from "../../compute/shader.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { type PassKernel, passKernel } from "./pass_kernel.ts";
-import { joined, paddedParams } from "./settings_struct.ts";
+import { joinShader, paddedParams } from "./settings_struct.ts";
 import type { TokenFunction } from "./token.ts";
 
 /** A function of one token in both languages. */
@@ -39,7 +39,7 @@ export function lossForm<const K extends string>({ name, params, token, wgsl }: 
     );
   const kernel = passKernel({
     name: `loss/${name}`,
-    source: async () => joined(wgsl, params, await loadShader("loss/policy")),
+    source: async () => joinShader(wgsl, params, await loadShader("loss/policy")),
     params: paddedParams(params),
     token: run,
   });

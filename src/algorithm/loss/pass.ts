@@ -27,7 +27,7 @@ export interface PassInputs {
   readonly table: RowTable;
 }
 
-export interface PassOptions {
+export interface LossPassOptions {
   readonly token: TokenFunction;
   /** The params of the loss's form. */
   readonly params: LossSettings;
@@ -51,7 +51,7 @@ export const SUMS = { loss: 0, metrics: 1, klLoss: 4, kl: 5, broken: 6 } as cons
 export const SUM_COUNT = 8;
 
 /** Adds one trained token to `sums` and returns d(loss)/d(logprob). */
-export function passToken(t: number, inputs: PassInputs, options: PassOptions, sums: Float64Array): number {
+export function passToken(t: number, inputs: PassInputs, options: LossPassOptions, sums: Float64Array): number {
   const { streams, table } = inputs;
   const { isWeights, ref } = streams;
   const row = streams.row(t);
@@ -75,7 +75,7 @@ export function passToken(t: number, inputs: PassInputs, options: PassOptions, s
   return slope;
 }
 
-function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: PassOptions): Token {
+function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: LossPassOptions): Token {
   const { couplesRows, selected } = options;
   const logprob = streams.logprobs[t]!;
   return {

@@ -2,7 +2,7 @@
 import type { ParamTypes } from "../../compute/kernel.ts";
 
 /** A module of a frame and the text that it lacks. The text comes first, so that compilers count its lines from 1. */
-export function joined(wgsl: string, params: readonly string[], frame: string): string {
+export function joinShader(wgsl: string, params: readonly string[], frame: string): string {
   const fields = Object.keys(paddedParams(params)).map((name) => `  ${name}: f32,\n`);
   return `${wgsl}\n\nstruct Settings {\n${fields.join("")}}\n\n${frame}`;
 }

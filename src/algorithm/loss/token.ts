@@ -25,7 +25,7 @@ export interface TokenLoss {
 export type TokenFunction<P extends LossSettings = LossSettings> = (t: Token, p: P) => TokenLoss;
 
 /** 1 where the condition holds: what a fraction is the mean of. */
-export function count(condition: boolean): number {
+export function indicator(condition: boolean): number {
   return condition ? 1 : 0;
 }
 

@@ -17,10 +17,10 @@ export const topP = z
   .nullish();
 
 /** A count that a request may leave out. */
-export const count = z.number().int().min(1).nullish();
+export const optionalCount = z.number().int().min(1).nullish();
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
-export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
+export function checkBody<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
   const read = readAs(schema, body);
   if ("data" in read) return read.data;
   const { path: param, rule, value } = read.misfit;
@@ -106,7 +106,7 @@ function withoutFunctions(message: unknown): unknown {
 export const SAMPLING = {
   ...SAMPLING_FIELDS,
   model: z.string().nullish(),
-  max_tokens: count,
+  max_tokens: optionalCount,
   temperature: z.number().min(0).nullish(),
   top_p: topP,
   top_k: z.number().int().min(-1).nullish(),
@@ -125,7 +125,7 @@ export const SAMPLING = {
 
 type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
 
-export function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
+export function samplingRequest(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
   const { max_tokens, temperature, top_p, top_k } = read;
   return {
     params: given({ max_tokens, temperature, top_p, top_k }),
@@ -174,7 +174,7 @@ export const RESPONSE_FORMAT = z.discriminatedUnion("type", [
   z.object({ type: z.literal("json_schema"), name: z.string(), schema: SCHEMA, strict: z.boolean().nullish() }),
 ]);
 
-export function formatOf(read: z.infer<typeof RESPONSE_FORMAT> | null | undefined): {
+export function responseFormat(read: z.infer<typeof RESPONSE_FORMAT> | null | undefined): {
   responseFormat?: ResponseFormat;
 } {
   if (!read || read.type === "text") return {};

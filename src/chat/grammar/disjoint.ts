@@ -1,11 +1,11 @@
 /** Branches of `oneOf`: a value must be valid by one of them alone, so they must differ in what they fix. */
-import { type Fields, isNever, refused, valueKey, valuesOf } from "./keywords.ts";
+import { isNever, type SchemaKeywords, unsupportedKeyword, valueKey, valuesOf } from "./keywords.ts";
 
 /** What a schema fixes: its types (at ""), its values (at "="), and those of required properties (at ".name"). */
 type Marks = ReadonlyMap<string, ReadonlySet<string>>;
 
 /** The fields of a schema, references and `allOf` included. */
-export type Resolve = (schema: unknown) => Fields;
+export type Resolve = (schema: unknown) => SchemaKeywords;
 
 /** Schemas within schemas that are looked at. */
 const MOST_DEPTH = 5;
@@ -19,7 +19,7 @@ export function checkDisjoint(
   for (const [i, one] of marks.entries())
     for (const other of marks.slice(i + 1))
       if (![...one].some(([key, values]) => isDisjoint(values, other.get(key))))
-        throw refused(
+        throw unsupportedKeyword(
           `${path}.oneOf`,
           "its branches must differ in type, or in the constant of a required property; use anyOf",
           i,
@@ -39,7 +39,7 @@ function marksOf(schema: unknown, it: { resolve: Resolve; depth: number }): Mark
   if (fields.type !== undefined)
     marks.set("", new Set([fields.type].flat().map((type) => (type === "integer" ? "number" : String(type)))));
   for (const name of Array.isArray(fields.required) ? (fields.required as unknown[]).map(String) : []) {
-    const property = (fields.properties as Fields | undefined)?.[name];
+    const property = (fields.properties as SchemaKeywords | undefined)?.[name];
     const fixed = marksOf(property, { resolve, depth: depth + 1 }).get("=");
     if (fixed) marks.set(`.${name}`, fixed);
   }

@@ -1,6 +1,14 @@
 /** Schemas that hold together: the parts of `allOf`, and what stands beside them. */
 import { jsonEntries, mergedJson, parseJson, stringifyJson } from "../../json.ts";
-import { type Fields, isOfType, isSameValue, isSilent, refused, valueKey, valuesOf } from "./keywords.ts";
+import {
+  isOfType,
+  isSameValue,
+  isSilent,
+  type SchemaKeywords,
+  unsupportedKeyword,
+  valueKey,
+  valuesOf,
+} from "./keywords.ts";
 
 type Join = (one: unknown, other: unknown) => unknown;
 
@@ -41,7 +49,7 @@ const JOINS: Readonly<Record<string, Join>> = {
  * A part of `allOf` as it stands alone: its unevaluated properties and items are those that it does not know itself, whatever
  * the other parts name.
  */
-export function asPart(fields: Fields): Fields {
+export function asPart(fields: SchemaKeywords): SchemaKeywords {
   const { unevaluatedProperties, unevaluatedItems, ...others } = fields;
   const isTuple = Array.isArray(fields.items);
   const items = isTuple ? "additionalItems" : "items";
@@ -53,7 +61,7 @@ export function asPart(fields: Fields): Fields {
 }
 
 /** @throws {ConfigError} naming the keyword of which two parts say what cannot be kept together */
-export function merged(first: Fields, second: Fields, path: string): Fields {
+export function merged(first: SchemaKeywords, second: SchemaKeywords, path: string): SchemaKeywords {
   checkClosed(first, second, path);
   checkClosed(second, first, path);
   const [one, other] = [limitedBy(first, second), limitedBy(second, first)];
@@ -65,20 +73,21 @@ export function merged(first: Fields, second: Fields, path: string): Fields {
       continue;
     }
     const joined = Object.hasOwn(JOINS, key) && isJoinable(key, [own, value]) ? JOINS[key]!(own, value) : undefined;
-    if (joined === undefined) throw refused(`${path}.${key}`, "two parts of allOf say different things of it", value);
+    if (joined === undefined)
+      throw unsupportedKeyword(`${path}.${key}`, "two parts of allOf say different things of it", value);
     result[key] = joined;
   }
   return result;
 }
 
-function isSameIn(key: string, one: Fields, other: Fields): boolean {
+function isSameIn(key: string, one: SchemaKeywords, other: SchemaKeywords): boolean {
   if (key !== "const") return stringifyJson(one[key]) === stringifyJson(other[key]);
   const [a, b] = [one, other].map((it) => [...valuesOf({ const: it.const })!][0]!);
   return isSameValue(a!, b!);
 }
 
 /** A part with what the other one takes from it: null, and items that only this one places. */
-function limitedBy(fields: Fields, other: Fields): Fields {
+function limitedBy(fields: SchemaKeywords, other: SchemaKeywords): SchemaKeywords {
   const { nullable, prefixItems, ...others } = fields;
   const isShared = !Array.isArray(prefixItems) || other.prefixItems !== undefined || other.items === undefined;
   return {
@@ -91,7 +100,7 @@ function limitedBy(fields: Fields, other: Fields): Fields {
 }
 
 /** False where that does not show in the schema's own type and values. */
-function allowsNull(fields: Fields): boolean {
+function allowsNull(fields: SchemaKeywords): boolean {
   const { type, nullable, anyOf, oneOf, $ref } = fields;
   if (anyOf !== undefined || oneOf !== undefined || $ref !== undefined) return false;
   const isTyped = type === undefined || nullable === true || [type].flat().includes("null");
@@ -107,11 +116,11 @@ function isJoinable(key: string, values: readonly unknown[]): boolean {
 }
 
 function mergedProperties(one: unknown, other: unknown): unknown {
-  const added = jsonEntries(other as Fields).map(([name, schema]) => [
+  const added = jsonEntries(other as SchemaKeywords).map(([name, schema]) => [
     name,
-    Object.hasOwn(one as Fields, name) ? both((one as Fields)[name], schema) : schema,
+    Object.hasOwn(one as SchemaKeywords, name) ? both((one as SchemaKeywords)[name], schema) : schema,
   ]);
-  return mergedJson(one as Fields, ...added.map((entry) => Object.fromEntries([entry]) as Fields));
+  return mergedJson(one as SchemaKeywords, ...added.map((entry) => Object.fromEntries([entry]) as SchemaKeywords));
 }
 
 function sharedTypes(one: unknown, other: unknown): unknown {
@@ -135,15 +144,15 @@ const MOST_PAIRS = 64;
 
 /** Each branch of one with each of the other. Pairs that no value keeps are left out where that shows in their types. */
 function pairs(one: unknown, other: unknown): unknown {
-  const [branches, others] = [one, other] as [Fields[], Fields[]];
+  const [branches, others] = [one, other] as [SchemaKeywords[], SchemaKeywords[]];
   const all = branches.flatMap((branch) => others.filter((it) => mayShare(branch, it)).map((it) => both(branch, it)));
   return all.length > 0 && all.length <= MOST_PAIRS ? all : undefined;
 }
 
 function mayShare(one: unknown, other: unknown): boolean {
-  const [a, b] = [one, other].map((it) => (typeof it === "object" && it !== null ? (it as Fields) : {}));
+  const [a, b] = [one, other].map((it) => (typeof it === "object" && it !== null ? (it as SchemaKeywords) : {}));
   if (a!.type !== undefined && b!.type !== undefined) return sharedTypes(a!.type, b!.type) !== undefined;
-  const isOf = (values: Fields, type: Fields) =>
+  const isOf = (values: SchemaKeywords, type: SchemaKeywords) =>
     !("const" in values) ||
     type.type === undefined ||
     [type.type].flat().some((it) => isOfType(values.const, String(it)));
@@ -151,18 +160,19 @@ function mayShare(one: unknown, other: unknown): boolean {
 }
 
 /** A part that limits its additional properties limits those that only the other part names, or has a pattern for. */
-function checkClosed(part: Fields, other: Fields, path: string): void {
+function checkClosed(part: SchemaKeywords, other: SchemaKeywords, path: string): void {
   const { additionalProperties: more } = part;
   const isOpen = more === undefined || more === true || JSON.stringify(more) === "{}";
   if (isOpen) return;
-  const of = (fields: Fields, key: "properties" | "patternProperties") => Object.keys((fields[key] ?? {}) as Fields);
+  const of = (fields: SchemaKeywords, key: "properties" | "patternProperties") =>
+    Object.keys((fields[key] ?? {}) as SchemaKeywords);
   const missing = (key: "properties" | "patternProperties") => {
     const own = new Set(of(part, key));
     return of(other, key).find((name) => !own.has(name));
   };
   const name = missing("properties");
   if (name !== undefined)
-    throw refused(
+    throw unsupportedKeyword(
       `${path}.additionalProperties`,
       `a part of allOf limits a property that another one names, ${name}`,
       more,
@@ -170,7 +180,7 @@ function checkClosed(part: Fields, other: Fields, path: string): void {
   // Where a part names properties, the object has no others, and a pattern adds none.
   const pattern = of(part, "properties").length > 0 ? undefined : missing("patternProperties");
   if (pattern !== undefined)
-    throw refused(
+    throw unsupportedKeyword(
       `${path}.additionalProperties`,
       `a part of allOf limits properties for which another one has a pattern, ${pattern}`,
       more,

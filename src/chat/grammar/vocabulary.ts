@@ -3,8 +3,8 @@ import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { RecentCache } from "../../recent_cache.ts";
-import { Automaton, type State } from "./automaton.ts";
-import type { Rule } from "./rules.ts";
+import { Automaton, type ParseState } from "./automaton.ts";
+import type { GrammarRule } from "./rules.ts";
 
 /** The tokens of a tokenizer in the order of their bytes. */
 interface Vocabulary {
@@ -132,14 +132,14 @@ export class GrammarConstraint implements TokenConstraint {
   private readonly allowsSilent: boolean;
   private readonly words: number;
   /** The last state where every token may come, for {@link sameAsFree}. */
-  private free: State | undefined;
+  private free: ParseState | undefined;
 
   /**
    * @param options.allowsSilent tokens that are no text may come wherever the reply may end, as in a reply without a grammar
    * @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters or
    *   an end token, and for a grammar without texts
    */
-  constructor(rule: Rule, tokenizer: Tokenizer, { allowsSilent = false }: { allowsSilent?: boolean } = {}) {
+  constructor(rule: GrammarRule, tokenizer: Tokenizer, { allowsSilent = false }: { allowsSilent?: boolean } = {}) {
     this.vocabulary = vocabularyOf(tokenizer);
     this.allowsSilent = allowsSilent;
     this.ends = tokenizer.eosTokenIds;
@@ -157,7 +157,7 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   start(): ConstraintState {
-    const allowed = (of: State) => this.allowedAt(of);
+    const allowed = (of: ParseState) => this.allowedAt(of);
     let state = this.automaton.start;
     return {
       fill: (mask) => {
@@ -175,17 +175,17 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   /** @throws {Error} for a token that was not allowed: the sampler did not apply the mask */
-  private after(state: State, token: number): State {
+  private after(state: ParseState, token: number): ParseState {
     if (this.ends.includes(token)) return state;
     const bytes = this.vocabulary.byId[token];
     if (!bytes && this.allowsSilent && state.isComplete) return state;
-    let next: State | null = bytes ? state : null;
+    let next: ParseState | null = bytes ? state : null;
     for (const byte of bytes ?? []) next &&= this.automaton.step(next, byte);
     if (next) return next;
     throw new Error(`Cannot continue the reply: the sampler drew a token that its constraint forbids (${token}).`);
   }
 
-  private allowedAt(state: State): Allowed {
+  private allowedAt(state: ParseState): Allowed {
     return this.masks.get(state.id, () => {
       const allowed = this.compute(state);
       if (allowed.isFree) this.free = state;
@@ -197,7 +197,7 @@ export class GrammarConstraint implements TokenConstraint {
    * First bytes after which the text goes on as from a state where every token may come: tokens that begin with one may come
    * here too, so that the states of free text cost little.
    */
-  private sameAsFree(state: State): Uint8Array {
+  private sameAsFree(state: ParseState): Uint8Array {
     const same = new Uint8Array(256);
     const { free, automaton } = this;
     if (free && free !== state && state.isComplete)
@@ -209,11 +209,11 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   /** Walks the tokens in order; each goes on from the state that the one before had after their shared bytes. */
-  private compute(start: State): Allowed {
+  private compute(start: ParseState): Allowed {
     const { ids, bytes, first, shared, silent } = this.vocabulary;
     const isSame = this.sameAsFree(start);
     const mask = new Uint32Array(this.words);
-    const path: State[] = [start];
+    const path: ParseState[] = [start];
     const most = this.automaton.work + MOST_WORK;
     let [alive, count] = [0, 0];
     for (let i = 0; i < ids.length; i++) {
@@ -228,7 +228,7 @@ export class GrammarConstraint implements TokenConstraint {
       if (common > alive) continue;
       const own = bytes[i]!;
       alive = common;
-      for (let state: State | null = path[common]!; alive < own.length; alive++) {
+      for (let state: ParseState | null = path[common]!; alive < own.length; alive++) {
         state = this.automaton.step(state, own[alive]!);
         if (!state) break;
         path[alive + 1] = state;

@@ -1,13 +1,13 @@
 /** `--k`: the sizes of pass@k and maj@k. */
 import { ConfigError } from "../../errors.ts";
-import { passSizes } from "../../loop/validate.ts";
+import { powersOfTwoUpTo } from "../../loop/validate.ts";
 
 /**
  * The sizes, ascending; by default the powers of two below `n`, and `n`.
  * @throws {ConfigError} for a size that `n` attempts cannot estimate
  */
 export function sizesOf(given: readonly string[] | undefined, n: number): number[] {
-  if (given === undefined) return passSizes(n);
+  if (given === undefined) return powersOfTwoUpTo(n);
   const sizes = given.flatMap((text) => text.split(",")).map(Number);
   const wrong = sizes.findIndex((k) => !Number.isInteger(k) || k < 1 || k > n);
   if (wrong < 0) return [...new Set(sizes)].sort((a, b) => a - b);

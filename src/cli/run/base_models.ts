@@ -4,7 +4,7 @@ import { resolve } from "node:path";
 import { LocalEngine } from "../../backend/local/engine.ts";
 import type { Device } from "../../compute/device.ts";
 import { ConfigError } from "../../errors.ts";
-import type { BaseModel } from "../../serve/base_models.ts";
+import type { ServedBaseModel } from "../../serve/base_models.ts";
 
 export interface BaseModelsSettings {
   /** As on the command line. */
@@ -17,7 +17,7 @@ export interface BaseModelsSettings {
 }
 
 /** @throws {ConfigError} for a folder without a model, and for a name of two models */
-export async function openBaseModels(device: Device, settings: BaseModelsSettings): Promise<BaseModel[]> {
+export async function openBaseModels(device: Device, settings: BaseModelsSettings): Promise<ServedBaseModel[]> {
   const { names, base, warn } = settings;
   const folders = [...new Set(settings.folders)];
   const isOnly = folders.length === 1;
@@ -26,7 +26,7 @@ export async function openBaseModels(device: Device, settings: BaseModelsSetting
       `Cannot serve ${folders.length} models with one --base (${base}). Leave it out: an adapter names its base model.`,
     );
   const further = isOnly ? new Map([[folders[0]!, names]]) : namesByFolder(names, folders);
-  const models: BaseModel[] = [];
+  const models: ServedBaseModel[] = [];
   for (const given of folders) {
     const folder = resolve(given);
     const engine = await LocalEngine.open({
@@ -61,7 +61,7 @@ function namesByFolder(names: readonly string[], folders: readonly string[]): Ma
   return further;
 }
 
-function refuseSharedNames(models: readonly BaseModel[]): void {
+function refuseSharedNames(models: readonly ServedBaseModel[]): void {
   const all = models.flatMap(({ names }) => names);
   const twice = all.find((name, i) => all.indexOf(name) !== i);
   if (twice !== undefined)

@@ -7,7 +7,7 @@ import { PLAIN_REQUEST } from "../../chat/request.ts";
 import type { Drawn, DrawnChat } from "../../chat/response.ts";
 import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import type { Step } from "../../data/types.ts";
-import { Recorder } from "../../gateway/record.ts";
+import { CallRecorder } from "../../gateway/record.ts";
 import type { AttemptEnd, ChatReply, Completion, Policy, Rollout } from "../../task/rollout.ts";
 import { outcomeOf } from "../../task/session_outcome.ts";
 import { TRAJECTORY_NAME } from "../../trace/attempts.ts";
@@ -28,7 +28,7 @@ export async function openRecording(
 ): Promise<Recording | undefined> {
   if (file === undefined || agents.length > 0) return undefined;
   const store = await openTraceStore(file, { retention });
-  const recorder = new Recorder({ store, log: tell });
+  const recorder = new CallRecorder({ store, log: tell });
   const run = crypto.randomUUID().slice(0, 8);
   const nameKey = keys.name ?? TRAJECTORY_NAME;
   let attempts = 0;
@@ -53,7 +53,7 @@ export async function openRecording(
 }
 
 interface AttemptRecordOptions {
-  readonly recorder: Recorder;
+  readonly recorder: CallRecorder;
   readonly session: SessionRecord;
   /** Metadata key of a call that names its agent. */
   readonly nameKey: string;

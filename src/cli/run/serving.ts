@@ -10,7 +10,7 @@ import { isRunFolder } from "../../log/page/run_folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import { openBase, openModel } from "../../model/open_model.ts";
-import { type SamplingDefaults, Serving, type WeightsSource } from "../../serve/openai/serving.ts";
+import { type RequestDefaults, Serving, type WeightsSource } from "../../serve/openai/serving.ts";
 import { withTemplate } from "./chat_template.ts";
 import { followRun, type RunFollower } from "./follow_run.ts";
 import { generationConfigOf } from "./recommended_sampling.ts";
@@ -29,7 +29,7 @@ export interface OpenServingOptions {
   /** Jinja file in place of the model's chat template, or `plain`. */
   readonly template?: string | undefined;
   /** Values for what a request leaves open; before those that the model's authors recommend. */
-  readonly sampling?: Partial<SamplingDefaults> | undefined;
+  readonly sampling?: Partial<RequestDefaults> | undefined;
   /** How tokens are guessed ahead. Default: not at all. */
   readonly speculative?: LocalEngineOptions["speculative"];
   readonly device?: OpenDeviceOptions | undefined;
@@ -51,7 +51,7 @@ export interface OpenedServing {
 /** Tokens of a reply whose request sets no limit: a sequence holds memory for all that it may draw. */
 const DEFAULT_MAX_TOKENS = 1024;
 
-const DEFAULTS: SamplingDefaults = { max_tokens: DEFAULT_MAX_TOKENS, temperature: 1, top_p: 1, top_k: 0 };
+const DEFAULTS: RequestDefaults = { max_tokens: DEFAULT_MAX_TOKENS, temperature: 1, top_p: 1, top_k: 0 };
 
 /** A name in requests, and the folder that it stands for. */
 interface Named {

@@ -1,6 +1,6 @@
 /** The byte budget of an adapter, where the user sets none. */
-import { type AdapterWords, askPlatform, type System, thisSystem } from "./adapter.ts";
-import { type Budget, PAGE_BUDGET } from "./machine.ts";
+import { type AdapterWords, askPlatform, type SystemProbe, thisSystem } from "./adapter.ts";
+import { type MemoryBudget, PAGE_BUDGET } from "./machine.ts";
 
 /**
  * What an adapter allows, with a reserve: what the platform says, else what probing finds. A page gets a fixed, small
@@ -8,9 +8,9 @@ import { type Budget, PAGE_BUDGET } from "./machine.ts";
  */
 export async function chooseBudget(
   adapter: AdapterWords,
-  probe: () => Promise<Budget>,
-  system: System | undefined = thisSystem(),
-): Promise<Budget> {
+  probe: () => Promise<MemoryBudget>,
+  system: SystemProbe | undefined = thisSystem(),
+): Promise<MemoryBudget> {
   if (!system) return PAGE_BUDGET;
   return (await askPlatform(adapter, system)) ?? (await probe());
 }

@@ -112,7 +112,7 @@ function plain(name: string, family: MatmulFamily): MatmulKernel<typeof BINDINGS
     ...shared(family),
     name,
     bindings: BINDINGS,
-    reference: multiply,
+    reference: multiplyReference,
   });
 }
 
@@ -137,7 +137,7 @@ function fused(name: string, family: FewTiledFamily) {
     params: FUSED_PARAMS,
     bindings: { ...BINDINGS, ...FUSED_BINDINGS },
     constants: { ...constants, ...FUSED_CONSTANTS },
-    reference: multiply,
+    reference: multiplyReference,
   });
 }
 
@@ -225,7 +225,7 @@ function multiplyPacked({ b, scales, ...views }: PackedViews, params: Params, co
   const read = elementReader(constants.FORMAT!, b, scales);
   const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
   for (let i = 0; i < values.length; i++) values[i] = read(b_offset + i);
-  multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
+  multiplyReference({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
 }
 
 /** Elements along k of each of a product's parts but the last. */
@@ -240,12 +240,12 @@ function multiplyParts(views: Views, p: Params, { PARTS: parts, ...constants }: 
     const first = Math.min(part * length, p.k);
     const [a_offset, b_offset] = [p.a_offset + first * p.a_k, p.b_offset + first * p.b_k];
     const own = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
-    multiply(views, { ...p, ...own, k: Math.min(length, p.k - first) }, constants);
+    multiplyReference(views, { ...p, ...own, k: Math.min(length, p.k - first) }, constants);
   }
 }
 
 /** The common reference. */
-export function multiply(views: Views, p: Params, constants: Constants): void {
+export function multiplyReference(views: Views, p: Params, constants: Constants): void {
   if ((constants.PARTS ?? 1) > 1) {
     multiplyParts(views, p, constants);
     return;

@@ -17,7 +17,7 @@ import {
   magnitudesPacked,
   powersFor,
 } from "./blocks.ts";
-import { multiply, PARAMS, type ProductParams } from "./kernels.ts";
+import { multiplyReference, PARAMS, type ProductParams } from "./kernels.ts";
 
 const TILE = 128;
 
@@ -103,7 +103,7 @@ function multiplyBlocks({ addend, c, readA, readB, rounded, ...views }: BlockVie
     for (let j = 0; j < n; j++)
       columns[i * n + j] = rounded(readB(b_offset + i * b_k + j * b_column), views.column_magnitudes[j]!);
   const strides = { a_offset: 0, a_row: k, a_k: 1, b_offset: 0, b_k: n, b_column: 1 };
-  multiply({ a: rows, b: columns, addend, c }, { ...params, ...strides }, {});
+  multiplyReference({ a: rows, b: columns, addend, c }, { ...params, ...strides }, {});
 }
 
 /** A product whose B can be read in vec4 along the axis that it lies on. */

@@ -1,11 +1,11 @@
 /** Finds the adapter: of the host's WebGPU, the runtime's or Dawn's; the one asked for, or the fastest. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
-import { describeAdapter } from "./info.ts";
+import { gpuInfo } from "./info.ts";
 import type { Gpu, GpuAdapter } from "./types.ts";
 
 /** What a device is to have besides what every device gets. */
-export interface Wanted {
+export interface DeviceRequirements {
   /** The features that products by subgroup matrices need. */
   readonly subgroupMatrix?: boolean | undefined;
 }
@@ -106,7 +106,7 @@ export interface ListedAdapter {
   readonly architecture: string;
   readonly driver: string;
   readonly features: readonly string[];
-  readonly limits: ReturnType<typeof describeAdapter>["limits"];
+  readonly limits: ReturnType<typeof gpuInfo>["limits"];
 }
 
 /** Every adapter that can be chosen; where nothing can be chosen, the one that is used. */
@@ -124,7 +124,7 @@ export async function listAdapters(): Promise<ListedAdapter[]> {
 }
 
 function listed(adapter: GpuAdapter, about: { index: number } & Partial<AdapterName>): ListedAdapter {
-  const { vendor, architecture, description, features, limits, family } = describeAdapter(adapter);
+  const { vendor, architecture, description, features, limits, family } = gpuInfo(adapter);
   return {
     index: about.index,
     name: about.name ?? adapter.info.device,

@@ -1,5 +1,5 @@
 /** Buffers as the driver gives them: whether it refused one is known only later, before the work that uses it is submitted. */
-import { refused } from "../memory.ts";
+import { refusedByDriver } from "../memory.ts";
 import { validationError } from "./pipeline.ts";
 import type { GpuBuffer, GpuDevice, GpuError } from "./types.ts";
 
@@ -81,7 +81,7 @@ export class Allocations {
         if (writes.length === 0) error = await this.replace(storage, { size, label });
       }
       storage.state = error ? "refused" : "ready";
-      if (error) failure ??= refused({ label, bytes: size, live: room.live() }, error);
+      if (error) failure ??= refusedByDriver({ label, bytes: size, live: room.live() }, error);
       else for (const wrong of await Promise.all(writes)) if (wrong) failure ??= validationError(wrong.message);
     }
     this.open -= taken.length;

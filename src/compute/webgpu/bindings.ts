@@ -1,7 +1,7 @@
 /** Bind groups, kept between submits, and the params of a submit in one uniform buffer. */
 
 import { RecentCache } from "../../recent_cache.ts";
-import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
+import { type DispatchOp, PARAMS_STRIDE_BYTES, type StorageRange } from "./encoding.ts";
 import { PARAMS_BINDING } from "./pipeline.ts";
 import type { GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuDevice } from "./types.ts";
 
@@ -13,7 +13,7 @@ const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 /** A bind group with what it was made for. */
 interface KeptGroup {
   readonly layout: GpuBindGroupLayout;
-  readonly buffers: readonly Range[];
+  readonly buffers: readonly StorageRange[];
   readonly group: GpuBindGroup;
 }
 
@@ -89,7 +89,7 @@ export class Bindings {
 }
 
 /** An array of vec4 needs whole vectors bound; no other range uses the rest of the last one. */
-function boundBytes({ byteOffset, byteLength, capacity }: Range): number {
+function boundBytes({ byteOffset, byteLength, capacity }: StorageRange): number {
   return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
 }
 
@@ -117,6 +117,6 @@ function isFor({ layout, buffers }: KeptGroup, op: DispatchOp): boolean {
   return true;
 }
 
-function isSameRange(one: Range, other: Range): boolean {
+function isSameRange(one: StorageRange, other: StorageRange): boolean {
   return one.id === other.id && one.byteOffset === other.byteOffset && one.byteLength === other.byteLength;
 }

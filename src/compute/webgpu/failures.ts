@@ -10,7 +10,7 @@ export interface ErrorScopes {
   readonly results: readonly Promise<GPUError | null>[];
 }
 
-export class Failures {
+export class GpuFailures {
   private readonly gpuDevice: GPUDevice;
   private readonly lostSignal: Promise<unknown>;
   private lost: RemoteError | undefined;

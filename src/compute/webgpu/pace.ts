@@ -24,7 +24,7 @@ const LEAST_FACTOR = 1e-3;
 const LEAST_TELLING_SECONDS = 1e-3;
 
 /** Seconds by kernel, before any correction. */
-export type Work = Map<string, number>;
+export type SecondsByKernel = Map<string, number>;
 
 export class Pace {
   private readonly rates: (typeof RATES)[DeviceInfo["family"]];
@@ -48,7 +48,7 @@ export class Pace {
    * Corrects the estimates by the time that `work` took: the normalised least-mean-squares rule, by which those kernels
    * change most that had most to do.
    */
-  learn(work: Work, seconds: number): void {
+  learn(work: SecondsByKernel, seconds: number): void {
     let estimate = 0;
     let norm = LEAST_TELLING_SECONDS ** 2;
     for (const [kernel, nominal] of work) {

@@ -1,6 +1,6 @@
 /** Copies of device memory for the host: the ranges of one read lie end to end in a staging buffer, which is reused. */
 import type { Data, ReadRequest } from "../device.ts";
-import type { Range } from "./encoding.ts";
+import type { StorageRange } from "./encoding.ts";
 
 const { MAP_READ, COPY_DST } = { MAP_READ: 0x1, COPY_DST: 0x8 };
 /** A copy and a mapping start at multiples of this. */
@@ -63,7 +63,7 @@ export class ReadBack {
 
   record(encoder: GPUCommandEncoder): void {
     for (const [i, { buffer }] of this.requests.entries()) {
-      const { storage, byteOffset } = buffer as Range;
+      const { storage, byteOffset } = buffer as StorageRange;
       if (this.sizes[i]! > 0)
         encoder.copyBufferToBuffer(storage.buffer, byteOffset, this.staging, this.offsets[i]!, this.sizes[i]);
     }

@@ -2,7 +2,7 @@
 import type { Context, Hono } from "hono";
 import { pagePolicy } from "../../http/guard.ts";
 import { counter, gauge, metric } from "../../http/prometheus.ts";
-import { duration, escapeHtml, mono, refreshedPage, table } from "../../http/status_html.ts";
+import { escapeHtml, mono, refreshedPage, roughDuration, table } from "../../http/status_html.ts";
 import type { GatewayService } from "../gateway.ts";
 import type { RouteContext } from "../routes/context.ts";
 import type { Decode } from "./trace_data.ts";
@@ -48,7 +48,7 @@ function content(service: GatewayService, { pages, key }: { pages: GatewayPages;
     ? `<a href="view/${escapeHtml(query)}">Recorded conversations</a>`
     : "Nothing is recorded";
   const head = `<header><div><h1>${escapeHtml(models[0] ?? "gateway")}</h1><p class="soft">${link}</p></div>
-<p class="soft">up ${duration((Date.now() - startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
+<p class="soft">up ${roughDuration((Date.now() - startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
   return [head, pages.status?.() ?? "", workersPart(service), sessionsPart(sessions.values())].join("\n");
 }
 

@@ -12,7 +12,7 @@ import { whenSent } from "../sent.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 import { paramsFor } from "./session_params.ts";
-import { answerThere, answerWith, type SessionCall, versionOf } from "./worker_calls.ts";
+import { answerThere, answerWith, type PendingCall, versionOf } from "./worker_calls.ts";
 
 /** A call's session, where its URL names one, and its path from `/v1` on. */
 export interface CallPath {
@@ -176,7 +176,7 @@ function changedBody(call: Call): JsonBody | undefined {
   return { ...own, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
 }
 
-async function answerHere(call: SessionCall, text: string | undefined): Promise<Response> {
+async function answerHere(call: PendingCall, text: string | undefined): Promise<Response> {
   const { request, path, session, model, params, caller, signal, service } = call;
   const api = await service.apiOf(session, model, caller);
   // Written again only where something changes.

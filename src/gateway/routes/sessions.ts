@@ -55,7 +55,7 @@ const TRAJECTORIES = z
   .nullish();
 const RUN_OUTCOME = OUTCOME.extend({ trajectories: TRAJECTORIES });
 
-export function addSessionRoutes(app: Hono, context: RouteContext): void {
+export function addGatewaySessionRoutes(app: Hono, context: RouteContext): void {
   const { service, access } = context;
   const administrator = (c: Context) => access.administrator(c.req.raw);
   app.post("/sessions", (c) => create(c.req.raw, context));

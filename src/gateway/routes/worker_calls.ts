@@ -16,7 +16,7 @@ import { workerTraces } from "../workers/worker_traces.ts";
 import { paramsFor } from "./session_params.ts";
 
 /** A call on its way to an engine or a worker. */
-export interface SessionCall {
+export interface PendingCall {
   readonly request: Request;
   /** From `/v1` on. */
   readonly path: string;
@@ -42,7 +42,7 @@ const TRANSLATED = /^\/v1\/(responses|messages)$/;
 const RENDERED = /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens)$/;
 
 /** @throws {ApiError} 404 for a path that workers do not get */
-export async function answerThere(asked: SessionCall): Promise<Response> {
+export async function answerThere(asked: PendingCall): Promise<Response> {
   const call = { ...asked, body: withoutSession(asked.body) };
   const { request, path, body, params, session, model, signal, service } = call;
   checkWorkerPath(request.method, path);
@@ -83,7 +83,7 @@ function withoutSession(body: JsonBody): JsonBody {
 }
 
 /** The answer of an API in this process. */
-export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBody): Promise<Response> {
+export function answerWith(api: FetchFunction, call: PendingCall, params: JsonBody): Promise<Response> {
   const { request, path, body, signal } = call;
   return api(`http://gateway.local${path}`, {
     method: request.method,
@@ -100,7 +100,7 @@ export function versionOf({ headers }: Request): Record<string, string> {
 }
 
 /** Answered from chat completions, which are recorded. */
-async function translated(session: LiveSession, call: SessionCall): Promise<Response> {
+async function translated(session: LiveSession, call: PendingCall): Promise<Response> {
   const { request, params, model, service } = call;
   const whole = (body: JsonBody): JsonBody => ({ ...body, ...params });
   const record = await recorderOf(session, call);
@@ -125,7 +125,7 @@ async function translated(session: LiveSession, call: SessionCall): Promise<Resp
 }
 
 /** Writes the traces of a call, and remembers them in the session. */
-async function recorderOf(session: LiveSession, { named, service }: SessionCall) {
+async function recorderOf(session: LiveSession, { named, service }: PendingCall) {
   const timestamp = Date.now() / 1000;
   const started = performance.now();
   const weight_version = service.weightVersion;

@@ -15,7 +15,7 @@ import type { HowItEnded } from "./forward.ts";
 import { Gathered } from "./gathered.ts";
 import { NamedTokens } from "./named_tokens.ts";
 import { brokenOff, type WorkerAnswer } from "./send.ts";
-import { errorIn, errorOf } from "./worker_error.ts";
+import { errorIn, workerError } from "./worker_error.ts";
 
 export interface WorkerEngineOptions {
   /** As the client named it. */
@@ -53,7 +53,7 @@ async function replied(request: ChatRequest, it: Replying): Promise<readonly Dra
   const sampled = new Gathered();
   let brokeOff: HowItEnded["brokeOff"] = "error";
   try {
-    if (!response.ok) throw await errorOf(response);
+    if (!response.ok) throw await workerError(response);
     await follow(response, { sampled, ...it });
     if (!sampled.isWhole) throw brokenOff(worker);
     brokeOff = undefined;

@@ -11,7 +11,7 @@ import {
   choiceCall,
   type Reply,
 } from "../../chat/conversation.ts";
-import { Ending } from "../../chat/ending.ts";
+import { SharedAbort } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine, ChoiceStart } from "../../chat/engine.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { TextWork } from "../../chat/text_work.ts";
@@ -22,7 +22,7 @@ import type { JsonBody } from "../../http/json_body.ts";
 import { eventsIn } from "./event_lines.ts";
 import { Gathered } from "./gathered.ts";
 import { brokenOff, type WorkerAnswer } from "./send.ts";
-import { errorIn, errorOf } from "./worker_error.ts";
+import { errorIn, workerError } from "./worker_error.ts";
 
 export interface CumulativeOptions {
   /** As requests name it. */
@@ -92,7 +92,7 @@ async function together<T extends Reply>(
   settings: readonly Settings[],
   { run, signal }: { run: (settings: Settings) => Promise<T>; signal: AbortSignal | undefined },
 ): Promise<T[]> {
-  const ending = new Ending(signal);
+  const ending = new SharedAbort(signal);
   try {
     const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: ending.signal() } }));
     return (await Promise.all(drawn)).map(withoutUnknown);
@@ -128,7 +128,7 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
   const signal = it.settings.sampling?.signal;
   const { worker, response } = await it.ask(bodyOf(request, it), signal);
   try {
-    if (!response.ok || !response.body) throw await errorOf(response);
+    if (!response.ok || !response.body) throw await workerError(response);
     const sampled = new Gathered();
     const tokens: number[] = [];
     const logprobs: number[] = [];

@@ -7,7 +7,7 @@ import { readErrorText } from "../../read_reply.ts";
 const SHOWN = 200;
 
 /** Of an answer with an error status. */
-export async function errorOf(response: Response): Promise<ApiError> {
+export async function workerError(response: Response): Promise<ApiError> {
   const text = await readErrorText(response);
   let body: JsonBody = {};
   try {

@@ -1,5 +1,5 @@
 /** A run's progress for people: one line that is redrawn on a terminal, plain lines elsewhere. */
-import { duration, shortNumber, sparkline } from "../format.ts";
+import { clockDuration, shortNumber, sparkline } from "../format.ts";
 import type { Logger, LogRecord } from "../logger.ts";
 import { meanReward } from "../mean_reward.ts";
 import { processScreen, type Screen } from "../terminal.ts";
@@ -58,8 +58,8 @@ export class ConsoleLogger implements Logger {
     const perStep = (now - this.started.at) / 1000 / Math.max(record.step - this.started.step, 1);
     const isLast = record.step === record.totalSteps;
     const left = isLast
-      ? `in ${duration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
-      : `eta ${record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…"}`;
+      ? `in ${clockDuration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
+      : `eta ${record.step > this.started.step ? clockDuration(perStep * (record.totalSteps - record.step)) : "…"}`;
     if (record.phase === "warmup") this.logWarmup(record, left);
     else this.logStep(record, left);
   }

@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 import { ConfigError } from "../../errors.ts";
 import type { Logger, LogRecord } from "../logger.ts";
-import { stepOf, WandbFile, type WandbRun } from "./wandb_file.ts";
+import { WandbFile, type WandbRun, wandbStep } from "./wandb_file.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -181,7 +181,7 @@ class WandbStream implements Logger {
 
   /** One row per step, because W&B accepts no second one. */
   log({ phase, step, metrics }: LogRecord): void {
-    const at = stepOf(this.options.run, { phase, step });
+    const at = wandbStep(this.options.run, { phase, step });
     if (this.row && this.row.step !== at) this.send();
     this.row = { step: at, metrics: { ...this.row?.metrics, ...metrics } };
   }

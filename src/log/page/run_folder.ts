@@ -16,7 +16,7 @@ import {
 import { Curve, Sampled } from "./curve.ts";
 import { checkRegular, FollowedFile } from "./followed_file.ts";
 import { type CurveData, MEAN_REWARD, type RunData } from "./page_data.ts";
-import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
+import { factsOf, groupsOf, parseMetricsLine, sampleOf } from "./run_lines.ts";
 
 export interface RunFolderOptions {
   /** Flattens `config.yaml`. Default: no settings. */
@@ -59,7 +59,7 @@ export class RunFolder {
   /** Reads new lines. @returns a number that grows whenever anything changed */
   poll(): number {
     this.follow(this.metrics, {
-      read: metricsOf,
+      read: parseMetricsLine,
       add: (line) => this.addMetrics(line),
       reset: () => (this.curves = noCurves()),
     });

@@ -18,7 +18,7 @@ function objectOf(text: string): Fields | undefined {
 }
 
 /** A line of `metrics.jsonl`, or undefined for one that is damaged. */
-export function metricsOf(line: string): MetricsLine | undefined {
+export function parseMetricsLine(line: string): MetricsLine | undefined {
   const it = objectOf(line);
   return it && PHASES.has(it.phase) && Number.isFinite(it.step) ? (it as MetricsLine) : undefined;
 }

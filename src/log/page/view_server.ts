@@ -1,6 +1,6 @@
 /** Serves the page of runs while they are written, to this machine's browser. */
 import { asJson } from "../../http/bundled_page.ts";
-import { guarded, type Handler, pagePolicy } from "../../http/guard.ts";
+import { guardHandler, type Handler, pagePolicy } from "../../http/guard.ts";
 import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
 import type { PageData } from "./page_data.ts";
@@ -35,7 +35,7 @@ export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions
   const { host, port, limits, allowedHosts = [] } = options;
   const pages = new Pages(runs);
   const site = { host, names: allowedHosts, origins: [] };
-  const fetch = guarded(routes(runs, { pages, traces: options.traces }), { site, methods: [], headers: [] });
+  const fetch = guardHandler(routes(runs, { pages, traces: options.traces }), { site, methods: [], headers: [] });
   let listening: Listening;
   try {
     listening = await listen({ fetch }, { host, port, limits });

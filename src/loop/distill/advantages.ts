@@ -4,7 +4,7 @@ import { advantageReader } from "../../algorithm/advantage/level.ts";
 import { distillationAdvantages } from "../../algorithm/distill/advantages.ts";
 import type { Advantages } from "../../contract/backend.ts";
 import { rowsOfTokens } from "../../data/offsets.ts";
-import { summary } from "../../statistics.ts";
+import { spreadWithStd } from "../../statistics.ts";
 import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "../contract.ts";
 import { coefOf } from "./choices.ts";
 
@@ -25,6 +25,6 @@ export function withTeacher(
   const values = own.map((value, t) => (mask[t] === 1 ? value + estimate(t, rowOf[t]!) : 0));
   return {
     value: { ...rows, advantages: { level: "token", values } },
-    metrics: { ...metrics, ...summary("advantage/teacher", [...trained]) },
+    metrics: { ...metrics, ...spreadWithStd("advantage/teacher", [...trained]) },
   };
 }

@@ -6,10 +6,10 @@ import type { LoopSettings } from "../settings.ts";
 type Distillation = LoopSettings["distillation"];
 
 /** What a teacher is asked for. */
-export type Wanted = "advantages" | "kl" | "top";
+export type TeacherOutput = "advantages" | "kl" | "top";
 
 /** Undefined without distillation. */
-export function wantedOf({ enabled, distillation_loss }: Distillation): Wanted | undefined {
+export function wantedOf({ enabled, distillation_loss }: Distillation): TeacherOutput | undefined {
   if (!enabled) return undefined;
   if (isTopkMode(distillation_loss.loss_mode)) return "top";
   return distillation_loss.use_policy_gradient ? "advantages" : "kl";

@@ -1,5 +1,5 @@
 /** The rows of a teacher with another tokenizer: the student's texts in the teacher's tokens, and the spans that match. */
-import { alignSpans, type Span, shareOverSpans } from "../../algorithm/distill/spans.ts";
+import { type AlignedSpan, alignSpans, shareOverSpans } from "../../algorithm/distill/spans.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { offsetsOf } from "../../data/offsets.ts";
 import { type PackedRows, rowCount } from "../../data/pack.ts";
@@ -36,8 +36,8 @@ export function textRows(rows: PackedRows, readers: Readers): TeacherRows {
   };
 }
 
-function moved({ student, teacher }: Span, by: { student?: number; teacher: number }): Span {
-  const move = ([first, end]: Span["student"], n: number) => [first + n, end + n] as const;
+function moved({ student, teacher }: AlignedSpan, by: { student?: number; teacher: number }): AlignedSpan {
+  const move = ([first, end]: AlignedSpan["student"], n: number) => [first + n, end + n] as const;
   return { student: move(student, by.student ?? 0), teacher: move(teacher, by.teacher) };
 }
 
@@ -49,10 +49,10 @@ function readPrompt(ids: Uint32Array, { student, teacher }: Readers): number[] {
 }
 
 /** A row in the teacher's tokens, and the spans of its trained tokens: the student's at their places in the batch. */
-function textRow(rows: PackedRows, row: number, readers: Readers): { tokens: number[]; spans: Span[] } {
+function textRow(rows: PackedRows, row: number, readers: Readers): { tokens: number[]; spans: AlignedSpan[] } {
   const { prompt, start, from, end } = teacherPrompt(rows, row);
   const tokens = [...(prompt ?? readPrompt(rows.tokens.subarray(start, from), readers))];
-  const spans: Span[] = [];
+  const spans: AlignedSpan[] = [];
   for (let first = from; first < end; ) {
     const piece = pieceAt(rows, { first, end }, readers);
     const read = readPiece(rows.tokens.subarray(first, piece), readers);
@@ -80,7 +80,7 @@ function pieceAt(
 
 interface ReadPiece {
   readonly tokens: number[];
-  readonly spans: readonly Span[];
+  readonly spans: readonly AlignedSpan[];
   /** Whether the teacher's tokens write all of it. */
   readonly isWhole: boolean;
 }

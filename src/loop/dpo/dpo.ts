@@ -9,7 +9,7 @@ import { checkBestMetric, exampleCourse, totalExampleSteps } from "../examples.t
 import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
 import { gradientStep } from "../sft/update.ts";
 import type { EncodedPreference } from "./encode.ts";
-import { ReferenceScores, type Scoring, scorePreferences } from "./scores.ts";
+import { type PairScoring, ReferenceScores, scorePreferences } from "./scores.ts";
 
 /** What {@link dpo} needs; the rest has defaults. */
 export interface DpoOptions
@@ -42,7 +42,7 @@ export interface DpoOptions
  */
 export function dpo(options: DpoOptions): Promise<TrainOutcome> {
   const { backend, loss: spec = { loss_type: "sigmoid" }, maxLength = backend.model.contextLength } = options;
-  const scoring: Scoring = { backend, spec, maxLength, reference: new ReferenceScores() };
+  const scoring: PairScoring = { backend, spec, maxLength, reference: new ReferenceScores() };
   return drive((before) =>
     exampleCourse({
       ...options,
@@ -136,7 +136,7 @@ const GIVEN_GRADIENT: LossSpec = {
  */
 async function preferenceStep(
   preferences: readonly EncodedPreference[],
-  scoring: Scoring,
+  scoring: PairScoring,
   params: OptimParams,
 ): Promise<Metrics> {
   const { backend } = scoring;

@@ -13,7 +13,7 @@ import type { EncodedRow } from "../sft/encode.ts";
 import type { EncodedPreference } from "./encode.ts";
 
 /** What scoring needs of a run. */
-export interface Scoring {
+export interface PairScoring {
   readonly backend: Backend;
   readonly spec: PreferenceSpec;
   /** Most tokens of the rows from which KTO's baseline is estimated. */
@@ -58,7 +58,7 @@ export class ReferenceScores {
 /** Scores preferences and takes the loss over all of them, in float64 on the host. */
 export async function scorePreferences(
   preferences: readonly EncodedPreference[],
-  { backend, spec, maxLength, reference }: Scoring,
+  { backend, spec, maxLength, reference }: PairScoring,
   signal: AbortSignal,
 ): Promise<ScoredPreferences> {
   const { loss, nllWeight } = planPreference(spec);

@@ -12,7 +12,7 @@ import {
 import { groupBy } from "../group_by.ts";
 
 /** One session that can be trained on. */
-export interface RecordedSession extends Pick<RecordedAttempt, "session_id" | "group" | "place" | "created_at"> {
+export interface TrainableSession extends Pick<RecordedAttempt, "session_id" | "group" | "place" | "created_at"> {
   readonly task: Pick<RecordedAttempt["task"], "id" | "instruction">;
   /** When it ended, seconds since 1970. */
   readonly ended_at: number;
@@ -24,7 +24,7 @@ export interface RecordedSession extends Pick<RecordedAttempt, "session_id" | "g
 export interface RecordedGroup {
   readonly key: string;
   /** By rollout index, else by the time of their creation. */
-  readonly sessions: readonly RecordedSession[];
+  readonly sessions: readonly TrainableSession[];
 }
 
 /** What the sessions that were read have in common. */
@@ -70,8 +70,8 @@ export function readAttempt(
 export async function scanSessions(
   sessions: Iterable<SessionSummary>,
   { store, ...options }: AttemptOptions & { readonly store: TraceStore },
-): Promise<{ readonly sessions: RecordedSession[]; readonly facts: ScanFacts }> {
-  const found: RecordedSession[] = [];
+): Promise<{ readonly sessions: TrainableSession[]; readonly facts: ScanFacts }> {
+  const found: TrainableSession[] = [];
   const facts = new Facts();
   for (const session of sessions) {
     const traces = await store.traces({ session_id: session.session_id });
@@ -149,7 +149,7 @@ function widened(range: { least: number; greatest: number } | undefined, value: 
 }
 
 /** Groups in the order in which their tasks were attempted. */
-export function groupSessions(sessions: readonly RecordedSession[]): RecordedGroup[] {
+export function groupSessions(sessions: readonly TrainableSession[]): RecordedGroup[] {
   const ordered = sessions.toSorted(byAttempt);
   const groups = Array.from(
     groupBy(ordered, ({ group }) => group),
@@ -158,11 +158,11 @@ export function groupSessions(sessions: readonly RecordedSession[]): RecordedGro
   return groups.sort((a, b) => byTask(a.sessions[0]!, b.sessions[0]!));
 }
 
-function byAttempt(a: RecordedSession, b: RecordedSession): number {
+function byAttempt(a: TrainableSession, b: TrainableSession): number {
   return order(a.place.rollout_index, b.place.rollout_index) || a.created_at - b.created_at;
 }
 
-function byTask(a: RecordedSession, b: RecordedSession): number {
+function byTask(a: TrainableSession, b: TrainableSession): number {
   return (
     order(a.place.step, b.place.step) ||
     order(a.place.task_index, b.place.task_index) ||

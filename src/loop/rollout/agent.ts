@@ -16,7 +16,7 @@ import {
   type RolloutTrajectory,
   Termination,
 } from "../../task/rollout.ts";
-import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
+import { type ApiContext, apiOf, type CallableAgent, type CallOptions } from "./agent_api.ts";
 import type { Draws } from "./draw_queue.ts";
 
 /** What an attempt reads of the backend that samples for it. */
@@ -101,7 +101,7 @@ interface AttemptState extends PolicyOptions, ApiContext {
 }
 
 /** See {@link Policy}. */
-class Agent implements Policy, Callable {
+class Agent implements Policy, CallableAgent {
   readonly name: string;
   readonly baseURL = LOCAL_BASE_URL;
   readonly client: ChatClient;

@@ -22,7 +22,7 @@ export interface CallOptions extends CallSettings {
 }
 
 /** The part of an agent that the API uses. */
-export interface Callable {
+export interface CallableAgent {
   chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply>;
   completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion>;
 }
@@ -46,13 +46,13 @@ export interface AgentApi {
   readonly engine: ChatEngine;
 }
 
-export function apiOf(agent: Callable, attempt: ApiContext): AgentApi {
+export function apiOf(agent: CallableAgent, attempt: ApiContext): AgentApi {
   const own = engineOf(agent, attempt);
   const engine = noting(own, attempt);
   return { client: createClient(own), fetch: createFetch(engine), engine };
 }
 
-function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
+function engineOf(agent: CallableAgent, attempt: ApiContext): ChatEngine {
   const { tokenizer } = attempt;
   const each = <T>(
     request: ChatRequest | TextRequest,

@@ -16,7 +16,7 @@ import { isTeacherOnly } from "../distill/choices.ts";
 import { groupBy } from "../group_by.ts";
 import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
-import { advantageMetrics, difficulty, greedyMetrics, rewardMetrics } from "./advantage_metrics.ts";
+import { difficulty, greedyMetrics, rewardMetrics, roleAdvantageMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
 import { checkComponents, componentMetrics, componentsOf } from "./components.ts";
 import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
@@ -30,7 +30,7 @@ import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
  * or without task rewards replaces the estimated ones.
  * @throws {ConfigError} for an advantage that is not finite, with its trajectory and token
  */
-export async function advantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
+export async function roleAdvantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
   if (isTeacherOnly(context.settings)) return withTeacher(rows, unestimated(rows), context);
   const spread = new AdvantageSpread(rows);
   const targets = rows.values && new TargetSpread(rows);
@@ -82,7 +82,7 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   return {
     ...rewardMetrics(role, rewards),
     ...greedyMetrics(role, baselinesOf(units, rows)),
-    ...advantageMetrics(role, [...estimates.values, ...kept]),
+    ...roleAdvantageMetrics(role, [...estimates.values, ...kept]),
     ...difficulty(role, units),
   };
 }

@@ -4,7 +4,7 @@ import { rowCount } from "../../data/pack.ts";
 import type { AdvantageRows, StageContext } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 import { learningRateScale } from "./learning_rate.ts";
-import { gatherRows, minibatches, type Range } from "./minibatches.ts";
+import { minibatches, type RowRange, rowGatherer } from "./minibatches.ts";
 
 /**
  * Trains the critic on the returns of the rows in `critic.ppo_epochs` rounds of mini-batches. Returns the metrics of each
@@ -33,7 +33,7 @@ function minibatchCount({ critic, data, training }: LoopSettings): number {
   return size === null ? training.num_minibatches : Math.ceil(data.train_batch_size / size);
 }
 
-function criticBatch(rows: AdvantageRows, { from, to }: Range): CriticBatch | undefined {
+function criticBatch(rows: AdvantageRows, { from, to }: RowRange): CriticBatch | undefined {
   const { values, advantages } = rows;
   const { targets } = advantages;
   if (!targets || !values) return undefined;
@@ -41,7 +41,7 @@ function criticBatch(rows: AdvantageRows, { from, to }: Range): CriticBatch | un
     targets.mask.subarray(rows.offsets[row], rows.offsets[row + 1]).includes(1),
   );
   if (members.length === 0) return undefined;
-  const { offsets, gather } = gatherRows(rows, members);
+  const { offsets, gather } = rowGatherer(rows, members);
   const [mask, returns] = [gather(targets.mask), gather(targets.returns)];
   return { offsets, tokens: gather(rows.tokens), mask, returns, oldValues: gather(values) };
 }

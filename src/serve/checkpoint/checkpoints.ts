@@ -19,7 +19,7 @@ import {
   readState,
   removeFolder,
   replaceFolder,
-  type State,
+  type ServiceState,
 } from "./state_folder.ts";
 
 export class Checkpoints {
@@ -35,7 +35,7 @@ export class Checkpoints {
   private readonly logged = new Set<string>();
   private changes: Promise<unknown> = Promise.resolve();
 
-  private constructor(root: string, of: State & { log: (line: string) => void; lock: FolderLock }) {
+  private constructor(root: string, of: ServiceState & { log: (line: string) => void; lock: FolderLock }) {
     this.root = root;
     this.runs = of.runs;
     this.records = of.records;

@@ -30,7 +30,7 @@ export interface Damage {
   readonly run?: string;
 }
 
-export interface State {
+export interface ServiceState {
   readonly runs: Map<string, RunRecord>;
   readonly records: Map<string, CheckpointRecord>;
   readonly damage: Damage[];
@@ -45,8 +45,8 @@ export async function openStateFolder(root: string): Promise<void> {
 }
 
 /** Reads all records and finishes unfinished work. Unreadable folders are not changed. */
-export async function readState(root: string): Promise<State> {
-  const state: State = { runs: new Map(), records: new Map(), damage: [] };
+export async function readState(root: string): Promise<ServiceState> {
+  const state: ServiceState = { runs: new Map(), records: new Map(), damage: [] };
   const list = (dir: string) => foldersIn(dir, (reason) => state.damage.push(damageAt(root, dir, reason)));
   for (const session of await list(root))
     for (const train of session.startsWith(".") ? [] : await list(join(root, session))) {
@@ -63,7 +63,7 @@ interface Place {
   readonly list: (dir: string) => Promise<string[]>;
 }
 
-async function readRun(state: State, at: Place): Promise<void> {
+async function readRun(state: ServiceState, at: Place): Promise<void> {
   for (const folder of [dirname(at.dir), at.dir]) await chmod(folder, 0o700).catch(() => {});
   try {
     state.runs.set(at.run, readRunRecord(await readFile(join(at.dir, RUN_RECORD), "utf8"), at.run));

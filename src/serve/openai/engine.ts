@@ -1,7 +1,7 @@
 /** A served model behind the chat APIs: requests become conversations on its tokens. */
 import { demandsOf } from "../../chat/constraint.ts";
 import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
-import { Ending } from "../../chat/ending.ts";
+import { SharedAbort } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
 import { Transcript } from "../../chat/transcript.ts";
@@ -55,7 +55,7 @@ export function servedEngine(
     const conversation = session ?? open();
     const seed = request.seed ?? randomSeed();
     const demands = demandsOf(request, { tokenizer, isConstrainable: true, constrainsFreeCalls: true });
-    const ending = new Ending(call?.signal);
+    const ending = new SharedAbort(call?.signal);
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,

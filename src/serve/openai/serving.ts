@@ -16,7 +16,7 @@ import { type DrawCall, ServedModel, type WeightsSource } from "./served_model.t
 export type { DrawCall, WeightsSource } from "./served_model.ts";
 
 /** Values for what a request leaves open. */
-export type SamplingDefaults = Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">;
+export type RequestDefaults = Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">;
 
 export interface ServingOptions {
   readonly engine: Engine;
@@ -27,7 +27,7 @@ export interface ServingOptions {
   readonly models: Readonly<Record<string, WeightsSource>>;
   /** Further names, each with the name of the model that it stands for. */
   readonly aliases?: Readonly<Record<string, string>> | undefined;
-  readonly defaults: SamplingDefaults;
+  readonly defaults: RequestDefaults;
   /** Requests that may wait, of all callers. Default 4096. */
   readonly mostWaiting?: number | undefined;
   /** Takes one line for the operator. */
@@ -42,7 +42,7 @@ export class Serving {
   readonly tokenizer: Tokenizer;
   /** Prompts become tokens here. */
   readonly texts: TextWork;
-  readonly defaults: SamplingDefaults;
+  readonly defaults: RequestDefaults;
   readonly figures = new ServingFigures();
   readonly scheduler = new Scheduler();
   private readonly served: ReadonlyMap<string, ServedModel>;

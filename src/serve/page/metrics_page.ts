@@ -2,7 +2,7 @@
 import { counter, gauge } from "../../http/prometheus.ts";
 import type { TinkerService } from "../service.ts";
 
-export function metricsText(service: TinkerService): string {
+export function tinkerMetricsText(service: TinkerService): string {
   const { activity, models, futures, policies, scheduler } = service;
   const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
   const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);

@@ -5,17 +5,17 @@ import { Refusal } from "../../http/refusal.ts";
 export { Refusal };
 
 /** Failures of accepted requests are results, not HTTP statuses: clients retry statuses. */
-export type Outcome =
+export type RequestOutcome =
   | { readonly kind: "json"; readonly body: Readonly<Record<string, unknown>> }
   | { readonly kind: "proto"; readonly bytes: Uint8Array }
   | { readonly kind: "failure"; readonly error: string; readonly category: "user" | "server" };
 
-export function jsonOutcome(body: Readonly<Record<string, unknown>>): Outcome {
+export function jsonOutcome(body: Readonly<Record<string, unknown>>): RequestOutcome {
   return { kind: "json", body };
 }
 
 /** The failure to report for an error; of category `user` where the request is at fault. */
-export function failureOf(error: unknown): Outcome & { kind: "failure" } {
+export function requestFailure(error: unknown): RequestOutcome & { kind: "failure" } {
   const isUsers =
     (error instanceof ConfigError && !isDiskError(error)) ||
     error instanceof UnsupportedError ||

@@ -9,7 +9,7 @@ import { PROMPT_TARGETS } from "./prompt_targets.ts";
 
 const id = z.string().min(1, "it must not be empty").max(256);
 const count = z.number().int().min(0);
-/** A number that may be above 2^53: {@link readJson} keeps it as text. */
+/** A number that may be above 2^53: {@link readJsonBody} keeps it as text. */
 const bigId = z
   .union([count, z.string().regex(/^\d{1,30}$/, "it must be a whole number")], "it must be a whole number")
   .transform((value) => BigInt(value));

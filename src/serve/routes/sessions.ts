@@ -15,7 +15,7 @@ const CLIENT_CONFIG = {
   create_model_via_load_weights: false,
 };
 
-export function addSessionRoutes(app: Routes, service: TinkerService): void {
+export function addTinkerSessionRoutes(app: Routes, service: TinkerService): void {
   const { sessions, models } = service;
   app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
   app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));

@@ -3,7 +3,7 @@ import type { Context } from "hono";
 import { checkRecipients } from "../checkpoint/age.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
-import { packedBytes } from "../protocol/loss_rows.ts";
+import { lossRowBytes } from "../protocol/loss_rows.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { NO_DIMUON, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
@@ -55,7 +55,7 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
   const run = address && service.runs.find(address.modelId);
   const message = await decodeForwardBackward(body.bytes);
   const recorded = service.stability.bytesOf(message);
-  body.lease.takeMore(message.overheadBytes + packedBytes(message.data, body.bytes) + recorded);
+  body.lease.takeMore(message.overheadBytes + lossRowBytes(message.data, body.bytes) + recorded);
   const of = { modelId: message.modelId, number: message.seqId, print: body.print };
   return waiting(service, {
     lease: body.lease,

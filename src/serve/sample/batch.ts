@@ -4,7 +4,7 @@ import type { EnginePolicy, PromptDraws, PromptScores, PromptTargets } from "../
 import { DeviceLostError } from "../../errors.ts";
 
 /** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, given ones and drawn ones. */
-export interface Scoring {
+export interface PromptScoring {
   readonly own?: boolean | undefined;
   readonly topk: number;
   readonly targets?: PromptTargets | undefined;
@@ -26,7 +26,7 @@ export interface SampleJob {
   readonly policy: JobPolicy;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
-  readonly scores?: Scoring | undefined;
+  readonly scores?: PromptScoring | undefined;
   done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined }): void;
   failed(error: unknown): void;
 }

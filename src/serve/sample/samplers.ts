@@ -4,24 +4,24 @@ import type { SampledSequence } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import type { BaseModels } from "../base_models.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
-import { MOST_SAMPLES, type PromptRequest, requestsOf, seedOf } from "../protocol/prompt_request.ts";
+import { Refusal, type RequestOutcome, requestFailure } from "../protocol/outcome.ts";
+import { MOST_SAMPLES, type PromptRequest, requestSeed, requestsOf } from "../protocol/prompt_request.ts";
 import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
-import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
+import { askedBefore, remember, type TinkerClientSession, type TinkerSessions } from "../sessions.ts";
 import type { HandOvers } from "../stability/hand_over.ts";
 import { recordedOf } from "../stability/recorded_sequences.ts";
 import type { Stability } from "../stability/stability.ts";
-import type { SampleJob, Scoring } from "./batch.ts";
-import type { Policies, PolicyQueue } from "./policies.ts";
+import type { PromptScoring, SampleJob } from "./batch.ts";
+import type { PolicyQueue, SampledPolicies } from "./policies.ts";
 
 export interface Sampler extends PolicyQueue {
   readonly id: string;
   readonly session: string;
   readonly modelPath?: string | undefined;
   /** Its requests by number, as long as their results are kept. */
-  readonly asked: Map<string, Samples & { readonly print: string }>;
+  readonly asked: Map<string, SampleFutures & { readonly print: string }>;
 }
 
 type NewlySampled = PolicyQueue & Pick<Sampler, "id"> & { readonly modelPath?: string | undefined };
@@ -37,7 +37,7 @@ export interface NewSampler {
 }
 
 /** The future of a request to sample, and the id of each sample. */
-export interface Samples {
+export interface SampleFutures {
   readonly future: Future;
   readonly sequenceIds: readonly string[];
 }
@@ -50,9 +50,9 @@ export interface NumberedSample {
 
 export interface SamplersOptions {
   readonly futures: Futures;
-  readonly policies: Policies;
+  readonly policies: SampledPolicies;
   readonly scheduler: Scheduler;
-  readonly sessions: Sessions;
+  readonly sessions: TinkerSessions;
   readonly models: BaseModels;
   readonly stability: Stability;
   readonly handOvers: HandOvers;
@@ -108,7 +108,7 @@ export class Samplers {
   }
 
   /** Adds a sampler to a session and drops the session's least recently used one if it has too many. */
-  add({ id, modelPath, source, queue, model }: NewlySampled, session: Session): Sampler {
+  add({ id, modelPath, source, queue, model }: NewlySampled, session: TinkerClientSession): Sampler {
     const sampler = { id, modelPath, source, queue, model, session: session.id, asked: new Map() };
     this.byId.set(id, sampler);
     markUsed(id, session);
@@ -138,7 +138,7 @@ export class Samplers {
    * Queues a request. A repeated number gives the same future, as long as its result is kept.
    * @throws Refusal 400 for a number that belongs to another request, 429 if too many requests wait.
    */
-  sample(sampler: Sampler, of: NumberedSample): Samples {
+  sample(sampler: Sampler, of: NumberedSample): SampleFutures {
     const key = of.number?.toString();
     const known = key === undefined ? undefined : sampler.asked.get(key);
     if (known && known.print !== of.print)
@@ -180,7 +180,7 @@ export class Samplers {
     return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start(sampler: Sampler, samples: Samples, request: PromptRequest): void {
+  private start(sampler: Sampler, samples: SampleFutures, request: PromptRequest): void {
     const { queue, session } = sampler;
     const { future } = samples;
     try {
@@ -191,7 +191,7 @@ export class Samplers {
       queue.push(job);
       this.options.scheduler.wake(queue, session);
     } catch (error) {
-      this.options.futures.settle(future, failureOf(error));
+      this.options.futures.settle(future, requestFailure(error));
     }
   }
 
@@ -202,7 +202,7 @@ export class Samplers {
 
   /** Keeps what was sampled, here and at the server that trains the weights. @returns when that one has it */
   private record(
-    { future, sequenceIds }: Samples,
+    { future, sequenceIds }: SampleFutures,
     of: { request: PromptRequest; sequences: readonly SampledSequence[]; trainedAt: TrainedAt | undefined },
   ): Promise<void> | undefined {
     const { prompt, temperature } = of.request;
@@ -221,13 +221,13 @@ export class Samplers {
     return path !== undefined && url !== undefined ? { url, path } : undefined;
   }
 
-  private jobOf(samples: Samples, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+  private jobOf(samples: SampleFutures, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
     const { future } = samples;
     const { source: policy } = of.sampler;
     const { engine } = of.sampler.model;
-    const request = { ...of.request, seed: seedOf(of.request) };
+    const request = { ...of.request, seed: requestSeed(of.request) };
     const trainedAt = request.recordsStability ? this.trainedAt(of.sampler) : undefined;
-    const end = (outcome: Outcome) => {
+    const end = (outcome: RequestOutcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
     };
@@ -244,10 +244,10 @@ export class Samplers {
         if (!handed) return end(answer);
         handed.then(
           () => end(answer),
-          (error: unknown) => end(failureOf(error)),
+          (error: unknown) => end(requestFailure(error)),
         );
       },
-      failed: (error) => end(failureOf(error)),
+      failed: (error) => end(requestFailure(error)),
     };
   }
 }
@@ -261,7 +261,7 @@ interface TrainedAt {
 type Seeded = PromptRequest & { readonly seed: number };
 
 /** What of the prompt is scored; undefined where nothing is. */
-function scoringOf(request: Seeded, { vocabSize }: Engine): Scoring | undefined {
+function scoringOf(request: Seeded, { vocabSize }: Engine): PromptScoring | undefined {
   const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
   const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });
   const { promptAltTokens: k, temperature, seed } = request;
@@ -270,7 +270,7 @@ function scoringOf(request: Seeded, { vocabSize }: Engine): Scoring | undefined 
 }
 
 /** Moves a sampler to the end of its session's list, which is in the order of use. */
-function markUsed(id: string, session: Session): void {
+function markUsed(id: string, session: TinkerClientSession): void {
   session.samplers.delete(id);
   session.samplers.add(id);
 }

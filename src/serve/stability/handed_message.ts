@@ -5,7 +5,7 @@
 import { RECORDED_TOP } from "../../contract/engine.ts";
 import { RemoteError } from "../../errors.ts";
 import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
-import { alignedCopy, bytesOf, type FieldCount, fields, Writer } from "../../protobuf.ts";
+import { alignedCopy, bytesOf, type FieldCount, fields, ProtobufWriter } from "../../protobuf.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import type { NamedSequence } from "./recorded_sequences.ts";
 
@@ -48,11 +48,11 @@ export function* handedMessages({ path, sequences }: HandedSequences): Generator
 }
 
 function encode(path: string, sequences: readonly NamedSequence[]): Uint8Array<ArrayBuffer> {
-  const message = new Writer().text(1, path).bytes(2, bytesOf(sequences[0]!.prompt));
+  const message = new ProtobufWriter().text(1, path).bytes(2, bytesOf(sequences[0]!.prompt));
   for (const { id, tokens, k, top } of sequences)
     message.message(
       3,
-      new Writer()
+      new ProtobufWriter()
         .text(1, id)
         .bytes(2, bytesOf(tokens))
         .varint(3, k)

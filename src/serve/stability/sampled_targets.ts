@@ -1,8 +1,8 @@
 /** From the provenance of a training request's data to what the samplers of its targets knew. */
 import type { LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Datum } from "../protocol/forward_backward.ts";
-import type { Span } from "../protocol/provenance.ts";
+import type { RequestDatum } from "../protocol/forward_backward.ts";
+import type { DatumSpan } from "../protocol/provenance.ts";
 import type { RecordedSequence } from "./recorded_sequences.ts";
 
 /** Finds a recorded sequence. @throws ConfigError, in the second half of a sentence about a datum */
@@ -20,7 +20,7 @@ interface SampledAt {
  * prompt's run may be anything, because nothing is trained there.
  * @throws ConfigError naming the datum
  */
-export function sampledTargets(data: readonly Datum[], rows: LossRows, find: FindSequence): SampledTargets {
+export function sampledTargets(data: readonly RequestDatum[], rows: LossRows, find: FindSequence): SampledTargets {
   const known = new Map<string, RecordedSequence>();
   const cached = (id: string) => {
     const found = known.get(id) ?? find(id);
@@ -45,7 +45,7 @@ interface OfDatum {
   readonly find: FindSequence;
 }
 
-function targetsOf({ provenance }: Datum, { i, rows, find }: OfDatum): SampledAt[] {
+function targetsOf({ provenance }: RequestDatum, { i, rows, find }: OfDatum): SampledAt[] {
   if (!provenance)
     throw wrong(i, "it does not say which tokens were sampled. Attach provenance with Datum.with_provenance");
   const [start, end] = [rows.offsets[i]!, rows.offsets[i + 1]!];
@@ -67,13 +67,13 @@ function targetsOf({ provenance }: Datum, { i, rows, find }: OfDatum): SampledAt
 
 /** A span with its sequence, and the datum's position that it begins at. */
 interface Run {
-  readonly span: Span;
+  readonly span: DatumSpan;
   readonly sequence: RecordedSequence;
   readonly first: number;
 }
 
 function checkRuns(
-  spans: readonly Span[],
+  spans: readonly DatumSpan[],
   { i, find, length, name }: Pick<OfDatum, "i" | "find"> & { length: number; name: string },
   take: (run: Run) => void,
 ): void {

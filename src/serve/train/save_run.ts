@@ -16,7 +16,7 @@ export interface SaveTarget {
 }
 
 /** @returns the checkpoint's path. */
-export async function saveRun(
+export async function saveServedRun(
   run: TrainingRun,
   { checkpoints, to }: { checkpoints: Checkpoints; to: SaveTarget },
 ): Promise<string> {

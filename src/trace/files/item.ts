@@ -7,7 +7,7 @@ import { readSession, readTrace } from "../read_trace.ts";
 export type TraceItem = { readonly session: SessionRecord } | { readonly trace: TraceRecord };
 
 /** Which sessions are written; default all. */
-export interface ExportOptions {
+export interface SessionFilter {
   readonly session_ids?: readonly string[] | undefined;
   /** Seconds since 1970: sessions with something at or after it. */
   readonly since?: number | undefined;
@@ -20,7 +20,7 @@ export interface ExportOptions {
  */
 export async function* exportItems(
   store: TraceStore,
-  { session_ids, since }: ExportOptions = {},
+  { session_ids, since }: SessionFilter = {},
 ): AsyncGenerator<TraceItem> {
   const listed = session_ids ?? (await store.sessions({ since })).map(({ session_id }) => session_id).reverse();
   for (const session_id of listed) {

@@ -5,7 +5,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 export type SqlValue = string | number | null;
 
 /** A prepared statement; values replace the `?` in order. */
-export interface Statement {
+export interface SqlStatement {
   run(...values: SqlValue[]): { readonly changes: number | bigint };
   get(...values: SqlValue[]): unknown;
   all(...values: SqlValue[]): unknown[];
@@ -14,7 +14,7 @@ export interface Statement {
 /** The part that libsql and `node:sqlite` have in common. */
 export interface Database {
   exec(sql: string): unknown;
-  prepare(sql: string): Statement;
+  prepare(sql: string): SqlStatement;
   close(): unknown;
 }
 

@@ -12,7 +12,7 @@ import {
   summaryOf,
   systemSeconds,
 } from "../store.ts";
-import { type Database, openDatabase, reasonOf, type SqlValue, type Statement } from "./driver.ts";
+import { type Database, openDatabase, reasonOf, type SqlStatement, type SqlValue } from "./driver.ts";
 import { prepareDatabase } from "./schema.ts";
 
 const PUT_TRACE = `INSERT INTO traces (trace_id, data, created_at) VALUES (?, ?, ?)
@@ -52,7 +52,7 @@ export class SqliteTraceStore implements OpenTraceStore {
   readonly #path: string;
   readonly #database: Database;
   readonly #now: () => number;
-  readonly #statements = new Map<string, Statement>();
+  readonly #statements = new Map<string, SqlStatement>();
   #isClosed = false;
 
   private constructor(path: string, database: Database, now: () => number) {
@@ -201,7 +201,7 @@ export class SqliteTraceStore implements OpenTraceStore {
     return Number(this.#statement(sql).run(...values).changes);
   }
 
-  #statement(sql: string): Statement {
+  #statement(sql: string): SqlStatement {
     const known = this.#statements.get(sql);
     if (known) return known;
     const statement = this.#database.prepare(sql);

@@ -30,7 +30,7 @@ export type TrlSettings = typeof TRL_SETTINGS;
 export const klBound = Number.POSITIVE_INFINITY;
 
 /** The upper distance from 1. */
-export const upper = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
+export const upperDistance = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
 
 export const rowMean: Aggregation = (step) => ({
   mode: "seq-mean-token-mean",

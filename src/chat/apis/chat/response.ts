@@ -63,7 +63,7 @@ interface ChatCompletionChunkChoice {
   readonly trace_id?: string;
 }
 
-export interface AnswerOptions {
+export interface ResponseOptions {
   /** Unique; without a prefix such as `chatcmpl-`. */
   readonly id: string;
   readonly model: string;
@@ -73,7 +73,7 @@ export interface AnswerOptions {
   readonly tokenizer: Tokenizer;
 }
 
-export function chatCompletion(drawn: readonly DrawnChat[], options: AnswerOptions): ChatCompletion {
+export function chatCompletion(drawn: readonly DrawnChat[], options: ResponseOptions): ChatCompletion {
   const { id, model, created, request, tokenizer } = options;
   return {
     id: `chatcmpl-${id}`,
@@ -86,7 +86,7 @@ export function chatCompletion(drawn: readonly DrawnChat[], options: AnswerOptio
   };
 }
 
-function chatChoice(drawn: DrawnChat, it: { index: number; options: AnswerOptions }): ChatCompletionChoice {
+function chatChoice(drawn: DrawnChat, it: { index: number; options: ResponseOptions }): ChatCompletionChoice {
   const { content, reasoning_content, tool_calls } = drawn.message;
   const { response_ids: tokens, logprobs, top_logprobs } = drawn;
   return {
@@ -109,25 +109,25 @@ function finishReason({ message, finish_reason }: DrawnChat): ChatCompletionChoi
   return message.tool_calls ? "tool_calls" : finish_reason;
 }
 
-function tokenFields(update: Omit<LiveUpdate, "parts">, { request, tokenizer }: AnswerOptions) {
+function tokenFields(update: Omit<LiveUpdate, "parts">, { request, tokenizer }: ResponseOptions) {
   return {
     ...(request.logprobs && { logprobs: { content: tokenLogprobs(update, tokenizer), refusal: null } }),
     ...(request.returnTokenIds && { token_ids: update.tokens }),
   };
 }
 
-function recordFields({ weight_version, id }: Drawn, { request }: AnswerOptions) {
+function recordFields({ weight_version, id }: Drawn, { request }: ResponseOptions) {
   if (!request.returnTokenIds) return {};
   return { ...(weight_version !== undefined && { weight_version }), ...(id !== undefined && { trace_id: id }) };
 }
 
 /** Makes the chunks of a streamed answer. */
 export class ChatChunks {
-  private readonly options: AnswerOptions;
+  private readonly options: ResponseOptions;
   /** Calls of each choice so far. */
   private readonly calls = new Map<number, number>();
 
-  constructor(options: AnswerOptions) {
+  constructor(options: ResponseOptions) {
     this.options = options;
   }
 

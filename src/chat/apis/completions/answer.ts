@@ -1,6 +1,6 @@
 /** OpenAI's `/v1/completions`. */
 import { jsonResponse } from "../../../json.ts";
-import { Ending } from "../../ending.ts";
+import { SharedAbort } from "../../ending.ts";
 import { completeLive } from "../../live/live_reply.ts";
 import { INCOMPLETE, TokenText } from "../../live/token_text.ts";
 import type { TextRequest } from "../../request.ts";
@@ -154,7 +154,7 @@ async function together<T>(
   requests: readonly TextRequest[],
   it: { signal: AbortSignal; run: (request: TextRequest, signal: AbortSignal, prompt: number) => Promise<T> },
 ): Promise<T[]> {
-  const ending = new Ending(it.signal);
+  const ending = new SharedAbort(it.signal);
   const running: Promise<T>[] = [];
   try {
     for (const [p, request] of requests.entries()) {

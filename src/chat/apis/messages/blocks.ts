@@ -11,7 +11,7 @@ interface GivenMessage {
 }
 
 /** @throws {ApiError} for images, documents and other blocks that a model of text cannot read */
-export function messagesOf(given: readonly GivenMessage[]): ChatMessage[] {
+export function chatMessages(given: readonly GivenMessage[]): ChatMessage[] {
   return given.flatMap(({ role, content }, i) => {
     if (typeof content === "string") return [{ role, content }];
     const param = `messages.${i}.content`;

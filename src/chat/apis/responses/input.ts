@@ -12,7 +12,7 @@ const TEXTS = ["input_text", "output_text", "text"];
  * assistant again, so that the tokens that it was sampled as are found.
  * @throws {ApiError} for an item that is not supported
  */
-export function messagesOf(input: string | readonly InputItem[]): ChatMessage[] {
+export function inputMessages(input: string | readonly InputItem[]): ChatMessage[] {
   if (typeof input === "string") return [{ role: "user", content: input }];
   const messages: ChatMessage[] = [];
   let turn: Turn | undefined;
