@@ -140,7 +140,7 @@ export interface Device {
   keep?(mark: number): KeptWork | undefined;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
-  /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */
+  /** Reports the work from now on to `observer`; one at a time. It changes no result. Absent where nothing can be reported. */
   observe?(observer: DeviceObserver): Observation;
   /**
    * Whether the driver has granted every buffer, so that it cannot refuse what is recorded now for its memory. Absent: not known

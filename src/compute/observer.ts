@@ -1,4 +1,4 @@
-/** Who watches a device at work, and what it is told. Types alone. Times in ms of `performance.now()`, unless said otherwise. */
+/** Types of an observer of a device, and of the work that it receives. Times in ms of `performance.now()`, unless said otherwise. */
 
 /** What the host did: compiled pipelines, encoded and submitted work, or waited for it, with results to read or without. */
 export interface HostEvent {

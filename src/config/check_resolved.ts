@@ -29,20 +29,20 @@ interface CheckContext {
   readonly problems: Problem[];
 }
 
-type Tell = (severity: Problem["severity"], path: string, message: string) => void;
+type AddProblem = (severity: Problem["severity"], path: string, message: string) => void;
 
 /** Adds findings to `problems`; a setting that already has a problem gets no further error. */
 export function checkResolved(config: Tree, context: CheckContext): void {
   const { schema, origins, options, problems } = context;
   const reported = new Set(problems.map((problem) => problem.path));
-  const tell: Tell = (severity, path, message) => {
+  const addProblem: AddProblem = (severity, path, message) => {
     if (reported.has(path) && severity === "error") return;
     const origin = originOf(origins, path);
     problems.push({ severity, message, path, file: origin?.file, line: origin?.line });
   };
   for (const [path, origin] of origins) {
     const value = getAt(config, path);
-    if (value !== undefined) checkSetting({ path, origin, value, config, tell }, context);
+    if (value !== undefined) checkSetting({ path, origin, value, config, addProblem }, context);
   }
   // The rules are about training runs.
   if ((options.base ?? "unified") !== "unified") return;
@@ -55,7 +55,7 @@ export function checkResolved(config: Tree, context: CheckContext): void {
     ],
     isTyped: (path: string) => originOf(origins, path)?.level === LEVEL.override,
   };
-  for (const finding of checkRules(config, rules)) tell(finding.severity, finding.path, finding.message);
+  for (const finding of checkRules(config, rules)) addProblem(finding.severity, finding.path, finding.message);
 }
 
 interface Resolved {
@@ -63,25 +63,25 @@ interface Resolved {
   readonly origin: Origin;
   readonly value: YamlValue;
   readonly config: Tree;
-  readonly tell: Tell;
+  readonly addProblem: AddProblem;
 }
 
-function checkSetting({ path, origin, value, config, tell }: Resolved, context: CheckContext): void {
+function checkSetting({ path, origin, value, config, addProblem }: Resolved, context: CheckContext): void {
   const { schema, options, raw } = context;
   const isFollowed = origin.from !== undefined || hasInterpolation(getAt(raw, path));
   const field = isFollowed ? fieldAt(schema, path) : undefined;
   if (field && field !== "open") {
     const { problem } = fitValue(path, field, value, options.registered);
-    if (problem) tell("error", path, problem);
+    if (problem) addProblem("error", path, problem);
   }
   if (value === MANDATORY && !options.allowMissing && isNeeded(path, config))
-    tell("error", path, missing(schema, path));
+    addProblem("error", path, missing(schema, path));
   if (origin.level < LEVEL.file || (origin.from !== undefined && !path.startsWith("rllm."))) return;
   const refusal = refuse(path, { schema, value, config });
   if (refusal === undefined) return;
   const by = origin.from === undefined ? "" : ` (set by ${origin.from})`;
-  if (options.allowUnsupported) tell("warning", path, `${refusal}${by}. It has no effect.`);
-  else tell("error", path, `${refusal}${by}. Remove it, or ignore it with --allow-unsupported.`);
+  if (options.allowUnsupported) addProblem("warning", path, `${refusal}${by}. It has no effect.`);
+  else addProblem("error", path, `${refusal}${by}. Remove it, or ignore it with --allow-unsupported.`);
 }
 
 /** A reward model's engine needs a name only when there is a reward model. */

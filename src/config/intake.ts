@@ -21,19 +21,19 @@ export interface Intake {
   readonly otherTree?: (path: string) => string | undefined;
 }
 
-type Tell = (severity: Problem["severity"], path: string, message: string) => void;
+type AddProblem = (severity: Problem["severity"], path: string, message: string) => void;
 
 /** Returns the valid settings of a user's file; reports and drops the rest. */
 export function checkUserTree(layer: ConfigLayer, intake: Intake): ConfigLayer {
   const tree: Tree = {};
   const lines = new Map(layer.lines);
-  const tell: Tell = (severity, path, message) => {
+  const addProblem: AddProblem = (severity, path, message) => {
     intake.problems.push({ severity, message, path, file: layer.file, line: lineOf(lines, path) });
   };
   for (const [path, value] of leaves(layer.tree)) {
     const renamed = RENAMES[path];
     if (renamed) {
-      tell("warning", path, `${path} is now ${renamed}. The old name still works.`);
+      addProblem("warning", path, `${path} is now ${renamed}. The old name still works.`);
       lines.set(renamed, lineOf(layer.lines, path) ?? 1);
     }
     const alias = aliasOf(path, intake.schema);
@@ -42,7 +42,7 @@ export function checkUserTree(layer: ConfigLayer, intake: Intake): ConfigLayer {
     const isEmptySection = intake.schema.sections.has(path) && (value === null || isEmptyTree(value));
     if (isEmptySection) continue;
     const mayAdd = layer.added?.includes(path) ?? false;
-    const accepted = takeValue(target, value, { ...intake, tell, mayAdd });
+    const accepted = takeValue(target, value, { ...intake, addProblem, mayAdd });
     if (accepted !== undefined) setAt(tree, target, accepted);
   }
   return { ...layer, tree, lines };
@@ -55,7 +55,7 @@ function aliasOf(path: string, { fields, aliases }: ConfigSchema): string | unde
 }
 
 interface TakeContext extends Intake {
-  readonly tell: Tell;
+  readonly addProblem: AddProblem;
   /** The value as it was typed, for settings that are text. */
   readonly typed?: string | undefined;
   /** `+key`, or `# @added key` in a file: a key that no table has passes. */
@@ -65,7 +65,7 @@ interface TakeContext extends Intake {
 }
 
 function takeValue(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
-  const { schema, tell } = context;
+  const { schema, addProblem } = context;
   if (isTree(value) && Object.keys(value).length > 0 && schema.sections.has(path)) {
     const section: Tree = {};
     for (const [below, item] of leaves(value)) {
@@ -77,24 +77,28 @@ function takeValue(path: string, value: YamlValue, context: TakeContext): YamlVa
   const field = fieldAt(schema, path);
   if (field === undefined) return takeUnknown(path, value, context);
   if (holdsMask(path, value)) {
-    tell("error", path, `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`);
+    addProblem(
+      "error",
+      path,
+      `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`,
+    );
     return undefined;
   }
   if (field === "open") return value;
   const isText = field.type === "str" && (typeof value === "number" || typeof value === "boolean");
   const fit = fitValue(path, field, isText ? (context.typed ?? value) : value, context.registered);
-  if (fit.warning) tell("warning", path, fit.warning);
+  if (fit.warning) addProblem("warning", path, fit.warning);
   if (fit.problem === undefined) return fit.value;
-  tell("error", path, isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
+  addProblem("error", path, isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
   return undefined;
 }
 
 /** The rule for keys that no table has: `key=` refuses them as typing errors, `+key=` adds them. */
 function takeUnknown(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
-  const { schema, tell, mayAdd } = context;
+  const { schema, addProblem, mayAdd } = context;
   const above = valueAbove(schema, path);
   if (above !== undefined) {
-    tell("error", path, `Cannot set ${path}: ${above} is a value, not a section.`);
+    addProblem("error", path, `Cannot set ${path}: ${above} is a value, not a section.`);
     return undefined;
   }
   if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
@@ -103,12 +107,12 @@ function takeUnknown(path: string, value: YamlValue, context: TakeContext): Yaml
     const whose = isNative
       ? "is not in verl's tree. It is passed on unchecked."
       : "is not a known setting. Nothing here reads it.";
-    tell("warning", path, `${path} ${whose}`);
+    addProblem("warning", path, `${path} ${whose}`);
     return value;
   }
   if (schema.sections.has(path)) {
     const example = [...schema.fields.keys()].find((known) => known.startsWith(`${path}.`));
-    tell(
+    addProblem(
       "error",
       path,
       `Cannot set ${path}: it is a section, not a setting (${showSetting(path, value)}). Set for instance ${example}.`,
@@ -117,7 +121,7 @@ function takeUnknown(path: string, value: YamlValue, context: TakeContext): Yaml
   }
   const tree = isClusterBackend(schema.backend) ? context.otherTree?.(path) : undefined;
   const elsewhere = tree && `Cannot set ${path}: this tree of verl's has no such setting. Choose ${tree}.`;
-  tell("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
+  addProblem("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
 }
 
@@ -182,25 +186,25 @@ export function applyOverride(override: Override, context: ApplyContext): void {
   if (override.kind === "group") return;
   const path =
     RENAMES[override.key] ?? aliasOf(override.key, context.schema) ?? override.key.replace(/\[(\d+)\]/g, ".$1");
-  const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
+  const addProblem: AddProblem = (severity, at, message) => problems.push({ severity, message, path: at });
   if (override.kind === "delete") {
-    deleteSetting(override, path, { ...context, tell });
+    deleteSetting(override, path, { ...context, addProblem });
     return;
   }
   if (path !== override.key && RENAMES[override.key]) {
-    tell("warning", path, `${override.key} is now ${path}. The old name still works.`);
+    addProblem("warning", path, `${override.key} is now ${path}. The old name still works.`);
   }
   if (override.kind === "add" && getAt(tree, path) !== undefined && !isTree(getAt(tree, path))) {
-    tell("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
+    addProblem("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
     return;
   }
-  const { at, value: given } = intoList(tree, path, override.value as YamlValue, tell) ?? {};
+  const { at, value: given } = intoList(tree, path, override.value as YamlValue, addProblem) ?? {};
   if (at === undefined || given === undefined) return;
   const written = override.text.slice(override.text.indexOf("=") + 1).trim();
   // A cast changes the value that was written.
   const typed = written.includes("(") || at !== path ? undefined : written;
   const mayAdd = override.kind === "add" || override.kind === "force";
-  const value = takeValue(at, given, { ...context, tell, typed, mayAdd });
+  const value = takeValue(at, given, { ...context, addProblem, typed, mayAdd });
   if (value === undefined) return;
   const text = `override ${maskOverride(override.text, path)}`;
   const layer: Tree = {};
@@ -213,7 +217,7 @@ function intoList(
   tree: Tree,
   path: string,
   value: YamlValue,
-  tell: Tell,
+  addProblem: AddProblem,
 ): { at: string; value: YamlValue } | undefined {
   const keys = splitPath(path);
   const ends = keys.map((_, i) => joinPath(...keys.slice(0, i)));
@@ -223,29 +227,29 @@ function intoList(
   const place = keys[splitPath(at).length]!;
   if (!/^\d+$/.test(place) || Number(place) >= list.length) {
     const count = `${list.length} item${list.length === 1 ? "" : "s"}`;
-    tell("error", path, `Cannot set ${path}: the list has ${count}. Write ${at}=[...].`);
+    addProblem("error", path, `Cannot set ${path}: the list has ${count}. Write ${at}=[...].`);
     return undefined;
   }
   setAt(list as unknown as Tree, path.slice(at.length + 1), value);
   return { at, value: list };
 }
 
-function deleteSetting(override: Override, path: string, context: ApplyContext & { tell: Tell }): void {
-  const { tree, origins, schema, tell } = context;
+function deleteSetting(override: Override, path: string, context: ApplyContext & { addProblem: AddProblem }): void {
+  const { tree, origins, schema, addProblem } = context;
   const old = getAt(tree, path);
   const isDeclared = schema.fields.has(path) || schema.sections.has(path);
   if (old === undefined) {
-    tell("error", path, `Cannot delete ${path}: it is not set.`);
+    addProblem("error", path, `Cannot delete ${path}: it is not set.`);
   } else if (override.value !== undefined && JSON.stringify(old) !== JSON.stringify(override.value)) {
-    tell(
+    addProblem(
       "error",
       path,
       `Cannot delete ${path}: its value is not ${showSetting(path, override.value)} (${showSetting(path, old)}).`,
     );
   } else if (isDeclared && (!isClusterBackend(schema.backend) || path.startsWith("rllm."))) {
-    tell("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
+    addProblem("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
   } else if (Array.isArray(getAt(tree, joinPath(...splitPath(path).slice(0, -1))))) {
-    tell("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);
+    addProblem("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);
   } else {
     forgetOrigins(origins, path, old);
     deleteAt(tree, path);

@@ -55,7 +55,7 @@ export function checkAuth({ apiKeys = [], adminToken, isExposed }: GatewayAuth, 
 /** A caller's place in the limits. */
 export type CallerId = string;
 
-/** Whoever calls without a key, where that is allowed. */
+/** The caller without a key, where that is allowed. */
 export const LOCAL_CALLER: CallerId = "local";
 
 /** Somebody who was let in. */
@@ -112,7 +112,7 @@ export class Access {
   }
 
   /**
-   * Lets in whoever may open and end sessions: an agent as {@link agent} does, and the administrator.
+   * Lets in those who may open and end sessions: an agent like {@link agent}, and the administrator.
    * @throws {AccessRefusal}
    */
   async agentOrAdministrator(request: Request, session?: GuardedSession): Promise<Caller> {

@@ -11,11 +11,11 @@ import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";
 import type { GatewayOptions } from "./options.ts";
 import { CallRecorder } from "./record.ts";
+import { RetryCache } from "./retry_cache.ts";
 import { RunningCalls } from "./running.ts";
 import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
 import { GatewaySessions } from "./sessions.ts";
-import { Undelivered } from "./undelivered.ts";
 import { cumulativeEngine } from "./workers/cumulative.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
@@ -55,7 +55,7 @@ export class GatewayService {
   readonly limits: GatewayLimits;
   readonly bodies: ByteBudget;
   readonly unread: UnreadStreams;
-  readonly undelivered: Undelivered;
+  readonly retryCache: RetryCache;
   readonly recorder: CallRecorder;
   readonly sessions: GatewaySessions;
   readonly workers: WorkerPool;
@@ -85,7 +85,7 @@ export class GatewayService {
     this.bodies = new ByteBudget(this.limits.allBodyBytes);
     this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
-    this.undelivered = new Undelivered(this.limits.undeliveredBytes);
+    this.retryCache = new RetryCache(this.limits.undeliveredBytes);
     this.recorder = new CallRecorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
     const { sessions: most, sessionBytes: mostBytes } = this.limits;
     this.sessions = new GatewaySessions({

@@ -1,6 +1,6 @@
 /** Answers on their way: what belongs to a call is released when its answer is sent, and streams that nobody reads end. */
 
-import { breathe } from "../http/breathe.ts";
+import { yieldToEventLoop } from "../http/event_loop.ts";
 
 /** Events of one stream that its reader has not taken. */
 interface Unread {
@@ -115,7 +115,7 @@ function forwarded(source: ReadableStream<Uint8Array>, { unread, ended, settle }
         counted.add(next.value.byteLength);
         wake();
         // A source that has everything at hand would otherwise run ahead of a reader that is quick enough.
-        if (waiting.length > READ_AHEAD) await breathe();
+        if (waiting.length > READ_AHEAD) await yieldToEventLoop();
       }
     } catch (error) {
       failure ??= error;

@@ -1,6 +1,7 @@
 /** Reads and decompresses a request's body, with limits that are checked while it arrives. */
-import { breathe, SLICE_BYTES } from "./breathe.ts";
+
 import type { ByteBudget, Lease } from "./budget.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { Fingerprint } from "./print.ts";
 import { Refusal } from "./refusal.ts";
 import { decompress } from "./zstd.ts";
@@ -71,7 +72,7 @@ async function decompressed(arrived: Gathered, { lease, limit }: { lease: Lease;
 async function printOf(bytes: Uint8Array): Promise<string> {
   const print = new Fingerprint();
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {
-    if (at > 0) await breathe();
+    if (at > 0) await yieldToEventLoop();
     print.add(bytes.subarray(at, at + SLICE_BYTES));
   }
   return print.text();

@@ -1,5 +1,5 @@
 /** Limits on JSON of untrusted clients. */
-import { breathe, SLICE_BYTES } from "./breathe.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface JsonLimits {
@@ -56,7 +56,7 @@ export function checkJson(bytes: Uint8Array, limits: JsonLimits): number {
 export async function checkJsonInTurns(bytes: Uint8Array, limits: JsonLimits): Promise<number> {
   const scan = new JsonScan(limits);
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {
-    if (at > 0) await breathe();
+    if (at > 0) await yieldToEventLoop();
     scan.read(bytes.subarray(at, at + SLICE_BYTES));
   }
   return scan.count;

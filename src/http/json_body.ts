@@ -1,8 +1,8 @@
 /** Reads the JSON body of a request within a server's limits. */
 import { parseJson } from "../json.ts";
 import { type BodyLimits, readBody } from "./body.ts";
-import { breathe, SLICE_BYTES } from "./breathe.ts";
 import type { ByteBudget, Lease } from "./budget.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { checkJsonInTurns, type JsonLimits } from "./json.ts";
 import { Refusal } from "./refusal.ts";
 
@@ -39,7 +39,7 @@ export async function readJsonBody(
     // A short value, such as an empty list, takes more memory than text.
     read.lease.take(BYTES_PER_VALUE * (await checkJsonInTurns(read.bytes, limits.json ?? JSON_LIMITS)));
     const text = textOf(read.bytes);
-    if (read.bytes.length > SLICE_BYTES) await breathe();
+    if (read.bytes.length > SLICE_BYTES) await yieldToEventLoop();
     return { body: objectOf(text), text, print: read.print, lease: read.lease };
   } catch (error) {
     read.lease.release();

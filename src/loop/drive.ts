@@ -4,7 +4,7 @@ import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { LoopState, Run, TrainOutcome } from "./contract.ts";
-import { advance, comeBack, countLoss, cursorAt, type LoopCursor } from "./device_loss.ts";
+import { advance, comeBack, countLoss, cursorAt, type LoopCursor } from "./device_lost.ts";
 import { usesReference } from "./distill/choices.ts";
 import { inPhase } from "./phase.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";

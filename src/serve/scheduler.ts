@@ -5,7 +5,7 @@ export interface WorkQueue {
   readonly name: string;
   /** The sessions with work in this queue. */
   owners(): Iterable<string>;
-  /** Whether others should run first for now, whoever has used less: its turn would unload what they use. Absent: never. */
+  /** Whether other queues should run first for now, even where they have used more, because its turn would unload what they use. Absent: never. */
   isDeferred?(): boolean;
   /** Whether its next turn may run while another queue's turn pauses, because it takes nothing that such a turn holds. Absent: never. */
   fitsBetween?(): boolean;

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { Backend, SampleRequest } from "../../src/contract/backend.ts";
 import { DeviceLostError, RemoteError } from "../../src/errors.ts";
 import type { Run } from "../../src/loop/contract.ts";
-import { advance, comeBack, countLoss, cursorAt } from "../../src/loop/device_loss.ts";
+import { advance, comeBack, countLoss, cursorAt } from "../../src/loop/device_lost.ts";
 import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
 import { START_STATE } from "../../src/loop/state.ts";
 

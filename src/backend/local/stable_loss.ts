@@ -5,8 +5,8 @@ import type { LanguageModel } from "../../model/language_model.ts";
 import { type RecordedTop, SampledRecords, type SampledSpan } from "../stable/sampled_records.ts";
 import { type StableRows, stableRows } from "../stable/stable_rows.ts";
 import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
+import { computeHostLoss } from "./host_loss.ts";
 import { checkBatch } from "./policy_loss.ts";
-import { takeLoss } from "./taken_loss.ts";
 
 /** As much as a server records by default: three million sampled tokens. */
 const MOST_BYTES = 512 * 2 ** 20;
@@ -83,7 +83,7 @@ export async function accumulateStable(
     {
       temperature: spec.temperature,
       usesEntropies: false,
-      loss: (outputs) => takeLoss(model.device, loss, outputs),
+      loss: (outputs) => computeHostLoss(model.device, loss, outputs),
     },
   );
   const { "loss:sum": value = 0 } = loss.metrics;

@@ -130,14 +130,14 @@ async function end(jobs: RayJobs, { id, isKept }: { id: string; isKept: boolean 
 }
 
 function nodeAnswer({ node, status, body, kind, error, versions, cpus, gpus }: Printed, run: string): NodeAnswer {
-  const told = {
+  const details = {
     ...(versions && { versions }),
     ...(cpus !== undefined && { cpus }),
     ...(gpus !== undefined && { gpus }),
   };
-  if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
-  if (status !== 200) return { node, kind: "status", status, ...told };
-  return { node, kind: kindOf(body ?? "", run), status, ...told };
+  if (status === undefined) return { node, kind: kind ?? "other", error, ...details };
+  if (status !== 200) return { node, kind: "status", status, ...details };
+  return { node, kind: kindOf(body ?? "", run), status, ...details };
 }
 
 function kindOf(body: string, run: string): NodeAnswer["kind"] {

@@ -40,6 +40,6 @@ export interface TrainerLog {
   read(line: LogLine): TrainerEvent[];
   /** What the last lines leave to tell, once the job has ended. */
   finish?(): TrainerEvent[];
-  /** The line without what the trainer's logger adds, for whoever looks for tracebacks. */
+  /** The line without what the trainer's logger adds, in which tracebacks are searched. */
   plain?(line: LogLine): LogLine;
 }

@@ -60,8 +60,8 @@ export class Results {
       const asked = clock.now();
       const reply = await this.poll(requestId, { ...of, iteration });
       if (reply.status === GONE) throw gone(of.type);
-      const isForgiven = reply.status === BAD_REQUEST && ++refusals < MOST_REFUSALS;
-      if (!isForgiven && !isPending(reply)) return this.withoutFailure(reply, of.type);
+      const isTolerated = reply.status === BAD_REQUEST && ++refusals < MOST_REFUSALS;
+      if (!isTolerated && !isPending(reply)) return this.withoutFailure(reply, of.type);
       if (this.reportPending(reply, { type: of.type, waitedMs: clock.now() - began }) === "paused")
         deadline = clock.now() + patienceMs;
       if (clock.now() > deadline) throw late(of.type, patienceMs);

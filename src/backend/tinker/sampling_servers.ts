@@ -159,12 +159,12 @@ export class SamplingServers {
   /** Resolves when a request has ended. All wait only while the first server, which never drops out, has requests in flight. */
   private async aPlace(signal: AbortSignal): Promise<void> {
     let wake = () => {};
-    const woken = new Promise<void>((resolve) => {
+    const wakened = new Promise<void>((resolve) => {
       wake = resolve;
     });
     this.waiting.add(wake);
     signal.addEventListener("abort", wake);
-    await woken;
+    await wakened;
     this.waiting.delete(wake);
     signal.removeEventListener("abort", wake);
   }

@@ -84,14 +84,14 @@ export class Transport {
       const kind = kindOf(outcome);
       if (call.isPaced && kind === "busy") this.pacedUntil = this.clock.now() + Math.max(outcome.pauseMs ?? 0, PACE_MS);
       const pauseMs = outcome.pauseMs ?? backoff(count);
-      this.refuseHopeless(path, { failure: outcome, lostMs: lost[kind], pauseMs });
+      this.refuseUnretryable(path, { failure: outcome, lostMs: lost[kind], pauseMs });
       this.report(outcome, lost[kind]);
       await this.clock.sleep(pauseMs, call.signal);
       lost[kind] += this.clock.now() - began;
     }
   }
 
-  private refuseHopeless(
+  private refuseUnretryable(
     path: string,
     { failure, lostMs, pauseMs }: { failure: FailedAttempt; lostMs: number; pauseMs: number },
   ): void {

@@ -122,7 +122,7 @@ function homeOf(path: string, defaults: Tree): string | undefined {
   return undefined;
 }
 
-/** True of a key that no tree of verl's has: the user added it with `+`, and was told that it is passed on unchecked. */
+/** True of a key that no tree of verl's has: the user added it with `+`, and a warning said that it is passed on unchecked. */
 function isAdded(path: string, { schema }: Composed): boolean {
   return !schema.fields.has(path) || path in BACKEND_FIELDS.verl;
 }

@@ -111,7 +111,7 @@ export class Automaton {
       return number;
     });
     const key = numbers.sort((a, b) => a - b).join();
-    const table = this.tables.get(key) ?? tellApart(sets);
+    const table = this.tables.get(key) ?? distinguishingClasses(sets);
     this.tables.set(key, table);
     return table;
   }
@@ -142,7 +142,7 @@ export class Automaton {
  * that the number of classes never exceeds 256.
  * @param tables 256 numbers each, below 256: sets of bytes, or classes
  */
-export function tellApart(tables: readonly Uint8Array[]): Uint8Array {
+export function distinguishingClasses(tables: readonly Uint8Array[]): Uint8Array {
   const classes = new Uint8Array(256);
   for (const table of tables) {
     const numbers = new Map<number, number>();

@@ -3,7 +3,7 @@
  * states. The result keeps only states from which a text ends, so that it has no dead ends.
  */
 import { ConfigError } from "../../errors.ts";
-import { Automaton, type ParseState, tellApart } from "./automaton.ts";
+import { Automaton, distinguishingClasses, type ParseState } from "./automaton.ts";
 import { type ByteSet, GrammarRule, type SymbolSequence } from "./rules.ts";
 
 /** States of intersections that one schema, or all tools of a request, may have: less than a second of work. */
@@ -91,7 +91,7 @@ class Walk {
   private visit(states: States): Node {
     const next = new Map<number, ByteSet>();
     // Bytes of the same class in each grammar lead to the same place.
-    const classes = tellApart(states.flatMap((state) => (state ? [state.classes] : [])));
+    const classes = distinguishingClasses(states.flatMap((state) => (state ? [state.classes] : [])));
     const known = new Map<number, number>();
     for (let byte = 0; byte < 256; byte++) {
       const to = known.get(classes[byte]!) ?? this.after(states, byte);

@@ -88,9 +88,9 @@ interface Run extends Begun {
 
 async function runIn(folder: ClusterFolder, run: Run): Promise<number> {
   const { trainer, session, settings, attached, io } = run;
-  const tell = (text: string) => io.err(`${text}\n`);
+  const notify = (text: string) => io.err(`${text}\n`);
   const jobs = openRay(io, { address: attached?.address ?? settings.address, headers: settings.headers });
-  const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
+  const gateway = await session.gateway?.open((line) => notify(`gateway: ${line}`));
   let service: Service | undefined;
   try {
     const token = attached?.service.token ?? newToken();

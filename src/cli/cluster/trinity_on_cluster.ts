@@ -33,9 +33,9 @@ export function trinityOnCluster(answers: readonly NodeAnswer[], { gpus, made, w
 
 /** Where a node does not tell its GPUs, Trinity itself has to say. */
 function checkGpus(answers: readonly NodeAnswer[], { nodes, perNode }: NonNullable<Wanted["gpus"]>): void {
-  const told = answers.map(({ gpus }) => gpus).filter((gpus) => gpus !== undefined);
-  if (told.length < answers.length || told.filter((gpus) => gpus >= perNode).length >= nodes) return;
-  const has = `its nodes have ${told.join(", ")} GPUs`;
+  const reportedGpus = answers.map(({ gpus }) => gpus).filter((gpus) => gpus !== undefined);
+  if (reportedGpus.length < answers.length || reportedGpus.filter((gpus) => gpus >= perNode).length >= nodes) return;
+  const has = `its nodes have ${reportedGpus.join(", ")} GPUs`;
   throw new ConfigError(
     `Cannot train on the cluster: the run divides ${nodes} x ${perNode} GPUs between rollouts and training, and ${has}. Set trainer.nnodes and trainer.n_gpus_per_node to what the cluster has.`,
     { path: "trainer.n_gpus_per_node" },

@@ -43,12 +43,12 @@ export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }:
 
 /** @throws {ConfigError} for a cluster with fewer CPUs than the run's processes hold: its job would wait for ever */
 export function checkCpus(answers: readonly NodeAnswer[], { cpus = {}, job }: Pick<JobPlan, "cpus" | "job">): void {
-  const told = answers.map((each) => each.cpus).filter((each) => each !== undefined);
+  const reportedCpus = answers.map((each) => each.cpus).filter((each) => each !== undefined);
   const held = Object.entries({ ...cpus, "the job's command": job.resources?.num_cpus ?? 0 }).filter(([, n]) => n > 0);
   const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);
-  const [wants, has] = [sum(held.map(([, n]) => n)), sum(told)];
+  const [wants, has] = [sum(held.map(([, n]) => n)), sum(reportedCpus)];
   // A node that does not tell its CPUs may have enough.
-  if (told.length < answers.length || has >= wants) return;
+  if (reportedCpus.length < answers.length || has >= wants) return;
   const parts = held.map(([what, n]) => `${what} ${n}`).join(", ");
   const path = job.metadata.verl?.startsWith("0.8") ? "trainer.n_gpus_per_node" : STORAGE_UNITS;
   throw new ConfigError(

@@ -80,7 +80,7 @@ function openFollower({ trainer, loggers, samples, folder, io }: JobWatchOptions
     log: trainer.openLog(),
     loggers,
     file: join(folder.dir, JOB_LOG_FILE),
-    tell: (text) => io.err(`${text}\n`),
+    notify: (text) => io.err(`${text}\n`),
     takeSamples: () => samples.take(),
     onTotal: (total_steps) => void folder.describe({ total_steps }).catch(() => {}),
   });

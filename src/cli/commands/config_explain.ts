@@ -41,8 +41,8 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
   const layers = { files: [...optionList(options.config), ...files], overrides };
   const value = layers.files.length + overrides.length > 0 ? await valueIn(key, layers, io) : undefined;
   if (value === "refused") return EXIT_CONFIG;
-  const told = value === undefined ? about : { ...about, value };
-  io.out(options.json === true ? `${JSON.stringify(told, null, 2)}\n` : formatExplanation(told));
+  const explanation = value === undefined ? about : { ...about, value };
+  io.out(options.json === true ? `${JSON.stringify(explanation, null, 2)}\n` : formatExplanation(explanation));
   return 0;
 }
 

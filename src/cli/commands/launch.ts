@@ -36,7 +36,7 @@ async function launchLocal({ options }: Input, io: Io): Promise<number> {
     env: io.env,
     signal: io.signal,
   });
-  io.err(greeting(head));
+  io.err(startupText(head));
   const words = await Promise.race([head.ended, aborted(io.signal)]);
   if (words !== undefined) io.err(`grpu: Cannot go on: Ray has ended by itself. Its last words:\n${words}\n`);
   else io.err("ending Ray and its jobs\n");
@@ -46,7 +46,7 @@ async function launchLocal({ options }: Input, io: Io): Promise<number> {
   return words !== undefined || io.signal.reason instanceof Fault ? EXIT_FAILED : EXIT_OK;
 }
 
-function greeting({ address, version, tokenFile, logs }: RayHead): string {
+function startupText({ address, version, tokenFile, logs }: RayHead): string {
   return [
     `Ray ${version} listens on ${address}, its logs are in ${logs}`,
     "",

@@ -24,7 +24,7 @@ import { RunPlace } from "../run/run_place.ts";
 import type { ModelSession } from "../run/session.ts";
 import { type RowComposition, type RowExamples, readExamples } from "../run/sft_session.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
-import { sftFarewell } from "./sft_end.ts";
+import { printSftEnd } from "./sft_end.ts";
 import { outcomeJson } from "./train_end.ts";
 
 /** What a command that trains on rows does with them. E: a row as an example; R: the same as tokens; B: what trains. */
@@ -129,7 +129,7 @@ async function runIn<E, R, B extends RowBackend>(
     const model = latest === undefined ? undefined : join(dir, latest);
     const ending = { outcome, dir, model, best: await checkpoints.best(), report, run };
     if (input.options.json) io.out(`${JSON.stringify(outcomeJson(ending))}\n`);
-    sftFarewell({ ...ending, isChat: texts.some(isConversation), command: training.command, input, io });
+    printSftEnd({ ...ending, isChat: texts.some(isConversation), command: training.command, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
     backend.close();
@@ -175,7 +175,7 @@ async function encodeAll<E, R>(
   };
   const encode = async (examples: readonly E[], what: string) => {
     const encoded = await encodeInTurns(examples, (example) => training.encode([example], options), io.signal);
-    tellChanges(encoded, { what, maxLength, io });
+    reportChanges(encoded, { what, maxLength, io });
     return encoded.rows;
   };
   return { train: await encode(train, "training"), val: await encode(val, "held-out") };
@@ -203,7 +203,7 @@ async function encodeInTurns<E, R>(
   };
 }
 
-function tellChanges(
+function reportChanges(
   { truncated, skipped, emptied, unanswered }: Omit<EncodedRows, "rows">,
   { what, maxLength, io }: { what: string; maxLength: number; io: Io },
 ): void {

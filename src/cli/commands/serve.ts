@@ -109,7 +109,7 @@ async function serveTinker(input: Input, io: Io): Promise<number> {
   const app = createApp({ ...settings, service, apiKey: key.value });
   return serveUntilStopped(service, io, async () => {
     const listening = await listen(app, { host, port });
-    io.err(greeting(listening.url, { key: key.shown, service }));
+    io.err(startupText(listening.url, { key: key.shown, service }));
     return listening;
   });
 }
@@ -191,7 +191,7 @@ function memoryBudget(gib: Input["options"][string]): number | undefined {
   return gib === undefined ? undefined : integerOption(gib, { flag: "--memory-gib", least: 1 }) * 2 ** 30;
 }
 
-function greeting(url: string, { key, service }: { key: string; service: TinkerService }): string {
+function startupText(url: string, { key, service }: { key: string; service: TinkerService }): string {
   return [
     `${service.models.all[0]!.engine.device}`,
     `listening on ${url}, checkpoints in ${service.checkpoints.root}`,

@@ -156,7 +156,7 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
     log: (line) => io.err(`${line}\n`),
   });
   const graceMs = 1000 * integerOption(options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
-  io.err(greeting({ ...served, key, admin, store: isRecording ? String(store) : undefined }));
+  io.err(startupText({ ...served, key, admin, store: isRecording ? String(store) : undefined }));
   await aborted(io.signal);
   const { pending } = served;
   if (pending > 0) io.err(`finishing ${pending} ${pending === 1 ? "reply" : "replies"}; Ctrl-C again ends at once\n`);
@@ -189,7 +189,7 @@ async function adminToken(
   return { value, shown: value };
 }
 
-interface Greeted {
+interface StartupDetails {
   readonly url: string;
   readonly models: readonly string[];
   readonly device: string | undefined;
@@ -198,7 +198,7 @@ interface Greeted {
   readonly store: string | undefined;
 }
 
-function greeting({ url, models, device, key, admin, store }: Greeted): string {
+function startupText({ url, models, device, key, admin, store }: StartupDetails): string {
   const what = models.length > 0 ? models.join(", ") : "workers";
   return [
     ...(device === undefined ? [] : [device]),

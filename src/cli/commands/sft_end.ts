@@ -15,7 +15,7 @@ interface SftEnding extends TrainEnding {
   readonly io: Io;
 }
 
-export function sftFarewell(it: SftEnding): void {
+export function printSftEnd(it: SftEnding): void {
   const { outcome, dir, model, best, report, run, isChat, command, input, io } = it;
   const loss = valueChange(run, /^val\/loss$/);
   io.err("\n");

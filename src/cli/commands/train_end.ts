@@ -33,7 +33,7 @@ export function outcomeJson({ outcome, dir, model, best, report, run }: TrainEnd
   };
 }
 
-export function farewell(it: TrainEnding & { session: RunSession; input: Input; io: Io }): void {
+export function printTrainEnd(it: TrainEnding & { session: RunSession; input: Input; io: Io }): void {
   const { outcome, dir, model, best, report, run, session, input, io } = it;
   const accuracy = valueChange(run, /\/pass@1$/);
   const reward = valueChange(run, /^val\/reward\/.*\/mean$/);

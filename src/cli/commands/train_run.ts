@@ -27,7 +27,7 @@ import { RunPlace } from "../run/run_place.ts";
 import { composeRun, openTask, type RunSession } from "../run/session.ts";
 import { checkTraceOptions, type TraceTraining, withTraces } from "../run/train_traces.ts";
 import { readRun, writeReport } from "../run/write_report.ts";
-import { farewell, outcomeJson } from "./train_end.ts";
+import { outcomeJson, printTrainEnd } from "./train_end.ts";
 
 export async function runTraining(input: Input, io: Io): Promise<number> {
   const isRecorded = input.options.fromTraces !== undefined;
@@ -102,9 +102,9 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
   let recording: Recording | undefined;
   try {
     place.use(session);
-    const tell = (line: string) => io.err(`gateway: ${line}\n`);
-    const gateway = await session.gateway?.open(tell);
-    recording = await openRecording(gatewaySettings(config), tell);
+    const notify = (line: string) => io.err(`gateway: ${line}\n`);
+    const gateway = await session.gateway?.open(notify);
+    recording = await openRecording(gatewaySettings(config), notify);
     if (recorded) recorded.check(backend);
     else checkPrompts(session, { backend, io });
     const memory = device?.memory;
@@ -152,7 +152,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     const model = latest === undefined ? undefined : join(dir, latest);
     const ending = { outcome, dir, model, best, report, run };
     if (input.options.json) io.out(`${JSON.stringify(outcomeJson(ending))}\n`);
-    farewell({ ...ending, session, input, io });
+    printTrainEnd({ ...ending, session, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
     await given.gateway?.close();

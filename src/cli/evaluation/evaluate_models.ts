@@ -22,10 +22,10 @@ export async function evaluateModels(
 ): Promise<ModelAttempts[]> {
   const { io, session } = it;
   await checkAll(models, session);
-  const tell = (line: string) => io.err(`gateway: ${line}\n`);
+  const notify = (line: string) => io.err(`gateway: ${line}\n`);
   const evaluated: ModelAttempts[] = [];
-  await session.gateway?.open(tell);
-  const recording = await openRecording(gatewaySettings(session.config), tell);
+  await session.gateway?.open(notify);
+  const recording = await openRecording(gatewaySettings(session.config), notify);
   try {
     for (const model of models) {
       if (io.signal.aborted) break;

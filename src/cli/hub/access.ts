@@ -104,8 +104,8 @@ export async function openHub({ env, signal, err }: Io, options: { needsToken: b
     package: await openPackage(),
     hubUrl,
     ...(token !== undefined && { accessToken: token }),
-    fetch: hubFetch({ hubUrl, token, signal, tell: err }),
-    fetchFile: hubFetch({ hubUrl, token, signal, tell: err, isFile: true }),
+    fetch: hubFetch({ hubUrl, token, signal, notify: err }),
+    fetchFile: hubFetch({ hubUrl, token, signal, notify: err, isFile: true }),
     signal,
   };
 }

@@ -14,7 +14,7 @@ export interface PushOptions {
   readonly card: string;
   /** False uploads large files in the basic way of Git LFS. */
   readonly useXet: boolean;
-  readonly tell: (text: string) => void;
+  readonly notify: (text: string) => void;
 }
 
 export interface Pushed {
@@ -25,7 +25,7 @@ export interface Pushed {
 
 /** @throws {ConfigError} for a folder without files. */
 export async function push(hub: Hub, dir: string, options: PushOptions): Promise<Pushed> {
-  const { repo, branch, tell } = options;
+  const { repo, branch, notify } = options;
   const files = filesIn(dir);
   if (files.length === 0) throw new ConfigError("Cannot push: the folder has no files.", { file: dir, kind: "data" });
   await makeRepo(hub, options);
@@ -37,7 +37,7 @@ export async function push(hub: Hub, dir: string, options: PushOptions): Promise
   if (!files.includes(CARD) && !(await hasCard(hub, { repo, branch })))
     operations.push({ operation: "addOrUpdate", path: CARD, content: new Blob([options.card]) });
   const bytes = files.reduce((sum, path) => sum + statSync(join(dir, path)).size, 0);
-  tell(`pushing ${operations.length} files, ${bytes} bytes, to ${hub.hubUrl}/${repo}\n`);
+  notify(`pushing ${operations.length} files, ${bytes} bytes, to ${hub.hubUrl}/${repo}\n`);
   const title = "Upload with grpu";
   const commit = { repo, branch, title, operations, useXet: options.useXet, abortSignal: hub.signal };
   const made = await ask(hub, (it, common) => it.commit({ ...common, ...commit }));
@@ -70,13 +70,13 @@ function isFile(file: string): boolean {
 }
 
 /** A repository and a branch that exist stay what they are. */
-async function makeRepo(hub: Hub, { repo, branch, isPrivate, tell }: PushOptions): Promise<void> {
+async function makeRepo(hub: Hub, { repo, branch, isPrivate, notify }: PushOptions): Promise<void> {
   const visibility = isPrivate ? ({ visibility: "private" } as const) : {};
   const isNew =
     !(await isThere(hub, repo)) &&
     (await unlessThere(() => ask(hub, (it, common) => it.createRepo({ ...common, repo, ...visibility }))));
-  if (isNew) tell(`made the repository ${repo}\n`);
-  else if (isPrivate) tell(`${repo} exists: --private changes nothing\n`);
+  if (isNew) notify(`made the repository ${repo}\n`);
+  else if (isPrivate) notify(`${repo} exists: --private changes nothing\n`);
   if (branch !== "main")
     await unlessThere(() => ask(hub, (it, common) => it.createBranch({ ...common, repo, branch })));
 }

@@ -8,7 +8,7 @@ export interface RequestOptions {
   readonly token: string | undefined;
   readonly signal: AbortSignal;
   /** Takes a line for each wait. */
-  readonly tell: (text: string) => void;
+  readonly notify: (text: string) => void;
 }
 
 const ATTEMPTS = 5;
@@ -67,7 +67,7 @@ function fileFetch(options: RequestOptions): typeof fetch {
         throw await refusal(url, reply, options);
       if (reply instanceof Response) await reply.body?.cancel();
       const what = status === undefined ? "did not answer" : `answered ${status}`;
-      options.tell(`the hub ${what}; trying again in ${(wait / 1000).toFixed(1)} s\n`);
+      options.notify(`the hub ${what}; trying again in ${(wait / 1000).toFixed(1)} s\n`);
       await sleep(wait, undefined, { signal: options.signal });
     }
   };

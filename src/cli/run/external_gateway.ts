@@ -37,7 +37,7 @@ const SESSION = z.looseObject({
 interface Opened {
   readonly endpoint: Gateway;
   readonly store: OpenTraceStore;
-  readonly tell: (line: string) => void;
+  readonly notify: (line: string) => void;
 }
 
 /** What is asked beside method and path. */
@@ -73,9 +73,9 @@ export class ExternalGateway implements SessionHost {
    * Opens the endpoint and registers it. The run's own trace store records as well, where one is set.
    * @throws {ConfigError} where no gateway answers, or it refuses the token
    */
-  async open(tell: (line: string) => void): Promise<string> {
+  async open(notify: (line: string) => void): Promise<string> {
     const workerKey = crypto.randomUUID();
-    const { host, ...opened } = await this.openEndpoint(workerKey, tell);
+    const { host, ...opened } = await this.openEndpoint(workerKey, notify);
     this.opened = opened;
     const { endpoint } = opened;
     try {
@@ -113,7 +113,7 @@ export class ExternalGateway implements SessionHost {
     this.version = undefined;
   }
 
-  private async openEndpoint(workerKey: string, tell: (line: string) => void): Promise<Opened & { host: string }> {
+  private async openEndpoint(workerKey: string, notify: (line: string) => void): Promise<Opened & { host: string }> {
     const { startGateway } = await import("../../gateway/mod.ts");
     const { openTraceStore } = await import("../../trace/mod.ts");
     const { store: file, retention, host: gatewayHost } = this.settings;
@@ -122,7 +122,7 @@ export class ExternalGateway implements SessionHost {
     const store = await openTraceStore(file ?? "memory", { retention });
     try {
       const auth = { adminToken: crypto.randomUUID(), apiKeys: [workerKey] };
-      return { endpoint: await startGateway({ store, host, auth, log: tell }), store, tell, host };
+      return { endpoint: await startGateway({ store, host, auth, log: notify }), store, notify, host };
     } catch (error) {
       await store.close();
       throw error;
@@ -134,7 +134,7 @@ export class ExternalGateway implements SessionHost {
     const { opened, worker } = this;
     if (!opened) return;
     this.opened = undefined;
-    const warn = (what: string) => (error: Error) => opened.tell(`warning: ${what}: ${error.message}`);
+    const warn = (what: string) => (error: Error) => opened.notify(`warning: ${what}: ${error.message}`);
     if (worker !== undefined) {
       const flushed = this.ask("POST", "/admin/flush", { body: {}, isOptional: true });
       await flushed.catch(warn("the gateway may not have stored every trace yet"));
@@ -157,7 +157,7 @@ export class ExternalGateway implements SessionHost {
       throw error;
     });
     const base = `${this.settings.tunnel ?? this.url}${path}`;
-    let isTold = false;
+    let isNotified = false;
     return {
       base_url: `${base}/v1`,
       api_key: key,
@@ -165,12 +165,12 @@ export class ExternalGateway implements SessionHost {
       reported: new Promise(() => {}),
       poll: (signal) => this.poll(path, signal),
       end: async (outcome) => {
-        if (isTold || (own.ending.signal.aborted && !own.isEndedByRun)) return;
+        if (isNotified || (own.ending.signal.aborted && !own.isEndedByRun)) return;
         await sessions.end(own, outcome);
         if (this.settings.store === undefined) await sessions.delete([session_id]);
         // Takes the place of the agent's report, where that went to the gateway. Its traces have the ids of this endpoint's.
         await this.postOutcome(path, outcome);
-        isTold = true;
+        isNotified = true;
       },
     };
   }

@@ -47,7 +47,7 @@ function wandbRun({ config, dir, io }: { config: Tree; dir: string; io: Io }): W
   return {
     dir,
     env: io.env,
-    tell: (message) => io.err(`${message}\n`),
+    notify: (message) => io.err(`${message}\n`),
     project: setting(config, "rllm.trainer.project_name"),
     name: setting(config, "rllm.trainer.experiment_name"),
     config: maskTree(config),

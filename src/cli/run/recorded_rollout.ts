@@ -24,11 +24,11 @@ export interface Recording {
 /** Undefined where nothing is to be recorded, or where the gateway records. @throws {ConfigError} as `openTraceStore` */
 export async function openRecording(
   { store: file, agents, keys, retention }: GatewaySettings,
-  tell: (line: string) => void,
+  notify: (line: string) => void,
 ): Promise<Recording | undefined> {
   if (file === undefined || agents.length > 0) return undefined;
   const store = await openTraceStore(file, { retention });
-  const recorder = new CallRecorder({ store, log: tell });
+  const recorder = new CallRecorder({ store, log: notify });
   const run = crypto.randomUUID().slice(0, 8);
   const nameKey = keys.name ?? TRAJECTORY_NAME;
   let attempts = 0;

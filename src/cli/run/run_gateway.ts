@@ -23,7 +23,7 @@ export class RunGateway implements SessionHost {
   }
 
   /** Starts it. `tell` takes lines for the operator. @returns where it listens */
-  async open(tell: (line: string) => void): Promise<string> {
+  async open(notify: (line: string) => void): Promise<string> {
     const { startGateway } = await import("../../gateway/mod.ts");
     const { openTraceStore } = await import("../../trace/mod.ts");
     const { host, port, adminToken, tunnel, store: file, retention } = this.settings;
@@ -39,7 +39,7 @@ export class RunGateway implements SessionHost {
         publicUrl: (listening) => publicUrl(this.settings, listening),
         // Workers may be added to it; their replies may be silent for longer than the runtime's fetch waits.
         workers: { fetch: streamFetch },
-        log: tell,
+        log: notify,
       });
       this.opened = { gateway, store };
       return gateway.url;

@@ -70,7 +70,7 @@ function dashed(name: string): string {
   return name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
 }
 
-/** Cards of one name cannot be told apart: the one with the least is counted on. */
+/** The row with the least free memory, because cards of one name cannot be distinguished. */
 function leastFree<R extends { readonly free: number }>(rows: readonly R[]): R | undefined {
   return rows.toSorted((a, b) => a.free - b.free)[0];
 }

@@ -102,7 +102,7 @@ function shared(family: MatmulFamily) {
       return [columns, y, z];
     },
     work: ({ m, n, k }: ProductParams) => 2 * m * n * k,
-    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
+    // f32 sums of k products: the error grows with the sum of magnitudes, so there is an absolute part.
     tolerance: { relative: 2e-5, absolute: 2e-5 },
   };
 }

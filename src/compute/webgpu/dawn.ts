@@ -1,4 +1,4 @@
-/** Dawn from the `webgpu` package: how it is loaded, and the flags by which it is told which adapter to take. */
+/** Dawn from the `webgpu` package: how it is loaded, and the flags that select its adapter. */
 import type { Gpu } from "./types.ts";
 
 /** Threads of Mesa's software GPU. More threads than cores measured faster, because its workers wait for each other. */

@@ -13,8 +13,8 @@ import { Connection, connectAgain, requestDevice } from "./connection.ts";
 import { CommandEncoding, type Op, packParams, rangesOf, type StorageRange, type TimedWork } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
 import { gpuInfo } from "./info.ts";
-import { Napper } from "./nap.ts";
 import { Pace } from "./pace.ts";
+import { PollSleep } from "./poll_sleep.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
 import { keepOps } from "./repetition.ts";
@@ -47,7 +47,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
   private readonly options: WebGpuDeviceOptions & DeviceRequirements;
-  private readonly napper: Napper;
+  private readonly pollSleep: PollSleep;
   /** Replaced when the device is reopened. */
   private connection: Connection;
   private recorded: Op[] = [];
@@ -81,7 +81,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     this.info = info;
     this.options = options;
     this.pace = new Pace(info.family);
-    this.napper = new Napper(info.family === "scalar");
+    this.pollSleep = new PollSleep(info.family === "scalar");
     this.pool = new BufferPool<Storage>(
       {
         create: (size, label) => this.connection.allocations.create(size, label),
@@ -285,7 +285,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     return submitted.then(async ({ scopes, ...timed }) => {
       const { observer } = this;
       const start = observer && performance.now();
-      await failures.settle(scopes, this.napper.during(wait()));
+      await failures.settle(scopes, this.pollSleep.during(wait()));
       const end = performance.now();
       observer?.host({ ...what, start: start!, end });
       await this.learn(timed, end);

@@ -21,7 +21,7 @@ const STEP = 0.5;
 const LARGEST_CHANGE = 8;
 const LEAST_FACTOR = 1e-3;
 /** Shorter work says little: its time is that of the call. */
-const LEAST_TELLING_SECONDS = 1e-3;
+const LEAST_MEASURED_SECONDS = 1e-3;
 
 /** Seconds by kernel, before any correction. */
 export type SecondsByKernel = Map<string, number>;
@@ -50,7 +50,7 @@ export class Pace {
    */
   learn(work: SecondsByKernel, seconds: number): void {
     let estimate = 0;
-    let norm = LEAST_TELLING_SECONDS ** 2;
+    let norm = LEAST_MEASURED_SECONDS ** 2;
     for (const [kernel, nominal] of work) {
       estimate += this.seconds(kernel, nominal);
       norm += nominal ** 2;

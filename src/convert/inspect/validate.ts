@@ -82,13 +82,13 @@ function validateSource(source: ConvertedSource, { readConfig, registered }: Val
   const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
   for (const [path, { value, file, line, isAdded, unread }] of source.values) {
     if (unread !== undefined) continue;
-    const tell = (severity: Problem["severity"], message: string) => {
+    const addProblem = (severity: Problem["severity"], message: string) => {
       problems.push({ severity, message, path, file, line });
     };
     if (isAdded && !isKnown(path) && source.system !== "trinity") continue;
     if (!isKnown(path)) {
       const close = nearestPath(path, all);
-      tell(
+      addProblem(
         "error",
         `Cannot set ${path}: ${source.system} has no such setting.${close ? ` Did you mean ${close}?` : ""}`,
       );
@@ -98,7 +98,7 @@ function validateSource(source: ConvertedSource, { readConfig, registered }: Val
     const field: Field | undefined = native ? verlField(path, native.value) : trinityField(path);
     if (!field) continue;
     const fit = fitValue(path, field, value, registered);
-    if (fit.problem) tell("error", isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
+    if (fit.problem) addProblem("error", isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
   }
   if (source.system === "trinity") problems.push(...validateTrinity(source));
   return problems;

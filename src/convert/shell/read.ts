@@ -125,11 +125,11 @@ function shown(text: string): string {
   return render(text, (name) => `$${name}`);
 }
 
-interface Told extends Pick<Launch, "line" | "when" | "exported"> {
+interface LaunchSummary extends Pick<Launch, "line" | "when" | "exported"> {
   readonly optional: readonly Item[];
 }
 
-function notesOf(session: ShellSession, { optional, line, when, exported }: Told): Note[] {
+function notesOf(session: ShellSession, { optional, line, when, exported }: LaunchSummary): Note[] {
   const notes: Note[] = [];
   const check = (message: string, at?: number) => notes.push({ kind: "check", message, line: at });
   const absent = new Set(optional.map(({ text }) => onlyEnvironment(text) as string));

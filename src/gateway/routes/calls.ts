@@ -116,7 +116,7 @@ async function answer(call: Call): Promise<Response> {
   const it = { request, path, body, params, model, named, session, caller, signal, service };
   const respond = () => (isLocal ? answerHere(it, isSame ? read.text : undefined) : answerThere(it));
   if (!session || !read) return respond();
-  return service.undelivered.once({ session, path, text: read.text }, { request, respond });
+  return service.retryCache.once({ session, path, text: read.text }, { request, respond });
 }
 
 /** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */

@@ -82,8 +82,8 @@ async function follow(response: Response, it: Replying & { readonly sampled: Gat
     if (!isStarted) listener.onStart?.(0, { prompt_ids: sampled.promptIds });
     isStarted = true;
     const parts = live.push(event);
-    const news = sampled.takeNew(0);
-    if (parts.length > 0 || news.tokens.length > 0) listener.onUpdate(0, { parts, ...news });
+    const newTokens = sampled.takeNew(0);
+    if (parts.length > 0 || newTokens.tokens.length > 0) listener.onUpdate(0, { parts, ...newTokens });
   }
   const parts = live.end();
   if (parts.length > 0) listener.onUpdate(0, { parts, tokens: [], logprobs: [] });

@@ -137,11 +137,11 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
       if (event.error) throw errorIn(event);
       sampled.add(event);
       const before = tokens.length;
-      const news = sampled.takeNew(0);
-      isEnded = pushUpToEnd(tokens, { news: news.tokens, ends: request.ends });
+      const newTokens = sampled.takeNew(0);
+      isEnded = pushUpToEnd(tokens, { newTokens: newTokens.tokens, ends: request.ends });
       const added = tokens.length - before;
-      logprobs.push(...news.logprobs.slice(0, added));
-      if (added > 0) request.onTokens?.(tokens.slice(before), news.logprobs.slice(0, added));
+      logprobs.push(...newTokens.logprobs.slice(0, added));
+      if (added > 0) request.onTokens?.(tokens.slice(before), newTokens.logprobs.slice(0, added));
       // Leaving the loop cancels the worker's stream.
       if (isEnded) break;
     }
@@ -184,9 +184,9 @@ function bodyOf({ prompt_ids, params }: SampleRequest, { model, tokenizer, setti
  */
 export function pushUpToEnd(
   tokens: number[],
-  { news, ends }: { readonly news: readonly number[]; readonly ends: SampleRequest["ends"] },
+  { newTokens, ends }: { readonly newTokens: readonly number[]; readonly ends: SampleRequest["ends"] },
 ): boolean {
-  for (const token of news) {
+  for (const token of newTokens) {
     tokens.push(token);
     if (ends?.(tokens)) return true;
   }

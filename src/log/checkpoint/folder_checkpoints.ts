@@ -89,7 +89,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     const { resumeMode, resumeFrom } = this.options;
     if (resumeMode === "disable") return undefined;
     if (resumeMode === "resume_path") return readCheckpoint(resumeFrom ?? "");
-    await this.tellUnfinished();
+    await this.warnOfUnfinished();
     const names = await this.candidates();
     for (const name of names) {
       try {
@@ -132,7 +132,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return entries.filter((name) => NAME.test(name)).sort((a, b) => rank(a) - rank(b));
   }
 
-  private async tellUnfinished(): Promise<void> {
+  private async warnOfUnfinished(): Promise<void> {
     for (const name of await this.leftovers(TEMPORARY)) {
       this.options.onSkip?.(
         `The run ended while it wrote ${name.slice(TEMPORARY.length)}; that checkpoint is ignored (${this.dir})`,

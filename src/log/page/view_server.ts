@@ -91,7 +91,7 @@ class Pages {
   constructor(runs: readonly RunFolder[]) {
     this.runs = runs;
     this.version = pollAll(runs);
-    this.timer = setInterval(() => this.tell(), POLL_MS);
+    this.timer = setInterval(() => this.notifyClients(), POLL_MS);
   }
 
   open(): Response {
@@ -110,7 +110,7 @@ class Pages {
     return new Response(stream, { headers: { "Content-Type": "text/event-stream; charset=utf-8" } });
   }
 
-  private tell(): void {
+  private notifyClients(): void {
     if (this.streams.size === 0) return;
     const now = pollAll(this.runs);
     // A comment keeps the connection from being thought dead.

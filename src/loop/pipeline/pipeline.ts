@@ -60,7 +60,7 @@ export function pipelineStep(names: readonly string[], stages: Stages): Run["ste
       if (stage.needs.some((slot) => inputs[slot] === undefined)) continue;
       const isFinal = stage.name === "update" || hasTrained();
       const { metrics: measured = {}, ...given } = await stage.run(inputs, isFinal ? toTheEnd(own) : own);
-      checkGifts(stage, given);
+      checkReturned(stage, given);
       values = { ...values, ...note(stage.name, { value: given, metrics: measured }) };
     }
     const { held, episodes = [], groups = [] } = values;
@@ -74,7 +74,7 @@ function without(values: Values, slots: ReadonlySet<Slot>): Values {
   return Object.fromEntries(Object.entries(values).filter(([slot]) => !slots.has(slot as Slot))) as unknown as Values;
 }
 
-function checkGifts({ name, gives }: PipelineStage, given: object): void {
+function checkReturned({ name, gives }: PipelineStage, given: object): void {
   const other = Object.keys(given).find((slot) => !gives.includes(slot as Slot));
   if (other === undefined) return;
   throw new ConfigError(

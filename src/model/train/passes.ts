@@ -294,7 +294,7 @@ export class Passes {
         const { done, mayBeRefused } = await run(part, size);
         if (mayBeRefused) await done;
         results.push(done);
-        this.tell(size);
+        this.reportSize(size);
       } catch (error) {
         await before;
         if (!(error instanceof OutOfMemoryError)) throw error;
@@ -310,7 +310,7 @@ export class Passes {
     return Promise.all(results);
   }
 
-  private tell(size: PassSize): void {
+  private reportSize(size: PassSize): void {
     const warning = size.takeWarning();
     if (warning !== undefined) this.warn(warning);
   }
@@ -395,7 +395,7 @@ export class Passes {
   }
 }
 
-/** Whoever awaits it later gets its error; until then it is nobody's. */
+/** Leaves the error to the code that awaits the pass later, so that it is not unhandled until then. */
 function quiet<R>(running: Running<R>): Running<R> {
   running.done.catch(() => {});
   return running;

@@ -174,9 +174,9 @@ async function freeName(wanted: string): Promise<string> {
  */
 export async function removeFolder(dir: string): Promise<string | undefined> {
   const name = `${DELETED}${basename(dir)}-${crypto.randomUUID().slice(0, 8)}`;
-  const doomed = join(dirname(dir), name);
-  await rename(dir, doomed).catch(unlessMissing);
-  return deleted(doomed);
+  const removed = join(dirname(dir), name);
+  await rename(dir, removed).catch(unlessMissing);
+  return deleted(removed);
 }
 
 /** @returns the folder if it cannot be deleted. */

@@ -1,6 +1,6 @@
 /** Decodes the protocol's ForwardBackwardRequest, a protobuf message of up to megabytes from an untrusted client. */
 import { RemoteError } from "../../errors.ts";
-import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "../../http/event_loop.ts";
 import { alignedCopy, type FieldCount, fields, mapEntry, type ProtobufField, packedVarints } from "../../protobuf.ts";
 import { Refusal } from "./outcome.ts";
 import { type DatumSpan, decodeSpan, type Provenance } from "./provenance.ts";
@@ -73,7 +73,7 @@ async function readForwardBackward(bytes: Uint8Array): Promise<ForwardBackwardMe
     sliceBytes += field.bytes.length;
     if (count.left > slice && sliceBytes < SLICE_BYTES) continue;
     [slice, sliceBytes] = [count.left - SLICE_FIELDS, 0];
-    await breathe();
+    await yieldToEventLoop();
   }
   return message.finish();
 }

@@ -4,7 +4,7 @@
  */
 import { RECORDED_TOP } from "../../contract/engine.ts";
 import { RemoteError } from "../../errors.ts";
-import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "../../http/event_loop.ts";
 import { alignedCopy, bytesOf, type FieldCount, fields, ProtobufWriter } from "../../protobuf.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import type { NamedSequence } from "./recorded_sequences.ts";
@@ -76,7 +76,7 @@ export async function decodeHanded(bytes: Uint8Array): Promise<HandedSequences> 
       slice += field.bytes.length;
       if (slice < SLICE_BYTES) continue;
       slice = 0;
-      await breathe();
+      await yieldToEventLoop();
     }
   } catch (error) {
     throw error instanceof RemoteError ? new Refusal(422, error.message) : error;
@@ -116,7 +116,7 @@ export async function checkHanded(sequences: readonly NamedSequence[], limits: M
     slice += sequence.top.tokens.byteLength;
     if (slice < SLICE_BYTES) continue;
     slice = 0;
-    await breathe();
+    await yieldToEventLoop();
   }
   if (session === undefined) throw wrong("there must be at least one (0)");
   return session;

@@ -41,19 +41,19 @@ type Compare = (values: readonly ExactOrApproximate[]) => boolean;
 function holds(nodes: readonly LatexNode[], budget: WorkBudget, compare: Compare): boolean {
   const names = new Map<string, number>();
   const complex: ExactOrApproximate[][] = [];
-  let told = 0;
+  let decided = 0;
   for (let point = 0; point < POINTS + INTEGER_POINTS; point++) {
-    if (point === POINTS && told + complex.length > 0) break;
+    if (point === POINTS && decided + complex.length > 0) break;
     const values = valuesAt(nodes, placeAt(point, { budget, names }));
     if (!values) continue;
     const reals = values.filter((value) => isExact(value) || isReal(value)).length;
     if (nodes.length === 2 && reals === 1) return false;
     if (reals < values.length) complex.push(values);
     else if (!compare(values)) return false;
-    else told++;
+    else decided++;
     if (names.size === 0) break;
   }
-  return told > 0 || (complex.length > 0 && complex.every(compare));
+  return decided > 0 || (complex.length > 0 && complex.every(compare));
 }
 
 function valuesAt(nodes: readonly LatexNode[], place: ReturnType<typeof placeAt>): ExactOrApproximate[] | undefined {

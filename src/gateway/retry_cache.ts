@@ -39,7 +39,7 @@ interface Running {
 const BYTES_PER_LETTER = 2;
 
 /** Kept answers of all sessions; the oldest go first. */
-export class Undelivered {
+export class RetryCache {
   private readonly most: number;
   private readonly kept: Kept[] = [];
   private readonly running = new Set<Running>();
