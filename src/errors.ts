@@ -39,7 +39,7 @@ export class ConfigError extends Error {
 /** Device memory does not suffice: the byte budget is used up, or the driver refuses an allocation. */
 export class OutOfMemoryError extends ConfigError {
   override readonly name = "OutOfMemoryError";
-  /** What the memory was for. */
+  /** Name of the use that the memory was for. */
   readonly label: string;
   /** Size of the allocation that failed. */
   readonly bytes: number;
@@ -110,7 +110,7 @@ function kindOf({ file, path }: Source): InputKind {
   return file !== undefined || path !== undefined ? "config" : "usage";
 }
 
-/** What is wrong and what to do, by the operating system's code. */
+/** Causes and remedies by the operating system's error code. */
 const SYSTEM_ERRORS: Readonly<Record<string, readonly [string, string]>> = {
   ENOSPC: ["the disk is full", "Free some space, or name another place"],
   EFBIG: ["the file would be larger than the system allows", "Raise the limit (ulimit -f), or name another place"],

@@ -4,7 +4,7 @@
  * `{...copy}`, has no note: {@link mergedJson} keeps it. A value that was replaced since is not written by the note.
  */
 
-/** What the source of an object or a list wrote. */
+/** Spellings of an object's or a list's values in its source text. */
 interface Source {
   /** In the order of the source, where JavaScript has another one. */
   keys?: readonly string[];
@@ -157,7 +157,7 @@ function mayChange(text: string): boolean {
   return false;
 }
 
-/** Of fewer than 16 digits alone: a quick answer for the tokens of a prompt. */
+/** Returns whether the text has fewer than 16 digits and nothing else: a quick answer for the tokens of a prompt. */
 function isShort(text: string, start: number, end: number): boolean {
   if (end - start > 15 || text.charCodeAt(start) === MINUS) return false;
   for (let at = start; at < end; at++) if (!isDigit(text.charCodeAt(at))) return false;
@@ -184,7 +184,7 @@ function stringEnd(text: string, start: number): number {
   }
 }
 
-/** What follows a number in valid JSON: a comma, a bracket or white space. */
+/** Returns where a number ends in valid JSON: at a comma, a bracket or white space. */
 function numberEnd(text: string, start: number): number {
   let end = start + 1;
   while (end < text.length && isNumeral(text.charCodeAt(end))) end++;
@@ -198,9 +198,9 @@ function isNumeral(code: number): boolean {
 /** An object or list of the text. Its value is absent where a later entry of the same key replaced it. */
 interface Open {
   readonly value: Container | undefined;
-  /** Of an object. */
+  /** Keys of an object. */
   readonly keys: string[] | undefined;
-  /** Of the next value in a list. */
+  /** Index of the next value in a list. */
   index: number;
   key: string;
 }
@@ -282,7 +282,7 @@ function hasOwnForm(value: object): boolean {
 }
 
 interface Layout {
-  /** Of one level; empty: one line. */
+  /** Indent of one level; empty: one line. */
   readonly step: string;
   readonly depth: number;
 }

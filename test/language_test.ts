@@ -221,7 +221,7 @@ const FAULTS = findFaults(SOURCES);
 /** Faults that src still has, by rule; this table shrinks to nothing. */
 const REMAINING: readonly [rule: RegExp, most: number][] = [
   [/: export /, 2],
-  [/: docstring /, 700],
+  [/: docstring /, 20],
   [/ in a comment: | is a metaphor: /, 0],
   [/: local /, 856],
 ];

@@ -28,7 +28,7 @@ export interface RunOptions {
 
 /** Advantages and returns per token, and the estimate they come from. */
 export interface TokenAdvantages {
-  /** What the estimator returned. */
+  /** The estimator's result. */
   readonly estimate: Estimate;
   /** Both [T]; rows spread over their trained tokens, 0 elsewhere. */
   readonly advantages: Float64Array;

@@ -12,7 +12,7 @@ export interface MaskedConversation {
   readonly ids: readonly number[];
   /** 1 = the assistant wrote the token, in a turn that is trained on; one per token. */
   readonly mask: readonly number[];
-  /** What each token counts in the loss. Absent: as the mask says. */
+  /** Weight of each token in the loss. Absent: as the mask says. */
   readonly weights?: readonly number[];
 }
 
@@ -90,7 +90,7 @@ function blockTurns(
   );
 }
 
-/** What each turn of the assistant that is trained on adds to the text before it. */
+/** Returns the spans of text that the trained turns of the assistant add to the text before them. */
 function turnSpans(
   messages: readonly ChatMessage[],
   of: { weighed: readonly number[]; text: string; tokenizer: Tokenizer; options: Options },

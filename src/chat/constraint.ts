@@ -1,4 +1,4 @@
-/** What a request demands of its reply's tokens: a form of its content, calls of tools, alternatives. */
+/** Demands of a request on its reply's tokens: a form of its content, calls of tools, alternatives. */
 
 import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
@@ -29,7 +29,7 @@ export interface ReplyDemands {
   readonly isSingleCall: boolean;
 }
 
-/** What the sampler can do. */
+/** The sampler's abilities. */
 export interface DemandOptions {
   readonly tokenizer: Tokenizer;
   /** See {@link Backend.isConstrainable}. */
@@ -98,7 +98,10 @@ const cache = new WeakMap<Tokenizer, RecentCache<string, Constraints>>();
 /** Demands, such as sets of tools, that are kept at least; see {@link RecentCache}. */
 const CACHED_DEMANDS = 32;
 
-/** Of the tools and the form of a reply, as JSON: each letter of a name or a constant is a place in the grammar. */
+/**
+ * Limit of letters of the tools and the form of a reply, as JSON: each letter of a name or a constant is a place in the
+ * grammar.
+ */
 const MOST_LETTERS = 2 ** 20;
 
 function tooLarge(letters: number, param: string): ApiError {

@@ -40,12 +40,12 @@ export function choiceCall({ signal, onStart, onReply, onTokens }: ChatCall = {}
 export interface CallSettings {
   /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
-  /** What the reply must be, beside. */
+  /** Further demands on the reply. */
   readonly demands?: ReplyDemands | undefined;
   readonly sampling?: ChoiceCall | undefined;
 }
 
-/** What a {@link ConversationOptions.plan} gets. */
+/** A call that {@link ConversationOptions.plan} receives. */
 export interface PlannedCall<Settings> {
   readonly prompt_ids: readonly number[];
   readonly settings: Settings;

@@ -30,7 +30,7 @@ interface RouteCall extends ResponseCall {
   readonly request: Request;
   /** The body, where the caller gave a long one as text: a request would encode it, to be decoded again. */
   readonly text: string | undefined;
-  /** What the path has in the place of `{id}`. */
+  /** Value of `{id}` in the path. */
   readonly id: string;
 }
 

@@ -1,4 +1,4 @@
-/** What answers requests: the contract between the APIs and a model. */
+/** Engines that answer requests: the contract between the APIs and a model. */
 import type { SamplingParams, TokenListener, TopLogprob } from "../contract/backend.ts";
 import type { Tokenizer, ToolCall } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
@@ -6,7 +6,7 @@ import type { ParseOptions, ReplyPart } from "./reply_reader.ts";
 import type { ChatRequest, TextRequest } from "./request.ts";
 import type { Drawn, DrawnChat } from "./response.ts";
 
-/** What belongs to one call of an engine, beside its request. */
+/** Parts of one call of an engine besides its request. */
 export interface ChatCall {
   /** Ends the sampling: the call rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -21,7 +21,7 @@ export interface ChatCall {
   readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
 }
 
-/** What is known of a choice before it is sampled. */
+/** A choice as far as it is known before it is sampled. */
 export interface ChoiceStart {
   readonly prompt_ids: readonly number[];
   readonly parse?: ParseOptions;
@@ -37,7 +37,7 @@ export type LivePart =
   | Exclude<ReplyPart, { readonly type: "call" }>
   | { readonly type: "call"; readonly call: ToolCall };
 
-/** What is new since the last one. */
+/** Changes of a choice since the last update. */
 export interface LiveUpdate {
   readonly parts: readonly LivePart[];
   readonly tokens: readonly number[];

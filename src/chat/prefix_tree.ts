@@ -8,7 +8,7 @@ export class PrefixNode<T> {
   /** Elements of the whole sequence. */
   readonly length: number;
   parent: PrefixNode<T> | undefined;
-  /** What follows the parent's sequence: a copy, so that nothing else is kept. */
+  /** Symbols that follow the parent's sequence: a copy, so that nothing else is kept. */
   edge: Symbols;
   value: T | undefined;
   /** By the first element of their edge. */

@@ -8,7 +8,7 @@ import { numberText, parseJson } from "../json.ts";
 /** The syntax of tool calls in a family of models. */
 export type ToolFormat = "hermes" | "llama3";
 
-/** What tells how a reply is to be read. */
+/** Settings that decide how a reply is read. */
 export interface ParseOptions {
   /** The model's tool-call format. Absent: the reply has no tool calls. */
   readonly format?: ToolFormat | undefined;

@@ -14,11 +14,11 @@ export interface Drawn {
   readonly finish_reason: "stop" | "length";
   readonly model_response: string;
   readonly weight_version?: number;
-  /** What it was sampled with: the request's parameters, and the defaults of the others. */
+  /** Sampling parameters of the reply: the request's, and the defaults of the others. */
   readonly sampling_params?: SamplingParams;
   /** With `topLogprobs`: the most likely tokens of each draw, best first. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
-  /** What masks did to it. */
+  /** Effects of masks on the reply. */
   readonly constrained?: Constrained;
   /** The stop string that ended it, where the engine says so. */
   readonly stop?: string;

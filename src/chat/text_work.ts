@@ -38,7 +38,7 @@ export interface TextWorkOptions {
 const LONG_LETTERS = 8192;
 /** A template loops over them. */
 const MANY_MESSAGES = 128;
-/** What a run needs from the thread: thrown through the caller's code, which then runs again. */
+/** A value that a run needs from the thread: thrown through the caller's code, which then runs again. */
 class Wanted {
   readonly ask: (thread: TextThread, signal?: AbortSignal) => Promise<unknown>;
   constructor(ask: Wanted["ask"]) {
@@ -156,7 +156,7 @@ export function longestToken(tokenizer: Tokenizer): number {
 
 const longest = new WeakMap<Tokenizer, number>();
 
-/** Of all texts and keys of a value; eight for any other leaf. */
+/** Counts the letters of all texts and keys of a value; any other leaf counts as eight. */
 function lettersIn(value: unknown): number {
   if (typeof value === "string") return value.length;
   if (typeof value !== "object" || value === null) return 8;

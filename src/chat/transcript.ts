@@ -37,7 +37,10 @@ export interface RenderedPrompt {
   readonly origin: Exclude<PromptOrigin, "tokens">;
 }
 
-/** What a later prompt needs of a reply. Its prompt shares its beginning with those of other turns, so that it is not kept whole. */
+/**
+ * Parts of a reply that a later prompt needs. Its prompt shares its beginning with those of other turns, so that it is
+ * not kept whole.
+ */
 interface Reply {
   /** The place of its prompt's text. */
   readonly text: PrefixNode<undefined>;

@@ -20,7 +20,7 @@ import { decodeUtf8 } from "../utf8.ts";
 /** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
 export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
 
-/** Of package.json. */
+/** Returns the version in package.json. */
 export function packageVersion(): string {
   return (JSON.parse(readFileSync(join(PACKAGE_DIR, "package.json"), "utf8")) as { version: string }).version;
 }

@@ -9,7 +9,7 @@ export interface CommandProgram {
   readonly version: string;
   readonly summary: string;
   readonly commands: readonly Command[];
-  /** What `grpu model` is about, by the first word of the commands in it. */
+  /** Subjects of groups such as `grpu model`, by the first word of the commands in them. */
   readonly groups: Readonly<Record<string, string>>;
   readonly examples: readonly string[];
 }

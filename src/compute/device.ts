@@ -38,7 +38,7 @@ export interface DeviceLimits {
  */
 export type TileFamily = "tiled" | "tiled_large";
 
-/** What matrix units multiply; their sums are f32. */
+/** Types that matrix units multiply; their sums are f32. */
 export type MatrixInputs = "f16" | "f32";
 
 /** Whether products of many rows use the matrix units of a GPU's subgroups. */
@@ -47,11 +47,11 @@ export interface SubgroupMatrix {
   readonly isUsed: boolean;
   /** Absent where the adapter has no units that fit. */
   readonly inputs?: MatrixInputs | undefined;
-  /** What the adapter lacks for it, for people; absent where it lacks nothing. */
+  /** Features that the adapter lacks for it, for people; absent where it lacks nothing. */
   readonly missing?: string | undefined;
 }
 
-/** What a device is, and what it allows. */
+/** A device's kind, limits and features. */
 export interface DeviceInfo {
   readonly kind: "webgpu" | "cpu";
   /** One line for people: adapter and driver. */

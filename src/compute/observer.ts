@@ -1,13 +1,13 @@
 /** Types of an observer of a device, and of the work that it receives. Times in ms of `performance.now()`, unless said otherwise. */
 
-/** What the host did: compiled pipelines, encoded and submitted work, or waited for it, with results to read or without. */
+/** An act of the host: it compiled pipelines, encoded and submitted work, or waited for it, with results to read or without. */
 export interface HostEvent {
   readonly kind: "compile" | "submit" | "wait" | "read-back";
   readonly start: number;
   readonly end: number;
-  /** Of a submit. */
+  /** Number of dispatches of a submit. */
   readonly dispatches?: number;
-  /** Of a read-back. */
+  /** Number of bytes of a read-back. */
   readonly bytes?: number;
 }
 
@@ -30,7 +30,7 @@ export interface DeviceObserver {
 
 /** An observer at its device. */
 export interface Observation {
-  /** Why kernels are not timed; undefined where they are. */
+  /** Reason why kernels are not timed; undefined where they are. */
   readonly untimed: string | undefined;
   /** Ends it; resolves when all times have arrived. */
   stop(): Promise<void>;

@@ -102,7 +102,7 @@ interface Written {
   readonly config: Tree;
 }
 
-/** Why the backend cannot honour a value; undefined for the default, which asks for nothing. */
+/** Returns the reason why the backend cannot honour a value; undefined for the default, which asks for nothing. */
 function refuse(path: string, { schema, value, config }: Written): string | undefined {
   if (statusOf(path, schema.backend) !== "refused") return undefined;
   const usual = schema.fields.get(path)?.default;

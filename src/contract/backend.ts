@@ -72,7 +72,7 @@ export interface ConstraintState {
   readonly isRelaxed?: boolean;
 }
 
-/** What a constraint did to a sequence. */
+/** Effects of a constraint on a sequence. */
 export interface Constrained {
   /** Tokens that were drawn under a mask. Their log-probs are the model's own, without the mask: they are off-policy. */
   readonly masked_tokens: number;
@@ -185,7 +185,7 @@ export interface CriticBatch extends PackedTokens {
   readonly mask: Uint32Array;
   /** Values at the start of the update. */
   readonly oldValues: Float32Array;
-  /** What the values are to become. */
+  /** Targets of the values. */
   readonly returns: Float32Array;
 }
 
@@ -225,7 +225,7 @@ export interface OptimParams {
 /** Numbers by their published names. */
 export type Metrics = Record<string, number>;
 
-/** What a backend knows of its model. */
+/** A backend's facts about its model. */
 export interface ModelDescription {
   readonly name: string;
   readonly vocabSize: number;
@@ -237,7 +237,10 @@ export interface ModelDescription {
   readonly parameters: number;
 }
 
-/** What a backend does with its model: the update, log-probs of given tokens, sampling. The first two are verl's names. */
+/**
+ * Kinds of a backend's work with its model: the update, log-probs of given tokens, sampling. The first two are verl's
+ * names.
+ */
 export type WorkPhase = "actor" | "actor_infer" | "rollout";
 
 /** The work of a phase since it was last taken. */
@@ -250,12 +253,12 @@ export interface PhaseWork {
   readonly seconds: number;
 }
 
-/** What a backend has computed, and the most that its device could. */
+/** Work that a backend has computed, and the most that its device could. */
 export interface ModelWork {
   readonly phases: Readonly<Partial<Record<WorkPhase, PhaseWork>>>;
   /** Operations per second of large products, measured. Absent: not known. */
   readonly peakFlops?: number | undefined;
-  /** Of each sequence that was sampled while tokens were guessed. Absent: none. */
+  /** Counts of each sequence that was sampled while tokens were guessed. Absent: none. */
   readonly speculated?: readonly Speculated[] | undefined;
 }
 

@@ -4,13 +4,13 @@
  */
 import type { Metrics, OptimParams, PackedTokens, SampledSequence, SampleRequest } from "./backend.ts";
 
-/** What a training client requests. Rank 0 trains a copy of all weights. */
+/** A training client's request for a model. Rank 0 trains a copy of all weights. */
 export interface TrainerConfig {
   readonly rank: number;
   readonly trainUnembed: boolean;
   readonly trainMlp: boolean;
   readonly trainAttn: boolean;
-  /** Of the initial values. */
+  /** Seed of the initial values. */
   readonly seed: number;
 }
 
@@ -103,16 +103,16 @@ export interface ScoreOptions {
   readonly topk: number;
   /** Whether the prompts' own tokens are scored. Default true; otherwise all their log-probs are NaN. */
   readonly own?: boolean | undefined;
-  /** Of each prompt. */
+  /** Targets of each prompt. */
   readonly targets?: readonly (PromptTargets | undefined)[] | undefined;
-  /** Of each prompt. */
+  /** Draws of each prompt. */
   readonly draws?: readonly (PromptDraws | undefined)[] | undefined;
 }
 
 /** Log-probs of a prompt's tokens: entry 0 is NaN, because nothing precedes the first token. */
 export interface PromptScores {
   readonly logprobs: Float32Array;
-  /** Of the prompt's targets, [R], where it has some. */
+  /** Log-probs of the prompt's targets, [R], where it has some. */
   readonly targets?: Float32Array | undefined;
   /** Tokens drawn at each place but the first, [length - 1, k] row-major, with their log-probs at temperature 1. */
   readonly draws?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
@@ -170,7 +170,7 @@ export interface EnginePolicy {
 export interface Engine {
   /** Folder of the base model, for `AutoTokenizer.from_pretrained`. */
   readonly folder: string;
-  /** Of the base model: equal for equal weights, whatever their folder or name. */
+  /** Fingerprint of the base model: equal for equal weights, whatever their folder or name. */
   readonly fingerprint: string;
   readonly architecture: string;
   readonly vocabSize: number;

@@ -12,7 +12,7 @@ export interface SourceValue {
   readonly comment?: Comment | undefined;
   /** Given as `+key=value`, which also adds what the system does not have. */
   readonly isAdded?: boolean;
-  /** Why the value in a script is not known. */
+  /** Reason why the value in a script is not known. */
   readonly unread?: string;
 }
 
@@ -27,7 +27,7 @@ export interface ConvertedSource {
   readonly system: TrainingSystem;
   readonly values: Map<string, SourceValue>;
   readonly problems: Problem[];
-  /** What reading assumed or left out. */
+  /** Assumptions and omissions of the reader. */
   readonly notes?: readonly Note[];
   /** Comment at the head of the file. */
   readonly head?: string | undefined;

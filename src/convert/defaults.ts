@@ -13,7 +13,7 @@ export interface DefaultPair {
   readonly fromDefault: YamlValue;
   readonly to: string;
   readonly toDefault: YamlValue;
-  /** What the value becomes in the other system; absent: the same. */
+  /** The value in the other system; absent: the same. */
   readonly written?: YamlValue | undefined;
   /** Only where the source has a setting under this path. */
   readonly when?: string | undefined;

@@ -74,7 +74,10 @@ function putTraining(build: Build): void {
   });
 }
 
-/** What is chosen by what fits has no counterpart; a pass that is filled by tokens is a mode of verl's. */
+/**
+ * Sets the passes. A pass size that is chosen by what fits has no counterpart; a pass that is filled by tokens is a
+ * mode of verl's.
+ */
 function putPasses(build: Build): void {
   const sampled = ["rollout.max_num_seqs", "rollout.max_num_batched_tokens"];
   for (const path of ["training.max_tokens_per_pass", "training.gradient_checkpointing", ...sampled])
@@ -115,7 +118,7 @@ function putAggregation(build: Build): void {
   });
 }
 
-/** What verl's versions make of the mode of a loss that brings its own. */
+/** Notes how verl's versions read the mode of a loss that brings its own. */
 function checkAggregation(build: Build): void {
   const loss = String(build.peek(LOSS_MODE));
   const [own, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
@@ -200,7 +203,7 @@ function putNative(build: Build, path: string, value: YamlValue): void {
   else put(build, path, value);
 }
 
-/** What rLLM's loop does itself, differently from verl's trainer. */
+/** Acts of rLLM's loop that differ from verl's trainer. */
 const IMPOSSIBLE: readonly {
   readonly path: string;
   readonly value: YamlValue;

@@ -17,8 +17,8 @@ export const ANSWER_KEYS: readonly string[] = [
 ];
 
 /**
- * Of a reward, an evaluator or an environment: whether it compares with the row's answer. A function says of an answer whether
- * it can be read. Rows without one are then an error before the first step.
+ * Needs of a reward, an evaluator or an environment: whether it compares with the row's answer. A function decides
+ * whether an answer can be read. Rows without one are then an error before the first step.
  */
 export interface NeedsAnswer {
   readonly needsAnswer?: boolean | ((answer: string) => boolean) | undefined;

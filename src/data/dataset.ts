@@ -69,7 +69,7 @@ function isIterable(value: unknown): value is DatasetRows {
 /** Kept in checkpoints: the order of a run is a function of its rows, so a resumed run must see the same ones. */
 export interface DataMark {
   readonly rows: number;
-  /** Of every task's id, prompt and fields, in order; 16 hexadecimal digits. */
+  /** Hash of every task's id, prompt and fields, in order; 16 hexadecimal digits. */
   readonly hash: string;
 }
 

@@ -11,7 +11,7 @@ import type { RewardedTrajectory, Step, TrajectoryGroup } from "./types.ts";
 export interface PackedRows extends PackedTokens {
   /** 1 = a response token. */
   readonly mask: Uint32Array;
-  /** Of the sampler; 0 where mask = 0. */
+  /** Log-probs of the sampler; 0 where mask = 0. */
   readonly rolloutLogprobs: Float32Array;
   /** Index into `trajectories`, [N]. */
   readonly trajectoryOfRow: Uint32Array;
@@ -38,7 +38,7 @@ export interface TokenRow {
   readonly tokens: number[];
   /** 1 = a response token. */
   readonly mask: number[];
-  /** Of the sampler; 0 where mask = 0. */
+  /** Log-probs of the sampler; 0 where mask = 0. */
   readonly logprobs: number[];
   /** Undefined where the step carried none. */
   readonly advantages: (number | undefined)[];

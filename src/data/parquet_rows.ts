@@ -53,7 +53,7 @@ function attempt(why: string, read: () => unknown): unknown {
 interface Place {
   readonly file: string;
   readonly line: number;
-  /** Of the column. */
+  /** Path of the column. */
   readonly path: string;
 }
 
@@ -87,7 +87,7 @@ function textOrBytes(bytes: Uint8Array): unknown {
   return text instanceof Unreadable ? bytes : text;
 }
 
-/** Of a list: `list.element`, or the repeated field alone. */
+/** Returns the item of a list: `list.element`, or the repeated field alone. */
 function itemOf(tree: SchemaTree): SchemaTree {
   const { children, element } = tree;
   if (element.repetition_type === "REPEATED" && element.converted_type !== "LIST") return tree;

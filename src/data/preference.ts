@@ -26,7 +26,7 @@ export interface PreferenceKeys extends Omit<SupervisedKeys, "messages" | "respo
   readonly margin?: string | undefined;
 }
 
-/** What a row holds: a chosen and a rejected answer, or one answer with a label (KTO). */
+/** Forms of a row: a chosen and a rejected answer, or one answer with a label (KTO). */
 export type PreferenceForm = "pair" | "row";
 
 type At = Pick<PlacedRow, "file" | "line">;

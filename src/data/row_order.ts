@@ -18,7 +18,7 @@ export class RowOrder {
   private readonly options: RowOrderOptions;
   /** Batches by epoch, each the rows of a batch. */
   private readonly epochs: (readonly Uint32Array[])[] = [];
-  /** Of {@link tokensBefore}: steps ask in order. */
+  /** State of {@link tokensBefore}: steps ask in order. */
   private counted = { number: 0, tokens: 0 };
 
   constructor(options: RowOrderOptions) {

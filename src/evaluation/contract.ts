@@ -1,9 +1,9 @@
-/** What an evaluation measured, as plain JSON: `--json`, the table and the page's script share it. */
+/** Results of an evaluation, as plain JSON: `--json`, the table and the page's script share it. */
 
 /** A mean with its 95% confidence interval, null where fewer than two tasks were measured. */
 export interface IntervalEstimate {
   readonly mean: number;
-  /** Of the mean, clustered by task. */
+  /** Standard error of the mean, clustered by task. */
   readonly standard_error: number | null;
   readonly interval: readonly [low: number, high: number] | null;
   readonly tasks: number;
@@ -50,7 +50,7 @@ export interface EvaluationReport {
   readonly differences: readonly PairedDifference[];
 }
 
-/** What the page's script reads. */
+/** Data of the page's script. */
 export interface EvaluationPageData extends EvaluationReport {
   readonly tasks: readonly TaskRow[];
   /** When it was made, in ms since 1970. */

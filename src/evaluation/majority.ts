@@ -1,7 +1,7 @@
 /** maj@k: whether the most frequent of k answers is correct. */
 import type { EqualAnswers } from "../data/types.ts";
 
-/** What an attempt answered. */
+/** An attempt's answer. */
 export interface Vote {
   /** Equal answers are equal texts ({@link groupVotes}); undefined where the attempt gave none. */
   readonly answer: string | undefined;

@@ -1,4 +1,4 @@
-/** What an evaluation measures of each task: the mean reward, pass@k, maj@k. */
+/** Measures of an evaluation for each task: the mean reward, pass@k, maj@k. */
 import type { Episode, EqualAnswers } from "../data/types.ts";
 import { groupBy } from "../loop/group_by.ts";
 import { dataSource, passAtK } from "../loop/validate.ts";

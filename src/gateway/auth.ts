@@ -1,12 +1,12 @@
 /**
- * Who may do what: agents call models with their keys, a session's own key opens that session alone, and the admin token
- * manages sessions, traces and workers. None of the three is accepted in place of another.
+ * Rights of callers: agents call models with their keys, a session's own key opens that session alone, and the admin
+ * token manages sessions, traces and workers. None of the three is accepted in place of another.
  */
 import { ConfigError } from "../errors.ts";
 import { areEqual, digestOf, keyIn, toHex } from "../http/key.ts";
 import { isForeignPage, isLoopback } from "../http/origin.ts";
 
-/** Whom a gateway lets in. */
+/** Keys and callers that a gateway accepts. */
 export interface GatewayAuth {
   /** Keys of agents. Without one, anyone may call a gateway that only this machine reaches. */
   readonly apiKeys?: readonly string[] | undefined;
@@ -65,7 +65,7 @@ export interface Caller {
   readonly isAdministrator: boolean;
 }
 
-/** What a session asks of its callers. */
+/** A session's demands on its callers. */
 export interface GuardedSession {
   readonly id: string;
   /** Digest of its own key; without one, agents' keys open it. */

@@ -22,7 +22,7 @@ import { WorkerHistory } from "./workers/history.ts";
 import { WorkerPool } from "./workers/pool.ts";
 import { askWorker, type WorkerAnswer } from "./workers/send.ts";
 
-/** What the trainer gets for one attempt. */
+/** A session as the trainer sees it for one attempt. */
 export interface OpenSession {
   readonly session_id: string;
   /** Path of the session's OpenAI base URL: `/sessions/{id}/v1`. */
@@ -60,20 +60,20 @@ export class GatewayService {
   readonly sessions: GatewaySessions;
   readonly workers: WorkerPool;
   readonly running = new RunningCalls();
-  /** What requests for workers get, and their answers lose. */
+  /** Fields that requests for workers get, and their answers lose. */
   readonly fields: FieldSettings;
   readonly startedAt = Date.now();
-  /** Of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
+  /** Version of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
   weightVersion: number | null = null;
   readonly log: (line: string) => void;
   private isStopping = false;
   private readonly options: GatewayOptions;
-  /** Of calls without a session, by caller and model. */
+  /** APIs for calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
-  /** Of all sessions in cumulative token mode. */
+  /** Text work of all sessions in cumulative token mode. */
   private texts: TextWork | undefined;
   private readonly memory: ResponseMemory;
-  /** Of calls without a session, by caller: a response is found whatever model gave it. */
+  /** Responses of calls without a session, by caller. */
   private readonly responses = new Map<string, ResponseStore>();
 
   constructor(options: GatewayOptions) {
@@ -230,7 +230,7 @@ export class GatewayService {
     return this.store.traces({ session_id: id });
   }
 
-  /** What the session's workers said, from the store where it is not remembered. */
+  /** Returns the answers of the session's workers, from the store where they are not remembered. */
   async historyOf(session: LiveSession): Promise<WorkerHistory> {
     session.history ??= this.restored(session).then((traces) => {
       for (const trace of traces) this.sessions.remember(session, trace);

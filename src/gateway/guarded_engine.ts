@@ -9,7 +9,7 @@ import type { RunningCalls } from "./running.ts";
 export interface EngineGuardOptions {
   /** Its calls count as work: they go on for a while when their caller has left. */
   readonly calls: RunningCalls;
-  /** Whose calls they are. */
+  /** Session of the calls. */
   readonly session?: string | undefined;
   /** Takes one line for the operator. */
   readonly log: (line: string) => void;
@@ -41,7 +41,7 @@ export function guardedEngine(engine: ChatEngine, { calls, session, log }: Engin
 
 const PUBLIC = [ApiError, Refusal, AccessRefusal, UnsupportedError];
 
-/** Of a request's content, not of the gateway's memory or files. */
+/** Returns whether an error is one of a request's content, not of the gateway's memory or files. */
 function isRequests(error: unknown): error is ConfigError {
   return error instanceof ConfigError && !(error instanceof OutOfMemoryError) && error.file === undefined;
 }

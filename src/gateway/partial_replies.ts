@@ -55,7 +55,7 @@ export class PartialReplies {
     return this.choices.get(choice)?.firstTokenMs;
   }
 
-  /** What was sampled so far, of every choice that started. */
+  /** Returns the tokens sampled so far, of every choice that started. */
   replies(tokenizer: Tokenizer): PartialReply[] {
     return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs, whole }) => {
       if (whole) return { drawn: whole, isWhole: true, first_token_ms: firstTokenMs };

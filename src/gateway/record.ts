@@ -12,7 +12,7 @@ import { PartialReplies } from "./partial_replies.ts";
 /** The session that calls belong to. Its metadata is read at each call, because a session may be created again. */
 export interface CallSession {
   readonly session_id: string;
-  /** Of each trace; the request's own is added. */
+  /** Metadata of each trace; the request's own is added. */
   readonly metadata: Readonly<Record<string, unknown>>;
   /** Gets the trace of each whole reply. */
   readonly onReply?: ((trace: TraceRecord) => void) | undefined;
@@ -24,18 +24,18 @@ export interface RecorderOptions {
   readonly syncTraces?: boolean | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;
-  /** What traces that are not stored yet may hold together, about. Default 256 MiB. */
+  /** Approximate bytes that traces which are not stored yet may hold together. Default 256 MiB. */
   readonly mostBytes?: number | undefined;
 }
 
-/** What became of traces so far. */
+/** Counts of traces by what became of them. */
 export interface RecorderFigures {
   stored: number;
   /** Not yet stored. */
   pending: number;
   /** Given up after {@link TRIES}, or dropped because too much waited. */
   lost: number;
-  /** Of those pending, about. */
+  /** Approximate bytes of pending traces. */
   bytes: number;
 }
 
@@ -50,7 +50,7 @@ export class CallRecorder {
   readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0, bytes: 0 };
   private readonly store: TraceStore;
   private readonly mostBytes: number;
-  /** Of the traces dropped since the store last kept up. */
+  /** Number of traces dropped since the store last kept up. */
   private dropped = 0;
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
@@ -239,7 +239,7 @@ function finishOf(drawn: Drawn | DrawnChat): string {
   return "message" in drawn && drawn.message.tool_calls ? "tool_calls" : drawn.finish_reason;
 }
 
-/** What a request asks for beside its conversation, under the names of chat completions. */
+/** Returns the parameters of a request besides its conversation, under the names of chat completions. */
 function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<string, unknown>> {
   const { params, stop, n, seed } = request;
   const { toolChoice, responseFormat, variables } = request as Partial<ChatRequest>;
@@ -254,9 +254,9 @@ function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<strin
   };
 }
 
-/** Of a token: its id and log-prob. */
+/** Bytes of a token: its id and log-prob. */
 const BYTES_PER_TOKEN = 16;
-/** Of a trace beside: objects, times, parameters. */
+/** Further bytes of a trace: objects, times, parameters. */
 const BYTES_PER_TRACE = 2 * 2 ** 10;
 const BYTES_PER_LETTER = 2;
 
@@ -269,7 +269,7 @@ function memoryOf(trace: TraceRecord): number {
   return BYTES_PER_TRACE + BYTES_PER_TOKEN * tokens + BYTES_PER_LETTER * letters;
 }
 
-/** Of all texts of a value; eight for any other leaf. */
+/** Counts the letters of all texts of a value; any other leaf counts as eight. */
 function lettersIn(value: unknown): number {
   if (typeof value === "string") return value.length;
   if (typeof value !== "object" || value === null) return 8;

@@ -6,7 +6,7 @@
  * counts as delivered, because nothing tells it from one that the client has read: a retry of it is sampled again.
  */
 
-/** What tells a call from others of its session. */
+/** A call as it is distinguished from others of its session. */
 export interface RepeatedCall {
   /** By reference: a session that is started again under the same id is another one. */
   readonly session: object;

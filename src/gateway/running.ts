@@ -15,7 +15,7 @@ export class RunningCalls {
   >();
   /** With the session that it is for. */
   private readonly work = new Map<Promise<unknown>, string | undefined>();
-  /** Why all calls were ended; later ones end at once. */
+  /** Reason why all calls were ended; later ones end at once. */
   private ended: Error | undefined;
   private waiting: (() => void)[] = [];
 

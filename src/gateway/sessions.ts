@@ -18,7 +18,7 @@ export interface ModelHost {
   open(of: {
     readonly model: string;
     readonly session_id?: string;
-    /** Who sends the requests: callers take turns. Absent: the session does. */
+    /** Sender of the requests: callers take turns. Absent: the session does. */
     readonly owner?: string | undefined;
     readonly history: readonly TraceRecord[];
   }): ChatEngine | Promise<ChatEngine>;
@@ -90,7 +90,7 @@ export class GatewaySessions {
     return this.live.get(id);
   }
 
-  /** What a session asks of its callers, in memory or not. */
+  /** Returns the demands of a session, in memory or not, on its callers. */
   async guardOf(id: string): Promise<GuardedSession> {
     return this.live.get(id) ?? { id, key: keyOf(await this.store.getSession(id)) };
   }

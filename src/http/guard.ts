@@ -9,7 +9,7 @@ export interface RequestGuardOptions {
   readonly site: SiteRules;
   /** The key that clients must send; none when absent. */
   readonly apiKey?: string | undefined;
-  /** What a client without the key should do. Default: set the variable of Tinker's SDK. */
+  /** Advice for a client without the key. Default: set the variable of Tinker's SDK. */
   readonly keyAdvice?: string | undefined;
   /** Paths that need no key. */
   readonly open?: RegExp;
@@ -52,7 +52,7 @@ export function guardHandler(handler: Handler, options: RequestGuardOptions): (r
 const TINKER_ADVICE = "Set TINKER_API_KEY to this server's key.";
 
 interface KeyCheck extends Pick<RequestGuardOptions, "open" | "queryKey" | "keyAdvice"> {
-  /** Of the key; absent: none is needed. */
+  /** Digest of the key; absent: none is needed. */
   readonly digest: Promise<Uint8Array> | undefined;
 }
 

@@ -30,7 +30,7 @@ const NINE = 0x39;
 /** The most digits of a number, as Python reads integers: a longer one takes long to parse. */
 const MOST_DIGITS = 4300;
 
-/** What a byte opens or closes. */
+/** Nesting that a byte opens or closes. */
 const OPENS = new Uint8Array(256);
 const CLOSES = new Uint8Array(256);
 for (const [open, close] of [
@@ -76,7 +76,7 @@ class JsonScan {
   private listLevel = 0;
   /** The last byte that is no space. */
   private last = 0;
-  /** Of the number that ends here. */
+  /** Digits of the number that ends here. */
   private digits = 0;
 
   constructor(limits: JsonLimits) {

@@ -10,7 +10,7 @@ const LEAST_SHARE = 0.05;
 const LINE_MS = 10_000;
 
 export interface ProgressOptions {
-  /** What is counted, in the plural: `attempts`. */
+  /** Unit of the count, in the plural: `attempts`. */
   readonly unit: string;
   /** Milliseconds since some moment. Default: the runtime's clock. */
   readonly now?: () => number;

@@ -30,7 +30,7 @@ export interface Held {
   readonly solvePartial: number;
 }
 
-/** What a rejection function chooses from. */
+/** Trajectories from which a rejection function chooses. */
 export interface Candidates {
   readonly episodes: readonly Episode[];
   readonly groups: readonly TrajectoryGroup[];
@@ -62,13 +62,13 @@ export interface ProcessedRows extends PackedRows {
   readonly rolloutIsWeights?: Float32Array | undefined;
   /** The critic's, before the update, [T]. */
   readonly values?: Float32Array | undefined;
-  /** Of the sampled tokens, [T], where distillation turns them into advantages. */
+  /** Log-probs of the sampled tokens, [T], where distillation turns them into advantages. */
   readonly teacherLogprobs?: Float32Array | undefined;
   /** With a distillation loss over the teacher's most likely tokens. */
   readonly teacherTop?: TopTokens | undefined;
 }
 
-/** What a critic learns: the return of each trained token that an estimator has seen. Both [T]. */
+/** A critic's targets: the return of each trained token that an estimator has seen. Both [T]. */
 export interface CriticTargets {
   readonly returns: Float32Array;
   /** 1 where there is one. */
@@ -80,7 +80,7 @@ export interface RowAdvantages extends Advantages {
   readonly targets?: CriticTargets | undefined;
 }
 
-/** What an estimator gives. */
+/** Result of an estimator. */
 export interface EstimatedAdvantages extends Advantages {
   /** At the same level. Absent: equal to the advantages. */
   readonly returns?: Float32Array | undefined;
@@ -191,11 +191,11 @@ export interface GenerationState {
    * lost, and none is trained on twice.
    */
   readonly pending: readonly number[];
-  /** What `async/total_syncs`, `buffer_consumed` and `buffer_filtered` count over the whole run. */
+  /** Counts of the whole run for `async/total_syncs`, `buffer_consumed` and `buffer_filtered`. */
   readonly counts?: { readonly syncs: number; readonly consumed: number; readonly filtered: number };
-  /** Of a run on a fixed set of recorded sessions: all of them, in their order. */
+  /** All sessions of a run on a fixed set of recorded ones, in their order. */
   readonly sessions?: readonly string[];
-  /** Of a run on the latest recorded sessions: those that it has trained on. */
+  /** Sessions on which a run on the latest recorded ones has trained. */
   readonly trained?: readonly string[];
 }
 
@@ -304,7 +304,7 @@ export interface Run {
 
 type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn" | "failures";
 
-/** What `train` needs; the rest has defaults. */
+/** Options of `train`; those that have defaults may be absent. */
 export interface TrainOptions
   extends Omit<Run, "settings" | "order" | "generation" | "tasks" | "rewardModel" | Choices>,
     Partial<Pick<Run, Choices>> {

@@ -1,4 +1,4 @@
-/** What is common to training by reinforcement and by examples: steps, with validations and checkpoints between them. */
+/** Common parts of training by reinforcement and by examples: steps, with validations and checkpoints between them. */
 import type { Resumable } from "../contract/reward_model.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";

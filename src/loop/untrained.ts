@@ -88,7 +88,7 @@ function isOfUpdate(name: string): boolean {
   return name.startsWith("actor/") || name === "critic/vf_loss";
 }
 
-/** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */
+/** Returns the reason why a step trains nothing, or why its update changes nothing; undefined for any other step. */
 export function whyUntrained(report: StepReport, context?: Weights): string | undefined {
   const { metrics, episodes, groups } = report;
   if (hasTrained(report, context)) return whyUnchanged(metrics, groups, context);
@@ -97,7 +97,7 @@ export function whyUntrained(report: StepReport, context?: Weights): string | un
   return isBatch(report) ? NO_TOKEN : NO_GROUP;
 }
 
-/** Why an update changes no weight. */
+/** Returns the reason why an update changes no weight. */
 function whyUnchanged(
   metrics: Metrics,
   groups: readonly TrajectoryGroup[],

@@ -73,7 +73,10 @@ export class AdaptedWeights implements Weights {
     return this.adapter.parts.has(name);
   }
 
-  /** Of a matrix that the adapter changes, only in a product that adds what the adapter does: that lies in between. */
+  /**
+   * Returns whether a product fuses. With a matrix that the adapter changes it does so only in a product that adds what
+   * the adapter does: that lies in between.
+   */
   fuses(name: string, { part, m }: FusedRows): boolean {
     return (!this.adapts(name) || this.stacked(name, m) !== undefined) && this.base.fuses(name, { part, m });
   }

@@ -41,7 +41,7 @@ export interface ExportOptions {
 
 type StoredType = "bfloat16" | "float32";
 
-/** What was written. */
+/** Result of an export. */
 export interface Exported {
   readonly kind: "model" | "adapter";
   readonly dtype: StoredType | GgufForm;

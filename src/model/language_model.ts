@@ -31,9 +31,9 @@ import type { Weights } from "./weights.ts";
 export type { FrozenPolicy, PolicyCopy } from "./policies.ts";
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
-/** What of a model is trained, and how much is computed at a time. */
+/** Trained parts of a model, and how much is computed at a time. */
 export interface LanguageModelOptions extends PassOptions, StorageOptions {
-  /** Of the initial values of the adapter or of a fresh model. Default 0. */
+  /** Seed of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
   /** How the keys and values of sampled sequences are held. */
   readonly cache?: CacheOptions | undefined;
@@ -154,7 +154,7 @@ export class LanguageModel {
     return this.shared.policies.of(this.adapter);
   }
 
-  /** What {@link weights} adds to {@link base}, in this order. */
+  /** Adapters that {@link weights} adds to {@link base}, in this order. */
   get adapters(): readonly LoraAdapter[] {
     return [...this.shared.policies.base.adapters, ...(this.adapter ? [this.adapter] : [])];
   }
@@ -169,7 +169,7 @@ export class LanguageModel {
     return this.shared.passes;
   }
 
-  /** What {@link untrained} adds to {@link base}, in this order. */
+  /** Adapters that {@link untrained} adds to {@link base}, in this order. */
   get baseAdapters(): readonly LoraAdapter[] {
     return this.shared.policies.base.adapters;
   }

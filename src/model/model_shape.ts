@@ -1,4 +1,4 @@
-/** What a model's files say of it before a weight is read. */
+/** A model's shape, as its files state it before a weight is read. */
 import type { ModelConfig } from "./files/config.ts";
 import type { DType } from "./files/dtype.ts";
 import { type ModelFolder, openModelConfig } from "./files/folder.ts";
@@ -12,7 +12,7 @@ export interface ModelShape {
   readonly config: ModelConfig;
   /** A tensor's type in the files; `undefined` where there are none. */
   typeOf(tensor: string): DType | undefined;
-  /** What is added to it, in this order. Default: nothing. */
+  /** Adapters that are added to it, in this order. Default: nothing. */
   readonly adapters?: readonly LoraConfig[];
 }
 

@@ -11,7 +11,7 @@ import type { Scratch } from "./scratch.ts";
 import type { Weights } from "./weights.ts";
 
 export class Norms {
-  /** Of the kernels, those of the gradients too. */
+  /** Constants of the kernels, including those of the gradients. */
   readonly constants: { readonly WEIGHT_OFFSET: number };
   private readonly device: Device;
   private readonly config: ModelConfig;
@@ -38,7 +38,7 @@ export class Norms {
     return { normed, inverse };
   }
 
-  /** What a product by `matrix` computes of the norm itself, with its bits; undefined where it does not. */
+  /** Returns the norm that a product by `matrix` computes itself, with its bits; undefined where it does not. */
   fused(
     weights: Weights,
     { name, matrix, rows }: { name: string; matrix: string; rows: number },

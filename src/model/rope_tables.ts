@@ -15,7 +15,7 @@ export class RopeTables {
   private readonly device: Device;
   private readonly headDim: number;
   private readonly contextLength: number;
-  /** Of each layer, as JSON. */
+  /** Kind of each layer, as JSON. */
   private readonly kinds: readonly string[];
   /** By kind. */
   private tables = new Map<string, Buffer>();

@@ -8,7 +8,7 @@ export interface RowWindow {
   readonly first: number;
   readonly rows: number;
   readonly buffer: Buffer;
-  /** Of these rows, where the format has them. */
+  /** Scales of these rows, where the format has them. */
   readonly scales: Buffer | undefined;
 }
 
@@ -18,7 +18,7 @@ export interface RowMatrix {
   readonly width: number;
   /** Default `float32`, which stands for any elements of 4 bytes. */
   readonly format?: MatrixFormat | undefined;
-  /** Of the blocks of `int8` and `nf4`. */
+  /** Scales of the blocks of `int8` and `nf4`. */
   readonly scales?: Buffer | undefined;
 }
 

@@ -18,7 +18,7 @@ import type { LoraAdapter } from "./train/lora_adapter.ts";
 import type { ValueModel } from "./value_model.ts";
 import { SCORE } from "./weights.ts";
 
-/** What {@link saveModelFolder} and {@link saveAdapterFolder} write. */
+/** Options of {@link saveModelFolder} and {@link saveAdapterFolder}. */
 export interface SaveModelOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;

@@ -1,6 +1,6 @@
 /**
- * What the passes read of a model. How its matrices are stored (stored_weights.ts), and whether a LoRA adapter lies
- * beside them (adapted_weights.ts), is hidden behind it.
+ * The weights of a model as the passes read them. How the matrices are stored (stored_weights.ts), and whether a LoRA
+ * adapter lies beside them (adapted_weights.ts), is hidden from the passes.
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import type { FusedPart } from "../compute/matmul/matmul.ts";
@@ -40,7 +40,7 @@ export interface ApplyBackwardOptions {
   readonly dy: Buffer;
   readonly dx: Buffer;
   readonly m: number;
-  /** Of dy. Default: the matrix's rows. */
+  /** Stride of dy. Default: the matrix's rows. */
   readonly stride?: number | undefined;
 }
 
@@ -58,11 +58,11 @@ export interface Weights {
    */
   prepare(): void;
   /**
-   * What recorded work depends on besides the values: while no entry changes, work for the same rows would be recorded the same, and
-   * nothing has to be built before it.
+   * Returns the state that recorded work depends on besides the values: while no entry changes, work for the same rows
+   * would be recorded the same, and nothing has to be built before it.
    */
   state(): readonly (object | number)[];
-  /** Of a fused matrix. */
+  /** Returns the shape of a fused matrix. */
   shapeOf(name: string): ParameterShape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;

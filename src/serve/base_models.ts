@@ -45,7 +45,7 @@ export class BaseModels {
     return this.all.flatMap(({ names }) => names);
   }
 
-  /** Of the device that all of them share. */
+  /** Memory of the device that all base models share. */
   get memory(): Engine["memory"] {
     return this.all[0]!.engine.memory;
   }

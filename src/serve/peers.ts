@@ -29,7 +29,7 @@ export interface PeersOptions extends PeerPlaces {
 }
 
 /**
- * What a server answers about a checkpoint that another one copies: its records as JSON, the token of its files' addresses,
+ * A server's answer about a checkpoint that another one copies: its records as JSON, the token of its files' addresses,
  * and their lengths in bytes. It has no URLs, so that it cannot lead to another server.
  */
 export const COPY = z.object({
@@ -169,7 +169,10 @@ export class Peers {
   }
 }
 
-/** Of a server that takes no request from here: final, because its operator or this one's has to act. */
+/**
+ * Returns the refusal of a server that takes no request from here. It is final, because its operator or this one's has
+ * to act.
+ */
 async function refusalBy(response: Response, { url, path }: { url: string; path: CheckpointPath }): Promise<Refusal> {
   const answer: unknown = await readReplyJson(response).catch(() => undefined);
   const detail = String((answer as { detail?: unknown } | undefined)?.detail ?? "no reason given").slice(0, 500);

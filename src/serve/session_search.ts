@@ -3,7 +3,7 @@ import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { Refusal } from "./protocol/outcome.ts";
 import type { TinkerSessions } from "./sessions.ts";
 
-/** What a found session must be. Absent conditions hold for every session. */
+/** Conditions of a search for sessions. Absent conditions hold for every session. */
 export interface SessionQuery {
   /** With `displayName`, a session that matches either one is found. */
   readonly sessionId?: string | undefined;

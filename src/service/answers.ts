@@ -2,7 +2,7 @@
 import { Refusal } from "../http/refusal.ts";
 
 interface Answer {
-  /** Of the request's body. */
+  /** Fingerprint of the request's body. */
   readonly print: string;
   readonly text: Promise<string>;
 }
@@ -13,7 +13,7 @@ interface ReadyAnswer extends Answer {
 }
 
 export interface AnswersOptions {
-  /** Of all ready answers; beyond it the oldest go. */
+  /** Largest total in bytes of all ready answers; beyond it the oldest go. */
   readonly bytes: number;
   /** How long a ready answer is kept, ms. */
   readonly keepMs: number;

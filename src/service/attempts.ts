@@ -6,7 +6,7 @@ import type { AttemptContext } from "../loop/rollout/attempt.ts";
 import type { ServedRun, ServiceOptions } from "./options.ts";
 import type { TaskPlace } from "./protocol.ts";
 
-/** What all attempts of a service share. */
+/** Parts that all attempts of a service share. */
 export interface AttemptParts extends ServedRun, Pick<ServiceOptions, "onEpisode"> {
   readonly failures: FailureLog;
   readonly warn: (message: string) => void;

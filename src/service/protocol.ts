@@ -52,7 +52,7 @@ export interface RolloutRequest {
   readonly takes?: Takes | undefined;
 }
 
-/** What the cluster sampled for a call. */
+/** The cluster's sample for a call. */
 export interface CallResult {
   readonly call: number;
   readonly token_ids: readonly number[];

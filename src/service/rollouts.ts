@@ -21,7 +21,7 @@ export interface RolloutsOptions {
 /** A request of `POST /rollouts`. */
 export interface NumberedRequest {
   readonly body: JsonBody;
-  /** Of the body. */
+  /** Fingerprint of the body. */
   readonly print: string;
 }
 

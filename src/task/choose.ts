@@ -49,7 +49,7 @@ export interface ChosenRollout {
   /** Every rollout starts with its task's prompt, so a prompt that is too long can never train. */
   readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
-  /** What judges its attempts, as far as that is known before the first. */
+  /** Judges of its attempts, as far as they are known before the first. */
   readonly judges: readonly NeedsAnswer[];
   /** {@link Workflow.hasRoles} */
   readonly hasRoles?: boolean;

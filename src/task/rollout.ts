@@ -1,6 +1,7 @@
 /**
- * What a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an environment,
- * which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps names to them.
+ * Functions that a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an
+ * environment, which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps
+ * names to them.
  */
 
 import type { ChatClient, ChatEngine, FetchFunction } from "../chat/endpoint.ts";
@@ -35,7 +36,7 @@ export interface Policy {
   readonly fetch: FetchFunction;
   /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;
-  /** What {@link Policy.fetch} asks: for a server that answers in the place of this policy. */
+  /** The engine that {@link Policy.fetch} asks: for a server that answers in the place of this policy. */
   readonly engine: ChatEngine;
   readonly place: AttemptPlace;
   /**
@@ -128,7 +129,7 @@ export interface RolloutResult {
 }
 
 /**
- * What a rollout returns: trajectories; or a judgement of everything recorded; or nothing, when a reward or an evaluator
+ * Result of a rollout: trajectories; or a judgement of everything recorded; or nothing, when a reward or an evaluator
  * judges later.
  */
 // biome-ignore lint/suspicious/noConfusingVoidType: a function without a return statement is a rollout too.
@@ -263,12 +264,12 @@ export function singleTurn(name: string, reward: Reward): Rollout {
   };
 }
 
-/** What an episode's metadata keep of a judgement. */
+/** Returns the parts of a judgement that an episode's metadata keep. */
 export function notesOf({ answer }: Evaluation): { readonly answer?: string } {
   return answer === undefined ? {} : { answer };
 }
 
-/** What trajectories keep of a judgement: its signals, and the components of its reward. */
+/** Returns the parts of a judgement that trajectories keep: its signals, and the components of its reward. */
 export function signalsOf({
   signals,
   components,
@@ -314,7 +315,7 @@ export function isResult(outcome: Outcome): outcome is RolloutResult {
   return true;
 }
 
-/** What user code returns beside a reward: a text would count as true, and a metric that is no number as 0. */
+/** Checks what user code returns besides a reward, because a text would count as true, and a metric that is no number as 0. */
 function checkNotes(
   what: string,
   notes: Partial<Record<"is_correct" | "metrics" | "signals" | "answer", unknown>>,

@@ -102,7 +102,7 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
   };
 }
 
-/** Of a judge that names no solution: 0, in each component too. */
+/** Returns the judgement where a judge names no solution: 0, in each component too. */
 function nothing([first]: readonly Evaluation[]): Evaluation {
   const names = Object.keys(first?.components ?? {});
   return { reward: 0, ...(names.length > 0 && { components: Object.fromEntries(names.map((name) => [name, 0])) }) };

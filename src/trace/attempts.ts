@@ -37,7 +37,7 @@ export interface RecordedAttempt {
   readonly session_id: string;
   /** Equal for attempts that are compared with each other. */
   readonly group: string;
-  /** Of the run that recorded it; null where it is unknown. */
+  /** Place in the run that recorded it; null where it is unknown. */
   readonly place: Readonly<Record<"step" | "task_index" | "rollout_index", number | null>>;
   /** Seconds since 1970. */
   readonly created_at: number;
@@ -63,7 +63,7 @@ function namedCalls(trajectories: readonly SessionTrajectory[]): string[] {
   return trajectories.flatMap(({ calls }) => calls.map(({ trace_id }) => trace_id));
 }
 
-/** Why a session cannot be trained on. */
+/** Reasons why a session cannot be trained on. */
 export const SKIP_REASONS = {
   validation: "recorded in a validation",
   greedy: "recorded as a greedy baseline",
@@ -77,7 +77,7 @@ export const SKIP_REASONS = {
 /** One of {@link SKIP_REASONS}. */
 export type SkipReason = keyof typeof SKIP_REASONS;
 
-/** What to do with sessions that have no reward. */
+/** Treatment of sessions that have no reward. */
 export interface AttemptOptions {
   readonly keys: AttemptKeys;
   /** Whether an evaluator judges sessions without a reward. Default false. */
@@ -99,7 +99,7 @@ export function groupOf(
   return own.length > 0 ? own.join("/") : taskOfId(session_id);
 }
 
-/** Why the session cannot be trained on; undefined for one that can. */
+/** Returns the reason why the session cannot be trained on; undefined for one that can. */
 export function whySkipped(
   { metadata, outcome }: SessionSummary,
   { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },

@@ -65,7 +65,7 @@ export class MemoryTraceStore implements OpenTraceStore {
     return found;
   }
 
-  /** Of one session or of all, oldest first. */
+  /** Yields the traces of one session or of all, oldest first. */
   #tracesOf(sessionId: string | undefined): Iterable<readonly [string, Kept]> {
     if (sessionId === undefined) return this.#traces;
     const members = Array.from(this.#members.get(sessionId) ?? [], (id) => [id, this.#traces.get(id)!] as const);

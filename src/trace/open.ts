@@ -10,7 +10,7 @@ import { type OpenTraceStore, type StoreOptions, systemSeconds } from "./store.t
 export interface TraceOpenOptions extends StoreOptions {
   /** Refuse a database that does not exist. Default false: it is created, with the folders above it. */
   readonly mustExist?: boolean;
-  /** What the store keeps; absent: everything. */
+  /** Bounds of what the store keeps; absent: everything. */
   readonly retention?: Retention | undefined;
 }
 

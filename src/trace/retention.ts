@@ -11,7 +11,7 @@ export interface Retention {
   readonly max_bytes?: number | undefined;
 }
 
-/** What was deleted. */
+/** Counts of deleted sessions and traces. */
 export interface Pruned {
   readonly sessions: number;
   readonly traces: number;

@@ -17,7 +17,7 @@ const ROWS_PER_WORKGROUP = 64;
 const MAX_GROUP_WORKGROUPS = 256;
 const SUM_GROUPS = 64;
 
-/** What a group does with its scores: grpo, rloo, grpo_passk, opo. */
+/** Codes of a group's treatment of its scores: grpo, rloo, grpo_passk, opo. */
 export const GROUP_MODE = { norm: 0, others: 1, best: 2, length: 3 } as const;
 
 const groupGrid = ({ groups }: { groups: number }) =>

@@ -10,7 +10,7 @@ export interface AdvantageCheck<V> {
   readonly tokens: number;
   /** Number of values, where they are not an array (but a buffer). */
   readonly length?: ((values: V) => number) | undefined;
-  /** Who gave them, for messages. */
+  /** Source of the advantages, for messages. */
   readonly from?: string | undefined;
 }
 
@@ -51,7 +51,7 @@ export function advantageReader({ level, values }: Advantages<ArrayLike<number>>
   return level === "token" ? (t) => values[t]! : (_, row) => values[row]!;
 }
 
-/** What the loss multiplies by: the advantages, or the weights of a supervised batch, [T], in their place. */
+/** Returns the factors of the loss: the advantages, or in their place the weights of a supervised batch, [T]. */
 export function factorsOf<V>({
   advantages,
   weights,

@@ -29,7 +29,7 @@ import {
 } from "./kernels.ts";
 import { WHITENING_EPSILON } from "./whitening.ts";
 
-/** What {@link recordAdvantages} reads: buffers on the device, and the layout of rows and groups on the host. */
+/** Input of {@link recordAdvantages}: buffers on the device, and the layout of rows and groups on the host. */
 export interface AdvantageInput {
   readonly buffers: AdvantageBuffers;
   readonly groups: Groups;

@@ -27,7 +27,7 @@ export interface TopkSettings {
 /** Where no setting bounds a number, in f32. */
 const UNBOUNDED = 3e38;
 
-/** What the kernel and the reference read of a mode and its settings. */
+/** Constants of a mode and its settings that the kernel and the reference read. */
 export interface TopkPlan {
   /** 0: forward KL, 1: reverse KL. */
   readonly reverse: number;
@@ -38,7 +38,7 @@ export interface TopkPlan {
 }
 
 /**
- * What a `loss_mode` over top tokens computes, with its bounds.
+ * Returns how a `loss_mode` over top tokens is computed, with its bounds.
  * @throws {ConfigError} for a mode that is not published
  */
 export function topkPlan(mode: string, { log_prob_min_clamp, loss_max_clamp }: TopkSettings): TopkPlan {

@@ -1,4 +1,7 @@
-/** What a policy loss is: a function of one token in both languages, settings under their published names, and metrics. */
+/**
+ * Definition of a policy loss: a function of one token in both languages, settings under their published names, and
+ * metrics.
+ */
 import { mergeSettings, type SettingsSchema } from "../settings.ts";
 import type { AggregationMode, Normalisers } from "./aggregation.ts";
 import type { LossForm } from "./form.ts";
@@ -66,7 +69,7 @@ export interface ServiceForm {
   readonly isLinear: boolean;
 }
 
-/** What other systems call a loss. A system that is not named does not have it. */
+/** Names of a loss in other systems. A system that is not named does not have it. */
 export interface LossElsewhere {
   /** verl's `policy_loss.loss_mode`, and the first of its versions here that knows the name. */
   readonly verl?: { readonly name: string; readonly since?: string };
@@ -78,7 +81,7 @@ export interface LossElsewhere {
 /** A policy loss: its name, settings with defaults, and how it plans a pass. */
 export interface LossDefinition<S extends LossSettings = LossSettings> {
   readonly name: string;
-  /** What it computes, in one line: `config explain` and docs/algorithms.md show it. */
+  /** Description of the loss, in one line: `config explain` and docs/algorithms.md show it. */
   readonly describe?: string | undefined;
   /** Papers and published functions, and the system whose numbers it has. */
   readonly sources?: readonly string[];

@@ -44,7 +44,7 @@ export interface RecordOptions {
   readonly windowTokens?: number | undefined;
 }
 
-/** What {@link recordPolicyLoss} reads: buffers on the device, and the layout of rows on the host. */
+/** Input of {@link recordPolicyLoss}: buffers on the device, and the layout of rows on the host. */
 export interface DeviceLossBatch extends RecordOptions {
   readonly buffers: LossBuffers;
   /** As {@link countRows} gives them. */

@@ -16,7 +16,7 @@ export interface LossForm {
   readonly kernel: PassKernel | null;
 }
 
-/** What a form is made of. Losses that compute the same function of a token share one form. */
+/** Parts of a form. Losses that compute the same function of a token share one form. */
 export interface LossFormOptions<K extends string> {
   readonly name: string;
   readonly params: readonly K[];

@@ -21,7 +21,7 @@ export interface RowTable {
   readonly b: ArrayLike<number>;
 }
 
-/** What the pass reads. */
+/** Inputs of the pass. */
 export interface PassInputs {
   readonly streams: Streams;
   readonly table: RowTable;

@@ -1,4 +1,4 @@
-/** What a loss sees of one trained token and what it makes of it. */
+/** Input and result of a loss for one trained token. */
 
 /** Settings of a loss under their published names, or the params of its form. */
 export type LossSettings = Readonly<Record<string, number>>;

@@ -35,7 +35,7 @@ import { accumulateStable, StableRecording } from "./stable_loss.ts";
 import { accumulateTopk, topTokens } from "./topk_loss.ts";
 import { WorkMeter } from "./work_meter.ts";
 
-/** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
+/** Parts of a {@link LocalBackend}, for programs that build the model themselves. */
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;
@@ -95,7 +95,7 @@ export class LocalBackend implements Backend {
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
   private readonly meter = new WorkMeter();
-  /** Of the sequences that were sampled since work was last taken. */
+  /** Counts of the sequences that were sampled since work was last taken. */
   private readonly speculated: Speculated[] = [];
   private readonly recording: StableRecording | undefined;
   private peak: Promise<number | undefined> | undefined;

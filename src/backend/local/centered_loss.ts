@@ -32,7 +32,7 @@ export function checkCentering({ config }: LossRequest, inputs: readonly string[
 const NOTHING = -1;
 const NO_TOKENS: Uint32Array = new Uint32Array();
 
-/** What the model scores for each target: the target, and where they move the loss its sampler's most likely tokens. */
+/** Tokens that the model scores: each target, and where they move the loss its sampler's most likely tokens. */
 interface Scored {
   readonly targets: Uint32Array;
   readonly positions: Uint32Array;

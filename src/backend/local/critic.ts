@@ -9,13 +9,13 @@ import type { PassOptions } from "../../model/train/pass_size.ts";
 import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";
 import { accumulateValueLoss } from "./value_loss.ts";
 
-/** What a critic is: by default it starts from the policy's model and trains as the policy does. */
+/** Options of a critic: by default it starts from the policy's model and trains as the policy does. */
 export interface CriticOptions {
   /** Folder of the model that it starts from, whose tokenizer is the policy's. Default: the policy's model. */
   readonly folder?: string | undefined;
   /** An adapter; null trains all weights. Default: an adapter of the policy's shape where the policy trains one. */
   readonly lora?: LoraOptions | null | undefined;
-  /** Of its head and its adapter. Default 0. */
+  /** Seed of its head and its adapter. Default 0. */
   readonly seed?: number | undefined;
 }
 

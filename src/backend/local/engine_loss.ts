@@ -15,7 +15,7 @@ const PUBLISHED: ReadonlyMap<string, ServiceForm & { readonly loss: string }> = 
   ),
 );
 
-/** What a loss of the operator's own is a function of. */
+/** Inputs of a loss of the operator's own. */
 const CUSTOM_INPUTS: Pick<ServiceForm, "needs" | "may"> = { needs: ["logprobs", "advantages"], may: [] };
 
 /** Tinker's losses. */
@@ -110,7 +110,10 @@ export class EngineLoss {
     return old ? this.logprobs[t]! - old[t]! : 0;
   }
 
-  /** Of the targets first <= t < end that the mask marks. @throws ConfigError where it marks none and some are trained on. */
+  /**
+   * Returns the mean log-ratio of the targets first <= t < end that the mask marks. @throws ConfigError where it marks
+   * none and some are trained on.
+   */
   private meanLogRatio(first: number, end: number): number {
     const { sequence_ratio_mask: mask, advantages } = this.rows.inputs;
     let [sum, count] = [0, 0];

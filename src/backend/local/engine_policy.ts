@@ -73,7 +73,7 @@ export class LocalPolicy implements EnginePolicy {
     });
   }
 
-  /** What is drawn after the last token stands at no place of the prompt. */
+  /** Draws the tokens after the last one, which stand at no place of the prompt. */
   private async draw(prompt: readonly number[], draws: PromptDraws | undefined): Promise<PromptScores["draws"]> {
     if (!draws) return undefined;
     const end = (prompt.length - 1) * draws.k;

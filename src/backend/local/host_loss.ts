@@ -12,7 +12,11 @@ export interface HostLossFunction {
 }
 
 /** Reads the log-probs of a pass, and uploads the loss's gradient. */
-export async function computeHostLoss(device: Device, hostLoss: HostLossFunction, outputs: PassOutputs): Promise<PassLoss> {
+export async function computeHostLoss(
+  device: Device,
+  hostLoss: HostLossFunction,
+  outputs: PassOutputs,
+): Promise<PassLoss> {
   const length = outputs.offsets[outputs.offsets.length - 1];
   const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
   const slopes = hostLoss.take(logprobs as Float32Array, hostLoss.offsets[outputs.sequences.from]!);

@@ -13,7 +13,7 @@ export interface TrainedState {
   readonly step: number;
 }
 
-/** What training has changed. Before the first step nothing has. */
+/** State that training has changed. Before the first step it is empty. */
 export interface KeptState {
   readonly trained?: TrainedState;
   /** The frozen reference, where all weights train. */

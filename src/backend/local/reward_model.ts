@@ -13,7 +13,7 @@ import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";
 import { loadValueCheckpoint, saveValueCheckpoint } from "./checkpoint.ts";
 import { keepTrained, type TrainedState, writeTrained } from "./kept_state.ts";
 
-/** What a {@link LocalRewardModel} is made of. */
+/** Parts of a {@link LocalRewardModel}. */
 export interface LocalRewardModelOptions {
   readonly model: ValueModel;
   readonly tokenizer?: TextTokenizer | undefined;

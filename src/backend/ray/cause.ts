@@ -3,7 +3,7 @@ import type { LogLine, Worker } from "./contract.ts";
 import { CHAIN, INDENTED, sectionsOf, TRACEBACK_START, type TracebackSection } from "./sections.ts";
 
 export interface Cause {
-  /** Who raised it; absent for the driver. */
+  /** Process that raised it; absent for the driver. */
   readonly worker?: Worker | undefined;
   /** The traceback without Ray's wrapping, with the exceptions that led to it. */
   readonly lines: readonly string[];
@@ -32,7 +32,7 @@ const LOG_LINE =
 const MOST_MESSAGE_LINES = 10;
 const MOST_LINES = 200;
 const MOST_OF_A_LINE = 1_000;
-/** Of each end of the job's life. */
+/** Most blocks of each end of the job's life. */
 const MOST_BLOCKS = 32;
 
 /** Errors that follow from another process's failure. */
@@ -60,7 +60,7 @@ export class CauseFinder {
     this.open.set(key, { place: this.count++, worker, lines: [line], state: "frames", more: 0 });
   }
 
-  /** Why the job failed, as far as its log tells; undefined where nobody printed a traceback. */
+  /** Returns the cause of the job's failure, as far as its log shows it; undefined where nobody printed a traceback. */
   cause(): Cause | undefined {
     for (const [key, block] of this.open) this.close(key, block);
     // The traceback of a process that prints nothing more is closed here, after those that began later.

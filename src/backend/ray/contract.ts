@@ -1,7 +1,10 @@
-/** What a Ray cluster runs for us and reports about it. @see https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html */
+/**
+ * Jobs that a Ray cluster runs for us, and its reports about them. @see
+ * https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html
+ */
 import type { Clock } from "../../clock.ts";
 
-/** What runs on a cluster. */
+/** A job for a cluster. */
 export interface JobSpec {
   /** Chosen by us, so that a repeated submission starts nothing new. Letters, digits, `_`, `-` and `.`. */
   readonly submission_id: string;
@@ -16,7 +19,7 @@ export interface JobSpec {
   /** The interpreter of the workers, not of the driver, whose `python` is the first on the PATH of its node. */
   readonly py_executable?: string | undefined;
   readonly metadata: Readonly<Record<string, string>>;
-  /** What the driver reserves. Without it the driver runs on the head node and reserves nothing. Memory in bytes. */
+  /** Resources that the driver reserves. Without it the driver runs on the head node and reserves nothing. Memory in bytes. */
   readonly resources?: JobResources | undefined;
 }
 
@@ -36,7 +39,7 @@ export interface JobDetails {
   readonly status: JobStatus;
   /** For people: of a failed job the reason, often with the last lines of its log. */
   readonly message: string;
-  /** Why it failed: `JOB_ENTRYPOINT_COMMAND_ERROR`, `RUNTIME_ENV_SETUP_FAILURE`, ... */
+  /** Kind of its failure: `JOB_ENTRYPOINT_COMMAND_ERROR`, `RUNTIME_ENV_SETUP_FAILURE`, . */
   readonly error_type: string | undefined;
   /** Milliseconds since 1970. */
   readonly start_time: number | undefined;
@@ -104,6 +107,6 @@ export interface RayOptions {
   readonly notify?: ((message: string) => void) | undefined;
   /** How long to try while the cluster does not answer, ms. Default 2 minutes. */
   readonly patienceMs?: number | undefined;
-  /** Of pauses, silences and patience. Default: the system's. */
+  /** Clock of pauses, silences and patience. Default: the system's. */
   readonly clock?: Clock | undefined;
 }

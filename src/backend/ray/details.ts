@@ -1,4 +1,4 @@
-/** What the cluster says about a job, checked and without the values of its environment. */
+/** The cluster's facts about a job, checked and without the values of its environment. */
 import { RemoteError } from "../../errors.ts";
 import type { JobDetails, JobStatus } from "./contract.ts";
 import { withoutEscapes } from "./lines.ts";

@@ -1,4 +1,4 @@
-/** Why a job did not succeed, in our words, and what to do. */
+/** Reasons why a job did not succeed, in our words, and what to do. */
 import type { Cause } from "./cause.ts";
 import type { JobDetails } from "./contract.ts";
 
@@ -38,7 +38,7 @@ function whatOfExit(code: number, message: string): string {
   return `its command ended with exit status ${code} (${lastLine(message)})`;
 }
 
-/** What happened before the job's command ran, by Ray's name of it. */
+/** Descriptions of failures before the job's command ran, by Ray's name for them. */
 const BY_TYPE: Readonly<Record<string, readonly [string, string]>> = {
   RUNTIME_ENV_SETUP_FAILURE: [
     "its environment could not be set up",

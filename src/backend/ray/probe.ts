@@ -21,13 +21,13 @@ export interface ProbeOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** What one node got. */
+/** One node's answer. */
 export interface NodeAnswer {
   /** The node's address within the cluster. */
   readonly node: string;
   /** `ok`: our service of this run. `other_service`: something else answered with status 200. `task`: nothing ran there. */
   readonly kind: "ok" | "other_service" | "status" | "refused" | "timeout" | "name" | "tls" | "task" | "other";
-  /** Of an HTTP reply. */
+  /** Status of an HTTP reply. */
   readonly status?: number | undefined;
   /** In the words of the node. */
   readonly error?: string | undefined;
@@ -35,7 +35,7 @@ export interface NodeAnswer {
   readonly cpus?: number | undefined;
   /** GPUs of the node, in use or not. */
   readonly gpus?: number | undefined;
-  /** Of the packages that were asked for, by name; null for one that is not installed there. */
+  /** Versions of the packages that were asked for, by name; null for one that is not installed there. */
   readonly versions?: Readonly<Record<string, string | null>> | undefined;
 }
 
@@ -63,7 +63,7 @@ export async function probe(jobs: RayJobs, options: ProbeOptions): Promise<NodeA
   }
 }
 
-/** What the service answered, as the script prints it. */
+/** The service's answer, as the script prints it. */
 interface Printed {
   readonly node: string;
   readonly status?: number;

@@ -23,7 +23,7 @@ export interface RayCall {
 const TIMEOUT_MS = 30_000;
 /** Pauses between tries; a try that got no answer in time is the last. All calls may be repeated: jobs have ids of ours, packages the hash of their content. */
 const PAUSES_MS = [1_000, 2_000, 4_000];
-/** What a server says that is starting, ending or behind a proxy. */
+/** Statuses of a server that is starting, ending or behind a proxy. */
 const PASSING = [502, 503, 504];
 
 /** The connection stands, but no answer comes. */
@@ -112,7 +112,7 @@ const BYTES = "application/octet-stream";
 const SEE_LOGS = "The logs of the cluster's dashboard (dashboard*.log on its head node) tell more";
 const SEE_API = "Check that this is the dashboard of a Ray cluster of version 2.9 or newer";
 
-/** What is wrong and what to do, by status. */
+/** Causes and remedies, by status. */
 const KNOWN: Readonly<Record<number, (of: { hasToken: boolean; body: string }) => readonly [string, string]>> = {
   401: ({ hasToken }) =>
     hasToken

@@ -16,10 +16,10 @@ export interface SampledRecord {
   readonly sequenceId: string;
   readonly prompt: readonly number[];
   readonly tokens: readonly number[];
-  /** Of the tokens. */
+  /** Log-probs of the tokens. */
   readonly logprobs: readonly number[];
   readonly temperature: number;
-  /** What the sampler knew at each token, where it is kept here: the backend that trains may have it. */
+  /** The sampler's top tokens at each token, where they are kept here: the backend that trains may have them. */
   readonly top?: RecordedTop | undefined;
 }
 
@@ -53,7 +53,7 @@ export interface SampledRow {
   readonly row: number;
 }
 
-/** Of sequences without their samplers' tokens: more of them than a server records with its default memory. */
+/** Limit of sequences without their samplers' tokens: more of them than a server records with its default memory. */
 const MOST_BYTES = 64 * 2 ** 20;
 
 export class SampledRecords {
@@ -68,7 +68,7 @@ export class SampledRecords {
     this.mostBytes = mostBytes;
   }
 
-  /** What the sampler of a sequence knew. @param span of {@link spansOf} */
+  /** Returns the top tokens that the sampler of a sequence recorded. @param span of {@link spansOf} */
   topOf({ sequenceId }: SampledSpan): RecordedTop | undefined {
     return this.byId.get(sequenceId)?.top;
   }

@@ -16,11 +16,11 @@ export interface StableRows {
   readonly inputs: Readonly<Record<string, Float32Array>>;
   /** Weight of the penalty at every trained token. */
   readonly klCoeff: number;
-  /** Of every row, over its tokens. */
+  /** Spans of every row, over its tokens. */
   readonly spans: readonly (readonly SampledSpan[])[];
 }
 
-/** What the rows are made of. `part`: the backend, for errors. */
+/** Parts of the rows. `part`: the backend, for errors. */
 export interface StableRequest {
   readonly spec: LossSpec;
   readonly records: SampledRecords;
@@ -110,7 +110,7 @@ function refuseReference({ kl }: LossSpec, part: string): void {
   );
 }
 
-/** Of a backend that keeps no records. */
+/** Returns the error of a backend that keeps no records. */
 export function notRecording(): ConfigError {
   return new ConfigError(
     "Cannot train with stable_reinforce: nothing was recorded while it was sampled. Open the backend with recordStabilityInfo, which a run does with rllm.algorithm.loss_fn=stable_reinforce.",

@@ -8,7 +8,7 @@ export interface TinkerCall {
   /** JSON, or a protobuf message. */
   readonly body?: object | Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Of one attempt. Default 60 s. */
+  /** Time limit of one attempt. Default 60 s. */
   readonly timeoutMs?: number;
   /** Waits together with all other paced calls when the service answers one of them with 429. */
   readonly isPaced?: boolean;

@@ -15,10 +15,10 @@ import { Transport, type TransportOptions } from "./transport.ts";
 export interface SamplingServersOptions {
   /** The server that trains; its failures are the caller's. */
   readonly first: TinkerSession;
-  /** Of every server. */
+  /** Transport options of every server. */
   readonly transport: TransportOptions;
   readonly sessions: TinkerSessionOptions;
-  /** Of the further servers. */
+  /** Addresses of the further servers. */
   readonly urls: readonly string[];
   readonly contextLength: number;
   /** The most requests in flight on each server; a server may allow fewer. Default 256. */
@@ -31,7 +31,7 @@ export interface SamplingServersOptions {
 const PATIENCE_MS = 5_000;
 /** The same while it is busy (429). */
 const BUSY_PATIENCE_MS = 30_000;
-/** Of one attempt of a call that a further server answers at once, ms. */
+/** Time limit of one attempt of a call that a further server answers at once, ms. */
 const TIMEOUT_MS = 10_000;
 /** The same where it copies weights first. */
 const COPY_TIMEOUT_MS = 60_000;

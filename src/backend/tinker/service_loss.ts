@@ -17,7 +17,7 @@ export interface ServiceLoss {
   readonly config: Readonly<Record<string, number>>;
   /** Inputs of the data other than `target_tokens`, [T] over the tokens of the batch. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
-  /** Of every row, over its tokens: where they were sampled. */
+  /** Spans of every row's tokens: where they were sampled. */
   readonly spans?: readonly (readonly SampledSpan[])[] | undefined;
 }
 

@@ -131,7 +131,7 @@ export class TinkerSession {
 interface Asked<S extends z.ZodType> {
   readonly body: object;
   readonly shape: S;
-  /** Of one attempt. Default: the transport's. */
+  /** Time limit of one attempt. Default: the transport's. */
   readonly timeoutMs?: number;
 }
 

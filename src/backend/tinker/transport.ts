@@ -15,7 +15,7 @@ export interface TransportOptions {
   readonly apiKey: string;
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
   readonly clock?: Clock | undefined;
-  /** Of one attempt of a call that sets no time of its own, ms. Default 60 s. */
+  /** Time limit of one attempt of a call that sets no time of its own, ms. Default 60 s. */
   readonly timeoutMs?: number | undefined;
   /** How long a failing call is tried again, ms. Default 5 minutes. */
   readonly patienceMs?: number | undefined;

@@ -69,7 +69,7 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
   return { tree: convertedTree(converted.values), problems, gpus };
 }
 
-/** What the run sets under verl's names, with the lines of those that a person wrote. */
+/** Returns the run's settings under verl's names, with the lines of those that a person wrote. */
 function sourceOf({ composed, folders, hasAgent }: ConfigRequest): ConvertedSource {
   const explicit = explicitSettings(composed);
   for (const [path, folder] of [
@@ -120,7 +120,7 @@ interface SectionCheck {
   readonly readConfig: ConfigRequest["readConfig"];
 }
 
-/** Why a setting that Trinity knows does nothing in a run of this process, or hides what it needs. */
+/** Reasons why a setting that Trinity knows does nothing in a run of this process, or hides what it needs. */
 const INERT: readonly (readonly [path: RegExp, reason: string])[] = [
   [/^stages(\.|$)/, "the job runs one stage, the configuration itself. Submit a run for each stage."],
   [/^log\.save_dir$/, "Trinity writes its logs beside its checkpoints. Set trainer.default_local_dir."],
@@ -157,10 +157,10 @@ function sectionProblems(section: ReadonlyMap<string, YamlValue>, { fixed, readC
 
 /** Nothing is lost where the setting does nothing in verl either, or Trinity does the same by itself. */
 const IDLE = /so it has no effect$|anyway$|Trinity's default|validation is off|there are no|no limit/;
-/** What decides the result of training. */
+/** Settings that decide the result of training. */
 const OF_THE_STEP = /^(algorithm|critic)\.|^actor_rollout_ref\.(actor|ref|model)\./;
 
-/** What somebody set and Trinity has no counterpart for. */
+/** Returns problems for the settings that somebody wrote and Trinity has no counterpart for. */
 function droppedProblems({ origins }: Composed, notes: readonly Note[]): Problem[] {
   return notes.flatMap(({ kind, from, message = "" }): Problem[] => {
     const origin = from === undefined ? undefined : originOf(origins, from);

@@ -1,4 +1,4 @@
-/** What a run sets in Trinity whatever the configuration says: its tasksets, its workflow, its length. */
+/** Settings of a run in Trinity whatever the configuration says: its tasksets, its workflow, its length. */
 import type { YamlValue } from "../../config/yaml/tree.ts";
 
 /** Folders within the job's working directory, each with one JSONL file. */

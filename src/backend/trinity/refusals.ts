@@ -1,4 +1,4 @@
-/** What a configuration asks for that cannot act in Trinity-RFT, each with the setting and what to do. */
+/** Demands of a configuration that cannot act in Trinity-RFT, each with the setting and what to do. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";

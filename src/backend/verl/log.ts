@@ -57,7 +57,7 @@ export class VerlLog implements TrainerLog {
   private readonly raising = new Set<number>();
   private firstError: string | undefined;
 
-  /** What a line tells; most lines tell nothing. */
+  /** Returns the events that a line reports; most lines report none. */
   read({ text, worker }: LogLine): VerlEvent[] {
     const line = text.trim();
     const metrics = parseMetrics(line) ?? this.missed(line);

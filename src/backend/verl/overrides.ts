@@ -42,7 +42,7 @@ export interface VerlOverrides {
   readonly problems: readonly Problem[];
 }
 
-/** What the unified loop pins for itself (`config/rllm/backend/verl.yaml`); verl's own trainer keeps its defaults. */
+/** Settings that the unified loop pins for itself (`config/rllm/backend/verl.yaml`); verl's own trainer keeps its defaults. */
 const ONLY_UNIFIED: ReadonlySet<string> = new Set([
   "actor_rollout_ref.rollout.agent.num_workers",
   "actor_rollout_ref.actor.use_rollout_log_probs",

@@ -1,4 +1,7 @@
-/** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
+/**
+ * Settings of a run in verl whatever the configuration says: its data, its rewards, its agents and the lines that it
+ * follows.
+ */
 
 import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";

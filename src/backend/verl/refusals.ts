@@ -1,4 +1,4 @@
-/** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
+/** Demands of a configuration that cannot act in verl's own trainer, each with the setting and what to do. */
 
 import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
@@ -109,7 +109,7 @@ const TAKEN = new Set(
   ].concat(["raw_prompt", "raw_prompt_ids", "tools_kwargs", "interaction_kwargs", "multi_modal_inputs", "request_id"]),
 );
 
-/** What keys and weights must be, the rules of all backends say (config/rules/gdpo.ts). */
+/** Returns findings about GDPO in verl. The rules of all backends check its keys and weights (config/rules/gdpo.ts). */
 function gdpoFindings(read: Read, { name, hasV1 }: VerlVersion): Finding[] {
   if (read("algorithm.adv_estimator") !== "gdpo") return [];
   const found: Finding[] = [];

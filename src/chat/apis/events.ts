@@ -2,7 +2,7 @@
 import { stringifyJson } from "../../json.ts";
 import type { ChatEngine } from "../engine.ts";
 
-/** What a route answers. */
+/** A route's answer. */
 export interface ApiCall {
   readonly engine: ChatEngine;
   /** Aborts when the client goes away. */

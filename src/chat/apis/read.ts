@@ -66,7 +66,7 @@ function tooMany(message: number, what: string, param: string): ApiError {
   );
 }
 
-/** Of JSON; of any other text, some number. Stops where there are too many values. */
+/** Counts the values and levels of JSON; returns some number for any other text. Stops where there are too many values. */
 function jsonSize(text: string): { values: number; levels: number } {
   let [values, depth, levels, isText] = [1, 0, 0, false];
   for (let i = 0; i < text.length && values <= MOST_ARGUMENTS.values; i++) {
@@ -84,7 +84,7 @@ function jsonSize(text: string): { values: number; levels: number } {
   return { values, levels };
 }
 
-/** What tools replaced: the role `function`, and an assistant's `function_call`. A template would leave them out. */
+/** Refuses what tools replaced: the role `function`, and an assistant's `function_call`. A template would leave them out. */
 function withoutFunctions(message: unknown): unknown {
   if (typeof message !== "object" || message === null) return message;
   const { role, function_call, audio, refusal, content, ...others } = message as Readonly<Record<string, unknown>>;

@@ -16,7 +16,7 @@ import { inOrder, type Member } from "./members.ts";
 import { patternRule } from "./pattern.ts";
 import { choiceRule, type GrammarRule, literal, repeat, type SymbolSequence } from "./rules.ts";
 
-/** What reads the schemas within. */
+/** Reader of the schemas within. */
 export interface Schemas {
   readonly budget: StateBudget;
   rule(schema: unknown, path: string): GrammarRule;

@@ -1,7 +1,7 @@
 /** Branches of `oneOf`: a value must be valid by one of them alone, so they must differ in what they fix. */
 import { isNever, type SchemaKeywords, unsupportedKeyword, valueKey, valuesOf } from "./keywords.ts";
 
-/** What a schema fixes: its types (at ""), its values (at "="), and those of required properties (at ".name"). */
+/** Marks that a schema fixes: its types (at ""), its values (at "="), and those of required properties (at ".name"). */
 type Marks = ReadonlyMap<string, ReadonlySet<string>>;
 
 /** The fields of a schema, references and `allOf` included. */
@@ -49,7 +49,7 @@ function marksOf(schema: unknown, it: { resolve: Resolve; depth: number }): Mark
   return new Map([...shared(each), ...marks]);
 }
 
-/** What one of several branches fixes, where all of them do. */
+/** Returns the marks that one of several branches fixes, where all of them do. */
 function shared([first = new Map(), ...others]: readonly Marks[]): [string, ReadonlySet<string>][] {
   return [...first].flatMap(([key, values]): [string, ReadonlySet<string>][] => {
     const all = others.map((other) => other.get(key));

@@ -3,7 +3,7 @@
 /** No text of a pattern has as many characters. */
 export const LONGEST_FORMAT = 1000;
 
-/** Of the years 1000 to 2999, which the dates of every language hold. */
+/** Dates of the years 1000 to 2999, which the dates of every language hold. */
 const DATE = String.raw`(?:[12]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|(?:[12]\d(?:0[48]|[2468][048]|[13579][26])|(?:1[26]|2[048])00)-02-29)`;
 const TIME = String.raw`(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`;
 

@@ -9,7 +9,7 @@ import { type ByteSet, GrammarRule, type SymbolSequence } from "./rules.ts";
 /** States of intersections that one schema, or all tools of a request, may have: less than a second of work. */
 export const MOST_STATES = 10_000;
 
-/** What is left of {@link MOST_STATES}. */
+/** Rest of {@link MOST_STATES}. */
 export interface StateBudget {
   left: number;
 }

@@ -69,7 +69,7 @@ class NumberText {
   }
 }
 
-/** Of `const`, or of a value in `enum`. */
+/** Returns the text of `const`, or of a value in `enum`. */
 function textIn(holder: object, key: string | number): string {
   const value = (holder as SchemaKeywords)[key];
   return value instanceof NumberText ? value.text : (numberText(holder, key) ?? stringifyJson(value));
@@ -168,7 +168,7 @@ export function fieldsOf(value: unknown, path: string): SchemaKeywords {
   throw unsupportedKeyword(path, "it must be an object", value);
 }
 
-/** What a JSON pointer such as `#/$defs/item` leads to. */
+/** Returns the schema that a JSON pointer such as `#/$defs/item` leads to. */
 export function pointed(root: unknown, ref: string): unknown {
   const keys = ref.slice(1).split("/").slice(1);
   return keys.reduce((at: unknown, key) => {

@@ -31,7 +31,7 @@ interface Part {
   readonly mayBeEmpty: boolean;
   /** It ends with what a look-ahead looks at: nothing may follow. */
   readonly isLast?: boolean;
-  /** What may follow the whole pattern stands in it already. */
+  /** Whether the pattern already contains what may follow it. */
   readonly isComplete?: boolean;
 }
 

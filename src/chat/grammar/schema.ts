@@ -35,7 +35,7 @@ export type { JsonSchema } from "./keywords.ts";
 const MOST_DEPTH = 100;
 /** Schemas that are read, each as often as parts of allOf repeat it. */
 const MOST_SCHEMAS = 5000;
-/** Of one enum. */
+/** Most values of one enum. */
 const MOST_VALUES = 32_768;
 
 /**
@@ -49,7 +49,7 @@ export function schemaRule(schema: JsonSchema, { path = "schema", budget }: Part
 
 interface Reference {
   readonly rule: GrammarRule;
-  /** Of the first schema that has it. */
+  /** Path of the first schema that has it. */
   readonly path: string;
 }
 

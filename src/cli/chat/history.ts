@@ -1,4 +1,4 @@
-/** What was typed in earlier chats: a text file, one entry a line, the latest last. */
+/** Entries of earlier chats: a text file, one entry a line, the latest last. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileError } from "../../errors.ts";
 

@@ -2,7 +2,7 @@
 import { writeText } from "../files.ts";
 import type { Talk } from "./talk.ts";
 
-/** What the chat does after a command. */
+/** The chat's next act after a command. */
 export type SlashEffect = "continue" | "retry" | "leave";
 
 export interface SlashContext {

@@ -8,7 +8,7 @@ import { ConfigError } from "../../errors.ts";
 /** Settings that a person may change while they talk. Absent: the model's own. */
 export type TalkSettings = Omit<SamplingRequest["params"], "stop_token_ids"> & { readonly seed?: number };
 
-/** What a reply was, when it is whole or was stopped. */
+/** A reply that is whole or was stopped. */
 export interface TalkReply {
   readonly tokens: number;
   readonly finish_reason: "stop" | "length" | "stopped";

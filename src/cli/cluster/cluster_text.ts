@@ -1,4 +1,4 @@
-/** What people and programs read of a run on a cluster, at its start and at its end. */
+/** Texts for people and programs about a run on a cluster, at its start and at its end. */
 import { join } from "node:path";
 import { getAt } from "../../config/yaml/tree.ts";
 import { labelled } from "../../log/format.ts";

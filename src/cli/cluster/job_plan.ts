@@ -35,7 +35,7 @@ export function planJob({ trainer, settings, io, ...request }: JobPlanRequest): 
   return { ...plan, job };
 }
 
-/** What an agent of the user's does is seen when its first rollouts end; a workflow of ours is known before. */
+/** Checks the roles. Those of a user's agent are seen when its first rollouts end; a workflow of ours is known before. */
 function checkRoles({ hasRoles, config }: Pick<RunSession, "hasRoles" | "config">, { title }: ClusterTrainer): void {
   if (!hasRoles) return;
   const path = "rllm.workflow.name";

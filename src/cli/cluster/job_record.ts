@@ -10,7 +10,7 @@ export const JOB_LOG_FILE = "job.log";
 
 export interface JobRecord {
   readonly submission_id: string;
-  /** Of the cluster's dashboard. */
+  /** Address of the cluster's dashboard. */
   readonly address: string;
   /** The trainer that runs there. */
   readonly system: ClusterBackend;

@@ -3,7 +3,7 @@ import type { NodeAnswer } from "../../backend/ray/probe.ts";
 import { ConfigError } from "../../errors.ts";
 
 interface Wanted {
-  /** What the run needs; absent: no GPUs of the cluster's. */
+  /** GPUs that the run needs; absent: no GPUs of the cluster's. */
   readonly gpus: { readonly nodes: number; readonly perNode: number } | undefined;
   /** The version that the run is made for. */
   readonly made: string;

@@ -6,7 +6,7 @@ import { VERL_RUN_VERSIONS, type VerlVersion, verlVersion } from "../../backend/
 import { ConfigError } from "../../errors.ts";
 
 interface Wanted {
-  /** Of the tree of settings that the configuration stands on. */
+  /** Name of the tree of settings that the configuration stands on. */
   readonly tree: string;
   readonly warn: (message: string) => void;
 }

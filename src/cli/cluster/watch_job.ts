@@ -39,7 +39,7 @@ export interface JobEnd {
   readonly totalSteps: number;
   /** The newest complete checkpoint, on the cluster. */
   readonly lastSaved: { readonly step: number; readonly folder: string } | undefined;
-  /** Of a job that failed. */
+  /** Cause of a job that failed. */
   readonly cause?: string | undefined;
 }
 
@@ -92,7 +92,7 @@ const QUIET_MS = 30_000;
 
 /** Looks whether following the job is to end before the job does. */
 class Watch {
-  /** Why it ended. */
+  /** Reason why it ended. */
   reason: "signal" | "failures" | "folder" | undefined;
   /** The failures that were too many. */
   tooMany: Counts | undefined;

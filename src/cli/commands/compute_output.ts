@@ -1,4 +1,4 @@
-/** What the commands of `grpu compute` print: JSON by row, or tables for people. */
+/** Output of the commands of `grpu compute`: JSON by row, or tables for people. */
 
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";

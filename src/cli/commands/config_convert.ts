@@ -147,7 +147,7 @@ interface Reporting {
   readonly io: Io;
 }
 
-/** What is reported without --verbose: everything but plain renames. */
+/** Kinds of notes that are reported without --verbose: everything but plain renames. */
 const REPORTED: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
 
 async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {

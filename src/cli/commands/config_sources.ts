@@ -1,4 +1,4 @@
-/** What the commands of `grpu config` read: files and overrides of any of the systems, and the packaged defaults. */
+/** Inputs of the commands of `grpu config`: files and overrides of any of the systems, and the packaged defaults. */
 
 import type { Problem } from "../../config/problem.ts";
 import type { ConvertedSource, TrainingSystem } from "../../convert/contract.ts";

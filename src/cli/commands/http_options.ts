@@ -42,7 +42,7 @@ export function allowedHosts(options: Input["options"]): string[] {
   });
 }
 
-/** What `createApp` and `listen` take. @throws {ConfigError} */
+/** Returns the options of `createApp` and `listen`. @throws {ConfigError} */
 export function httpSettings(options: Input["options"]) {
   const mebibytes = (name: "bodyMib" | "bodiesMib", flag: string) =>
     integerOption(options[name], { flag, least: 1, most: 2 ** 20 }) * 2 ** 20;

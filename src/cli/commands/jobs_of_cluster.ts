@@ -1,4 +1,4 @@
-/** What `grpu jobs list|show|logs|stop|delete` do. */
+/** Actions of `grpu jobs list|show|logs|stop|delete`. */
 import { CauseFinder } from "../../backend/ray/cause.ts";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
 import { isTerminal } from "../../backend/ray/details.ts";

@@ -27,7 +27,7 @@ import { readRun, writeReport } from "../run/write_report.ts";
 import { printSftEnd } from "./sft_end.ts";
 import { outcomeJson } from "./train_end.ts";
 
-/** What a command that trains on rows does with them. E: a row as an example; R: the same as tokens; B: what trains. */
+/** A command's training on rows. E: a row as an example; R: the same as tokens; B: what trains. */
 export interface RowTraining<E, R, B extends RowBackend = Backend> {
   readonly command: RowCommand;
   /** For the report. */
@@ -45,10 +45,10 @@ export interface RowTraining<E, R, B extends RowBackend = Backend> {
   start(options: RowRunOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
 }
 
-/** What encoding and describing a run reads of what trains. */
+/** Parts of a backend that encoding and describing a run reads. */
 export type RowBackend = Pick<Backend, "name" | "model" | "tokenizer" | "close">;
 
-/** What every training on rows takes. */
+/** Options of every training on rows. */
 export interface RowRunOptions<R, B extends RowBackend = Backend>
   extends Pick<SftOptions, "settings" | "batchTokens" | "isShuffled"> {
   readonly backend: B;
@@ -141,7 +141,7 @@ function isConversation(example: SupervisedExample): boolean {
   return "messages" in example || ("prompt" in example && typeof example.prompt !== "string");
 }
 
-/** What opening a model reads of a training run; a new model's characters are those of the examples. */
+/** Returns a session from which a model is opened; a new model's characters are those of the examples. */
 function sessionOf({ config, isGiven }: RowComposition, texts: readonly SupervisedExample[]) {
   const examples = texts.map((example) => ("text" in example ? { prompt: "", response: example.text } : example));
   return { config, isGiven, environment: {}, tasks: { train: [], val: [] }, examples };
@@ -219,7 +219,7 @@ function reportChanges(
 
 interface Announcement {
   readonly options: { readonly backend: RowBackend } & { readonly rows: Record<"train" | "val", readonly unknown[]> };
-  /** Of the training rows. */
+  /** Tokens of the training rows. */
   readonly tokens: readonly EncodedRow[];
   readonly description: string;
   readonly steps: number;

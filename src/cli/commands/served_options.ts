@@ -1,4 +1,4 @@
-/** What to serve, from the options of a command line. */
+/** Models and adapters to serve, from the options of a command line. */
 import type { DeviceName } from "../../compute/open.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Input, Io } from "../command.ts";

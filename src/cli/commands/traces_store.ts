@@ -26,7 +26,7 @@ function cells(session: SessionSummary): string[] {
   return [session_id, String(trace_count), outcomeText(outcome), group, timeOf(last_at ?? created_at)];
 }
 
-/** What a session's reward is, for people. */
+/** Returns a session's reward as text for people. */
 export function outcomeText(outcome: SessionSummary["outcome"]): string {
   if (!outcome) return "-";
   const { reward, trajectory_rewards } = outcome;

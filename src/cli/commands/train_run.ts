@@ -168,7 +168,7 @@ interface Announcement {
   readonly recorded: TraceTraining | undefined;
   /** Where the agents of `task.agent` find the model. */
   readonly gateway: string | undefined;
-  /** Of a distillation. */
+  /** Teacher of a distillation. */
   readonly teacher: string | undefined;
   /** Its folder. */
   readonly rewardModel: string | undefined;

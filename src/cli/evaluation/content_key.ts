@@ -10,7 +10,7 @@ import { folderKind } from "../../model/files/open_folder.ts";
 import { readAdapterShape } from "../../model/files/peft.ts";
 import { agents, environments, evaluators, rewards, workflows } from "../../task/registered.ts";
 
-/** What one evaluated model is. */
+/** Identity of one evaluated model. */
 export interface KeyParts {
   readonly version: string;
   readonly config: Tree;
@@ -52,7 +52,7 @@ const WITHOUT_EFFECT = new RegExp(
 const MODEL_FILES =
   /^((config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|adapter_config)\.json|merges\.txt|tokenizer\.model|chat_template\.jinja|(model|adapter_model).*\.safetensors|.*\.gguf)$/;
 
-/** Of an adapter's folder: with the files of its base. */
+/** Returns a hash of a folder's weights; for an adapter's folder with the files of its base. */
 async function weightsHash(folder: string, config: Tree): Promise<string> {
   if (statSync(folder).isFile()) return hashOfFile(folder);
   const files = readdirSync(folder)

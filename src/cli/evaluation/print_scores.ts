@@ -11,7 +11,7 @@ import { comparisonTable, scoreLines } from "./scores_text.ts";
 
 export interface PrintOptions {
   readonly io: Io;
-  /** Of pass@k and maj@k. */
+  /** Sizes of pass@k and maj@k. */
   readonly sizes: readonly number[];
   /** Whether two answers are one vote of maj@k. */
   readonly equal: EqualAnswers;

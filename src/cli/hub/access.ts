@@ -54,7 +54,7 @@ export interface Hub extends Common {
   readonly signal: AbortSignal;
 }
 
-/** What the package's functions take of a hub. */
+/** Returns the parameters of a hub that the package's functions take. */
 export function common({ hubUrl, fetch, accessToken }: Hub): Common {
   return { hubUrl, fetch, ...(accessToken !== undefined && { accessToken }) };
 }

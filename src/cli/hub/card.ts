@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import { isRepoName } from "./repo_name.ts";
 
-/** What a command trains, and how a reader compares its runs. */
+/** A command's kind of training, and how a reader compares its runs. */
 interface Kind {
   /** How a setting starts that the runs of no later kind have. */
   readonly mark: string;

@@ -12,7 +12,7 @@ const MOST_EMPTY = 3;
 
 export interface DownloadOptions {
   readonly repo: string;
-  /** Of the commit. */
+  /** Hash of the commit. */
   readonly sha: string;
   /** Where whole files go, under their paths. */
   readonly files: string;
@@ -65,7 +65,7 @@ interface Request {
   readonly part: string;
   /** Bytes that are here. */
   readonly from: number;
-  /** Of the whole file: no more is written than shows that the server sends too much. */
+  /** Size of the whole file: no more is written than shows that the server sends too much. */
   readonly size: number;
   readonly progress: (bytes: number) => void;
 }
@@ -104,7 +104,7 @@ async function append(hub: Hub, url: string, { part, from, size, progress }: Req
   }
 }
 
-/** What is wrong with the file at a path; undefined where it is the repository's. */
+/** Returns the fault of the file at a path; undefined where it is the repository's. */
 async function damageOf(path: string, { size, digest, isLfs }: ListedFile): Promise<string | undefined> {
   const bytes = statSync(path).size;
   if (bytes !== size) return `it has ${bytes} bytes, and the repository says ${size}`;

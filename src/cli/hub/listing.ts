@@ -6,7 +6,7 @@ import { checkNames, checkPath } from "./paths.ts";
 export interface HubSelection {
   /** `owner/name` */
   readonly repo: string;
-  /** Of the commit. */
+  /** Hash of the commit. */
   readonly sha: string;
   /** Globs of paths, as fnmatch has them: `*` crosses folders, and a `/` at the end takes the folder. None takes every file. */
   readonly include: readonly string[];

@@ -1,4 +1,4 @@
-/** What `grpu push` uploads for a name: a folder as it is, or what `grpu export` writes of a run or a checkpoint. */
+/** Folders that `grpu push` uploads for a name: a folder as it is, or what `grpu export` writes of a run or a checkpoint. */
 import { existsSync, statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

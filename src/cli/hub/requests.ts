@@ -19,7 +19,7 @@ const PASSING = [408, 429, 500, 502, 503, 504];
 /** 409: it exists already. 416: the whole file is here already. Callers decide what these mean. */
 const FOR_CALLERS = [409, 416];
 
-/** Of an answer about files and commits, unpacked. */
+/** Most bytes of an answer about files and commits, unpacked. */
 const MOST_BYTES = 64 * 2 ** 20;
 /** Answers that a command asks for: lists of files come in pages of a thousand, and each names the next. */
 const MOST_PAGES = 1000;

@@ -13,7 +13,7 @@ import { httpFetch } from "./http.ts";
 export interface HeadOptions {
   /** The Python that has Ray: a name on the PATH, or a path. */
   readonly python: string;
-  /** Of the dashboard. */
+  /** Port of the dashboard. */
   readonly port: number;
   readonly numCpus?: number | undefined;
   readonly numGpus?: number | undefined;

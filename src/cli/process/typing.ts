@@ -8,7 +8,7 @@ const MOST_HISTORY = 1000;
 const CTRL_C = 3;
 
 export interface TypingOptions {
-  /** What was typed before, the latest first. */
+  /** Earlier entries, the latest first. */
   readonly history: readonly string[];
   /** Ends the input. */
   readonly signal: AbortSignal;

@@ -1,4 +1,4 @@
-/** What a checkpoint fixes, whatever the configuration's defaults are: an adapter's shape, or that of a whole model. */
+/** Shapes that a checkpoint fixes, whatever the configuration's defaults are: an adapter's, or that of a whole model. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";

@@ -1,4 +1,4 @@
-/** What `data.train_files` and `data.val_files` name: files, folders, or data sets that a module registered. */
+/** Rows that `data.train_files` and `data.val_files` name: files, folders, or data sets that a module registered. */
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { join, relative, resolve, sep } from "node:path";
 import { setting } from "../../config/schema.ts";
@@ -25,7 +25,7 @@ interface TaskSource {
   readonly shipped?: string | undefined;
   /** Whether the user names the setting, as opposed to a default. */
   readonly isGiven?: ((path: string) => boolean) | undefined;
-  /** What judges the tasks: rows must have the answers that they need. */
+  /** Judges of the tasks: rows must have the answers that they need. */
   readonly judges?: readonly NeedsAnswer[] | undefined;
 }
 

@@ -40,7 +40,7 @@ interface Opened {
   readonly notify: (line: string) => void;
 }
 
-/** What is asked beside method and path. */
+/** Parts of a request besides method and path. */
 interface Question {
   readonly body?: object;
   readonly signal?: AbortSignal;
@@ -55,7 +55,7 @@ export class ExternalGateway implements SessionHost {
   private readonly name = `run-${crypto.randomUUID().slice(0, 8)}`;
   private opened: Opened | undefined;
   private worker: string | undefined;
-  /** What registers the run's endpoint. */
+  /** Body that registers the run's endpoint. */
   private registration: object = {};
   private joining: Promise<void> | undefined;
   private version: unknown;

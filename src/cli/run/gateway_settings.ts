@@ -19,7 +19,7 @@ export interface GatewaySettings {
   readonly tunnel: string | undefined;
   /** The file that traces are recorded to. Undefined: none; the gateway keeps the newest sessions in memory. */
   readonly store: string | undefined;
-  /** What the store keeps; undefined: everything in a file, the newest sessions in memory. */
+  /** Bounds of what the store keeps; undefined: everything in a file, the newest sessions in memory. */
   readonly retention: Retention | undefined;
   readonly keys: TrajectoryKeys;
 }

@@ -29,9 +29,9 @@ import { newContextLength, recording, trainable } from "./trained_model.ts";
 export interface OpenedBackend {
   readonly backend: LocalBackend;
   readonly device: Device;
-  /** What {@link LocalOpenOptions.teacher} opened. */
+  /** Teacher that {@link LocalOpenOptions.teacher} opened. */
   readonly teacher?: Teacher | undefined;
-  /** What {@link LocalOpenOptions.rewardModel} opened. */
+  /** Reward model that {@link LocalOpenOptions.rewardModel} opened. */
   readonly rewardModel?: RewardScorer | undefined;
 }
 

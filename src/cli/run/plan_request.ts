@@ -1,4 +1,4 @@
-/** What `grpu plan` plans: the work of a configuration on this machine's device, or on a GPU of a given size. */
+/** Plans of `grpu plan`: the work of a configuration on this machine's device, or on a GPU of a given size. */
 import type { PlanRequest } from "../../backend/local/plan/rehearsal.ts";
 import { TYPICAL_GPU } from "../../compute/counting.ts";
 import type { DeviceInfo } from "../../compute/device.ts";

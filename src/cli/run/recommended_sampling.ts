@@ -1,4 +1,4 @@
-/** What a model's generation_config.json recommends, offered to the person who samples it. */
+/** Recommendations of a model's generation_config.json, offered to the person who samples it. */
 import { existsSync } from "node:fs";
 import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
@@ -29,7 +29,7 @@ export async function offerSampling(
   if (offers.length > 0) io.err(`${file} recommends ${offers.join(" ")}; these scores are sampled without\n`);
 }
 
-/** Of a model folder, or of an adapter's base. */
+/** Returns the generation config of a model folder, or of an adapter's base. */
 export async function generationConfigOf(folder: string, base?: string): Promise<GenerationConfig> {
   if ((await folderKind(folder)) === "model") return readGenerationConfig(folder);
   const below = base ?? (await readAdapterShape(folder)).base;

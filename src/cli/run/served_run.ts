@@ -18,7 +18,7 @@ export interface ServedRunOptions {
 }
 
 /**
- * What `openService` takes of a run.
+ * Returns the parts of a run that `openService` takes.
  * @throws {ConfigError} for a folder without a tokenizer, and where a run needs one and none is found
  */
 export async function servedRun(session: RunSession, options: ServedRunOptions = {}): Promise<ServedRun> {

@@ -16,7 +16,7 @@ import { followRun, type RunFollower } from "./follow_run.ts";
 import { generationConfigOf } from "./recommended_sampling.ts";
 import { openTextThread } from "./text_thread.ts";
 
-/** What {@link openServing} opens. */
+/** Models that {@link openServing} opens. */
 export interface OpenServingOptions {
   /** Folder of a model or an adapter, or of a run, whose newest checkpoint is served and followed. */
   readonly model: string;

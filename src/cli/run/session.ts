@@ -50,7 +50,7 @@ export interface RunSession {
   readonly gateway?: RunGateway | ExternalGateway | undefined;
 }
 
-/** What opening a model reads of a session. */
+/** Parts of a session that opening a model reads. */
 export interface ModelSession extends Pick<RunSession, "config" | "isGiven" | "tasks"> {
   /** Those of `grpu sft` hold what the chat template reads besides the messages. */
   readonly examples: readonly (Example & Rendering)[];

@@ -26,7 +26,7 @@ export interface RowComposition {
   readonly sft: Tree;
   /** The same run as a training run, for everything that the two have in common. */
   readonly config: Tree;
-  /** Of a path in {@link config}. */
+  /** Returns whether a path of {@link config} was given. */
   readonly isGiven: (path: string) => boolean;
   /** Keys of the user's own, which no table of settings has. */
   readonly added: readonly string[];

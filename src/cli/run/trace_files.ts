@@ -8,7 +8,7 @@ import { readSpans } from "../../trace/otel/spans.ts";
 import { parseTraceJson } from "../../trace/read_trace.ts";
 import { readBytes, readText } from "../files.ts";
 
-/** What a file of traces is. */
+/** Formats of a file of traces. */
 export type Format = "jsonl" | "parquet" | "otlp" | "database";
 
 const ENDINGS: readonly (readonly [RegExp, Format])[] = [

@@ -3,7 +3,7 @@ import { nodeModule } from "../../node_module.ts";
 import { formatBytes } from "../memory.ts";
 import { budgetOf, type MainMemory, type MemoryBudget, mainMemory, mainMemoryBudget } from "./machine.ts";
 
-/** What WebGPU says of an adapter (`GPUAdapterInfo`), as far as it is needed here. */
+/** WebGPU's description of an adapter (`GPUAdapterInfo`), as far as it is needed here. */
 export interface AdapterWords {
   readonly vendor: string;
   readonly architecture: string;
@@ -13,7 +13,7 @@ export interface AdapterWords {
   readonly isSoftware: boolean;
 }
 
-/** What this asks of the system; tests give their own. */
+/** Questions about the system; tests give their own answers. */
 export interface SystemProbe {
   readonly platform: string;
   readonly memory: MainMemory;
@@ -21,7 +21,7 @@ export interface SystemProbe {
   readText(path: string): string | undefined;
   /** Empty where there is no such folder. */
   list(folder: string): readonly string[];
-  /** What a program prints; undefined when it is missing, fails or takes too long. */
+  /** Returns the output of a program; undefined when it is missing, fails or takes too long. */
   run(program: string, args: readonly string[]): Promise<string | undefined>;
 }
 

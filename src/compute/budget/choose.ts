@@ -3,8 +3,8 @@ import { type AdapterWords, askPlatform, type SystemProbe, thisSystem } from "./
 import { type MemoryBudget, PAGE_BUDGET } from "./machine.ts";
 
 /**
- * What an adapter allows, with a reserve: what the platform says, else what probing finds. A page gets a fixed, small
- * budget, because it has nothing to ask and must not take a phone's whole memory to find out.
+ * Returns the memory that an adapter allows, with a reserve: what the platform says, else what probing finds. A page
+ * gets a fixed, small budget, because it has nothing to ask and must not take a phone's whole memory to find out.
  */
 export async function chooseBudget(
   adapter: AdapterWords,

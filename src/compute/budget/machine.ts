@@ -47,7 +47,7 @@ function ask(process: NonNullable<Runtime["process"]>): MainMemory {
   return { total, available: Math.min(process.availableMemory?.() ?? freemem(), total) };
 }
 
-/** What is taken of the total; the rest is for this process, the driver and other programs. */
+/** Share of the total that is taken; the rest is for this process, the driver and other programs. */
 const SHARE_OF_TOTAL = 1 / 2;
 /** At most this much of what is available now, so that a busy machine does not swap. */
 const SHARE_OF_AVAILABLE = 3 / 4;

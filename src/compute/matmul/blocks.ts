@@ -53,7 +53,7 @@ function joinMagnitudes(
     }
 }
 
-/** What a row of this magnitude is multiplied by, and its inverse: as in `matmul/parts/powers.wgsl`. */
+/** Returns the power that a row of this magnitude is multiplied by, and its inverse: as in `matmul/parts/powers.wgsl`. */
 export function powersFor(magnitude: number): { power: number; inverse: number } {
   const exponent = magnitude >>> 23;
   const limited = exponent === 255 ? 141 : Math.max(exponent, 15);

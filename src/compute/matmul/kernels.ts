@@ -32,19 +32,19 @@ export const PARAMS = {
   mode: "u32",
 } as const;
 
-/** Of a product that takes over an adapter's: {@link AdapterProduct}. */
+/** Params of a product that takes over an adapter's: {@link AdapterProduct}. */
 const FUSED_PARAMS = { ...PARAMS, rank: "u32", low_row: "u32", scale: "f32", second: "u32", third: "u32" } as const;
 
 export type ProductParams = Values<typeof PARAMS>;
 export type FusedParams = Values<typeof FUSED_PARAMS>;
 
-/** What a kernel does to A's rows when it reads them: the shaders' constant INPUT. */
+/** Functions that a kernel applies to A's rows when it reads them: the shaders' constant INPUT. */
 export const INPUT = { plain: 0, swiglu: 1, rms_norm: 2 } as const;
 
-/** What a kernel does to its sums before it stores them: the shaders' constant OUTPUT. */
+/** Functions that a kernel applies to its sums before it stores them: the shaders' constant OUTPUT. */
 export const OUTPUT = { plain: 0, swiglu: 1 } as const;
 
-/** What becomes of the sums: the param `mode`. From `continue` on they start at what C holds. */
+/** Uses of the sums: the param `mode`. From `continue` on they start at what C holds. */
 export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndAdd: 4 } as const;
 
 /** At most this many rows of A take kernels that keep few sums. */
@@ -87,7 +87,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   tiled_large: { ROWS: TILES.tiled_large.rows, PARTS: 1 },
 };
 
-/** What a family's kernels share, whatever B is. */
+/** Returns the parts that a family's kernels share, whatever B is. */
 function shared(family: MatmulFamily) {
   const tile = TILES[family];
   return {
@@ -211,7 +211,7 @@ interface Views {
   readonly b: Float32Array;
   readonly addend: Float32Array;
   readonly c: Float32Array;
-  /** Of kernels that take over those around them. */
+  /** Weights of the norm, for kernels that take over those around them. */
   readonly normWeight?: Float32Array;
   readonly low?: Float32Array;
   readonly factor?: Float32Array;
@@ -270,7 +270,7 @@ export function multiplyReference(views: Views, p: Params, constants: Constants)
   }
 }
 
-/** What a row of A contributes: as it is, or what INPUT makes of it. */
+/** Returns the contribution of a row of A: the row as it is, or what INPUT makes of it. */
 function inputsOf(
   { a, normWeight }: Views,
   { k: K, a_offset, a_row, a_k }: ProductParams,

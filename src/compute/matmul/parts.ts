@@ -59,7 +59,7 @@ function operands(product: MatmulOptions): Operand[] {
   ];
 }
 
-/** What to bind of a buffer: all of it where it fits, else the operand's rows. */
+/** Range of a buffer to bind: all of it where it fits, else the operand's rows. */
 interface BoundRange {
   readonly firstElement: number;
   readonly elements: number;

@@ -7,8 +7,9 @@ import { checkMatrices } from "./matrix_check.ts";
 import { inputsOf } from "./subgroup_matrix.ts";
 
 /**
- * What `device.products` takes. `subgroup_matrix` multiplies 128 rows and more on the GPU's matrix units, in f16 with f32 sums or
- * where it has such units in f32, and fewer by `tiled_large`: rows do not have the same bits among few rows as among many.
+ * Values of `device.products`. `subgroup_matrix` multiplies 128 rows and more on the GPU's matrix units, in f16 with
+ * f32 sums or where it has such units in f32, and fewer by `tiled_large`: rows do not have the same bits among few rows
+ * as among many.
  */
 export type ProductChoice = "auto" | TileFamily | "subgroup_matrix";
 

@@ -4,7 +4,7 @@ import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
 import { gpuInfo } from "./info.ts";
 import type { Gpu, GpuAdapter } from "./types.ts";
 
-/** What a device is to have besides what every device gets. */
+/** Features of a device besides those that every device gets. */
 export interface DeviceRequirements {
   /** The features that products by subgroup matrices need. */
   readonly subgroupMatrix?: boolean | undefined;
@@ -95,7 +95,7 @@ function written({ adapter, backend, toggles = [] }: AdapterChoice): string {
 
 /** An adapter of this machine. */
 export interface ListedAdapter {
-  /** What `device.adapter` takes, besides a part of the name. */
+  /** Number that `device.adapter` takes, besides a part of the name. */
   readonly index: number;
   readonly name: string;
   /** Empty where the runtime does not tell it. */

@@ -5,7 +5,7 @@ import type { GpuBuffer, GpuDevice, GpuError } from "./types.ts";
 
 const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
-/** What holds a range's bytes. Slices share it, so that a buffer that the driver refused is replaced under all of them. */
+/** Holder of a range's bytes. Slices share it, so that a buffer that the driver refused is replaced under all of them. */
 export interface Storage {
   buffer: GpuBuffer;
   /** `unchecked` until the driver's answer is known. */

@@ -93,7 +93,10 @@ function boundBytes({ byteOffset, byteLength, capacity }: StorageRange): number 
   return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
 }
 
-/** Of a layout and its ranges, 32 bits. A step looks up hundreds, and text as the key would take most of the time. */
+/**
+ * Returns a hash of a layout and its ranges, 32 bits. A step looks up hundreds, and text as the key would take most of
+ * the time.
+ */
 function hashOf({ pipeline, buffers }: DispatchOp): number {
   let hash = pipeline.bindingCode;
   for (const { id, byteOffset, byteLength } of buffers) {

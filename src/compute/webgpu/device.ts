@@ -63,7 +63,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   /** When the work of the last finished call was done. */
   private lastDone = 0;
   private observer: DeviceObserver | undefined;
-  /** Of the connection; absent without an observer, and where the adapter has none. */
+  /** Timer of the connection; absent without an observer, and where the adapter has none. */
   private timer: Timestamps | undefined;
   /** For the submit that begins: absent without an observer that times kernels. */
   timestamps: Timestamps | undefined;

@@ -1,4 +1,4 @@
-/** What goes wrong on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
+/** Failures on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
 import { DeviceLostError, OutOfMemoryError, RemoteError } from "../../errors.ts";
 import { validationError } from "./pipeline.ts";
 

@@ -9,7 +9,7 @@ import type { DeviceInfo } from "../device.ts";
 /** A submit ends before its estimate exceeds this, unless one dispatch alone does: that is for its kernel's caller to cut. */
 export const LONGEST_SUBMIT_SECONDS = 0.2;
 
-/** What a slow device of the kind does. */
+/** Rates of a slow device of each kind. */
 const RATES = {
   tiled: { flops: 1e12, bytes: 1e11, dispatchSeconds: 1e-5 },
   scalar: { flops: 1e10, bytes: 5e9, dispatchSeconds: 2e-5 },

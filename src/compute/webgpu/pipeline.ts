@@ -11,7 +11,7 @@ export const PARAMS_BINDING = 8;
 
 /** A kernel with its constants, compiled on demand. */
 export class Pipeline {
-  /** Of the layout, a number. */
+  /** Code of the layout, a number. */
   readonly bindingCode: number;
   readonly bindingLayout: GpuBindGroupLayout;
   readonly paramsBytes: number;

@@ -56,7 +56,7 @@ export class ReadBack {
     this.staging = pool.take(total);
   }
 
-  /** Of the results. */
+  /** Bytes of the results. */
   get bytes(): number {
     return this.sizes.reduce((sum, size) => sum + size, 0);
   }

@@ -13,7 +13,7 @@ const { MAP_READ, COPY_SRC, COPY_DST, QUERY_RESOLVE } = {
   QUERY_RESOLVE: 0x200,
 };
 
-/** What a pass writes: when it began and when it ended. */
+/** Times that a pass writes: when it began and when it ended. */
 interface PassTimes {
   readonly querySet: GpuQuerySet;
   readonly beginningOfPassWriteIndex: number;
@@ -32,7 +32,7 @@ export class Timestamps {
   private readonly gpuDevice: GpuDevice;
   private readonly observer: DeviceObserver;
   private readonly free: Batch[] = [];
-  /** Of the submit that is being encoded. */
+  /** Batches of the submit that is being encoded. */
   private open: Batch[] = [];
   private submitted = 0;
   private readonly arriving = new Set<Promise<void>>();

@@ -43,15 +43,15 @@ export interface Field<T = unknown> {
    * stands in for an interpolated default where there is no configuration.
    */
   readonly loop?: true | { readonly default: YamlValue };
-  /** Of a portable setting: verl's name. The two are held equal (config/sync). */
+  /** verl's name of a portable setting. The two are held equal (config/sync). */
   readonly verl?: string;
-  /** Of a backend's own setting: the portable setting that it is another name of. The two are held equal. */
+  /** The portable setting that a backend's own setting is another name of. The two are held equal. */
   readonly same?: string;
   /** With `same`: the backend's default is no opinion; only a value that the user set reaches the portable side. */
   readonly onlyExplicit?: boolean;
-  /** What each target does; one status alone is that of the table's own backend. support.ts has the defaults. */
+  /** Status on each target; one status alone is that of the table's own backend. support.ts has the defaults. */
   readonly on?: FieldStatus | Statuses;
-  /** Why, or how, where `describe` does not say it: for all targets or for some. */
+  /** Reasons or explanations that `describe` does not give, for all targets or for some. */
   readonly why?: string | Reasons;
   /** Read when the setting has this type; never present at run time. */
   readonly _type?: T;

@@ -53,7 +53,10 @@ export function fitResolved(path: string, field: Field, value: YamlValue, regist
   return { value };
 }
 
-/** Of a list of texts, one text is a list of one, as verl and rLLM read `trainer.logger=console`. */
+/**
+ * Returns whether a field is a list of texts, of which one text is a list of one, as verl and rLLM read
+ * `trainer.logger=console`.
+ */
 function isTextList({ type, default: usual, choices }: Field): boolean {
   if (type !== "list") return false;
   const isOfText = Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");

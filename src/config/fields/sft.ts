@@ -187,7 +187,7 @@ export const SFT_SECTIONS: Readonly<Record<string, string>> = {
   trainer: "The run: its length, its folder, validations and checkpoints",
 };
 
-/** What a supervised run is as a training run: one sequence per row, none of them sampled. */
+/** Settings of a supervised run as a training run: one sequence per row, none of them sampled. */
 export const SFT_AS_RUN: Readonly<Record<string, number | string>> = {
   "rllm.rollout.n": 1,
   "rllm.rollout.n_val": 1,

@@ -1,7 +1,7 @@
 /**
- * What each target does with each setting, from the columns `on` and `why` of its row. Without them a portable setting that
- * has a name in verl is forwarded there and to Trinity, any other acts in the loop, and a backend's own setting acts on
- * that backend.
+ * Effects of each setting on each target, from the columns `on` and `why` of its row. Without them a portable setting
+ * that has a name in verl is forwarded there and to Trinity, any other acts in the loop, and a backend's own setting
+ * acts on that backend.
  */
 import { BACKEND_FIELDS, isClusterBackend } from "./backend_fields.ts";
 import { type Field, type FieldStatus, type FieldTable, type FieldTarget, TARGETS } from "./field.ts";
@@ -17,13 +17,13 @@ const CONVERTED = "converted where Trinity has a counterpart; a run names what i
 
 export interface Support {
   readonly status: FieldStatus;
-  /** What the setting does on the target, or why it does nothing there. */
+  /** Effect of the setting on the target, or the reason why it has none. */
   readonly reason: string;
 }
 
 const ABSENT: Support = { status: "-", reason: "has no such setting" };
 
-/** What a target does with a setting, `-` where the target has no such setting. */
+/** Returns the effect of a setting on a target, `-` where the target has no such setting. */
 export function supportOn(path: string, target: FieldTarget): Support {
   const portable = rowAt(RLLM_FIELDS, path);
   if (portable) {

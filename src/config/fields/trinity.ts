@@ -6,7 +6,7 @@
 import { bool, dict, each, type Field, type FieldTable, int, oneOf } from "./field.ts";
 import { VERL_FIELDS } from "./verl.ts";
 
-/** What verl's workers read and Trinity has no counterpart for. */
+/** Settings that verl's workers read and Trinity has no counterpart for. */
 const WITHOUT_COUNTERPART = [
   "actor_rollout_ref.rollout.mode",
   "actor_rollout_ref.rollout.agent.num_workers",

@@ -41,8 +41,8 @@ export const NAMES_OF_LOCAL: FieldTable = Object.fromEntries(
 );
 
 /**
- * What verl takes for a value of the local backend; undefined where the value leaves the choice to the backend.
- * A largest norm of 0 is no clipping here, and would be gradients of 0 in verl's FSDP engine.
+ * Returns verl's value for a value of the local backend; undefined where the value leaves the choice to the backend. A
+ * largest norm of 0 is no clipping here, and would be gradients of 0 in verl's FSDP engine.
  */
 export function asVerl(native: string, value: YamlValue): YamlValue | undefined {
   if (value === null || (native === "training.gradient_checkpointing" && value === "auto")) return undefined;

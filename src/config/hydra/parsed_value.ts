@@ -20,7 +20,7 @@ export class Quoted {
 export type Parsed = string | number | boolean | null | HydraFloat | Quoted | readonly Parsed[] | ParsedDict;
 export type ParsedDict = ReadonlyMap<string, Parsed>;
 
-/** Why a value is refused, in words that follow "it", and what to do. */
+/** Reason why a value is refused, in words that follow "it", and what to do. */
 export class BadValue extends Error {
   readonly advice: string;
   constructor(rule: string, advice: string) {

@@ -4,7 +4,7 @@ import type { Finding, Rule } from "./rules.ts";
 
 type Read = Parameters<Rule["check"]>[0];
 
-/** Why a mode cannot be set with a loss. */
+/** Returns the reason why a mode cannot be set with a loss. */
 export function aggregationConflict(loss: string, given: string | null | undefined): string | undefined {
   const own = ownAggregation(loss);
   if (own === undefined || given === null || given === undefined || given === own) return undefined;

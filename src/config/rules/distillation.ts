@@ -87,7 +87,7 @@ const byText = distilling((read) => {
   );
 });
 
-/** What acts on some of the losses alone. */
+/** Findings about settings that act on some of the losses alone. */
 const bounded = distilling((read) => {
   const isGradient = read(`${LOSS}.use_policy_gradient`) === true;
   const isTop = isTopk(read(`${LOSS}.loss_mode`));

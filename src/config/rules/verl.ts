@@ -1,4 +1,4 @@
-/** What verl, or the unified loop on it, would refuse: reported before a cluster starts. */
+/** Settings that verl, or the unified loop on it, would refuse: reported before a cluster starts. */
 
 import type { YamlValue } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";

@@ -28,7 +28,10 @@ export function syncVerl(draft: Draft): void {
   splitBatch(draft);
 }
 
-/** What a file for the local backend sets under its own names. verl's name wins where both are set at one level. */
+/**
+ * Applies the settings that a file for the local backend has under its own names. verl's name wins where both are set
+ * at one level.
+ */
 function followLocalNames(draft: Draft): void {
   for (const { native, verl: published } of VERL_OF_BACKENDS) {
     const verl = VERL_SCHEDULES.includes(published) ? (scheduleOf(draft) ?? published) : published;

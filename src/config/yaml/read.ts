@@ -58,7 +58,7 @@ class YamlReader {
   private readonly document: Document.Parsed;
   private readonly file: string;
   private count = 0;
-  /** What each alias stands for: one look at the document, where `Alias.resolve` takes one for each. */
+  /** Node that each alias stands for: one look at the document, where `Alias.resolve` takes one for each. */
   private readonly targets: ReadonlyMap<Node, Node>;
   /** Maps and lists that are being read. */
   private readonly open = new Set<Node>();

@@ -24,7 +24,7 @@ export interface Side {
 
 export interface Diff {
   readonly differences: readonly SettingDifference[];
-  /** What has no counterpart, by its own name, on either side. */
+  /** Settings without a counterpart, by their own names, on either side. */
   readonly onlyA: readonly string[];
   readonly onlyB: readonly string[];
   readonly problems: readonly Problem[];

@@ -18,7 +18,7 @@ function keyOf(text: string): string {
 export interface LaunchedProgram {
   /** `verl.trainer.main_ppo`, or the path of a script; undefined where the words begin with overrides. */
   readonly name?: string | undefined;
-  /** What follows the program. */
+  /** Words that follow the program. */
   readonly words: readonly Item[];
 }
 

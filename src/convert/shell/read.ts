@@ -17,14 +17,14 @@ export interface ShellOptions {
 }
 
 export interface ShellWord extends Item {
-  /** Why the value is not known. */
+  /** Reason why the value is not known. */
   readonly unread?: string | undefined;
 }
 
 export interface ShellRun {
   /** Overrides in their order, with `${oc.env:NAME}` for what the environment of the run sets. */
   readonly words: readonly ShellWord[];
-  /** What the script starts, and where. */
+  /** Program that the script starts, and where. */
   readonly program?: string | undefined;
   readonly line?: number;
   /** The configuration below the overrides, where it is not the program's own. */

@@ -1,7 +1,7 @@
 /** State shared by all branches of one reading: the environment, the reasons, the runs that the script starts. */
 import { ALWAYS_SET, environmentMark, type Item, unknownMark } from "./text.ts";
 
-/** Why a script cannot be followed, with its line. */
+/** Reason why a script cannot be followed, with its line. */
 export class BadScript extends Error {
   readonly line: number;
   constructor(message: string, line: number) {

@@ -22,10 +22,10 @@ export class ShellState {
   positional: readonly Item[] = [];
   /** An unknown condition decides the number of arguments: one represents all. */
   hasOpenArguments = false;
-  /** What `local` hides, per running function. */
+  /** Variables that `local` hides, per running function. */
   frames: Map<string, SavedVariable>[] = [];
   status: ExitStatus = true;
-  /** What a command substitution has printed so far. */
+  /** Output of a command substitution so far. */
   output = "";
   /** `set -u`. */
   isStrict = false;

@@ -1,4 +1,7 @@
-/** What a launch script starts: whether the settings belong to the system, and the configuration under its overrides. */
+/**
+ * Checks of a launch script's program: whether the settings belong to the system, and the configuration under its
+ * overrides.
+ */
 import type { Problem } from "../../config/problem.ts";
 import { isTree, type YamlValue } from "../../config/yaml/tree.ts";
 import type { Note, TrainingSystem } from "../contract.ts";
@@ -7,7 +10,7 @@ import type { ShellRun } from "../shell/read.ts";
 /** verl's programs for supervised training, sampling and scoring: their settings have other names and meanings. */
 const NOT_RL = /(?:^|[./])(?:fsdp_sft_trainer|sft_trainer\w*|main_generation\w*|main_eval)(?:\.py)?$/;
 
-/** Why the settings of a program are not those of a training run. */
+/** Returns the reason why the settings of a program are not those of a training run. */
 export function programProblem(program: string | undefined, system: TrainingSystem): string | undefined {
   if (system !== "verl" || program === undefined || !NOT_RL.test(program)) return undefined;
   return `Cannot convert what ${program} reads: it is not RL training. Convert the settings of verl.trainer.main_ppo instead.`;

@@ -36,7 +36,7 @@ export function checkTrinity(build: Build): void {
   }
 }
 
-/** What is written under trainer_config and has no effect there. */
+/** Notes the settings under trainer_config that have no effect there. */
 function checkTrainerConfig(build: Build): void {
   const at = "trainer.trainer_config.";
   for (const path of build.values.keys()) {

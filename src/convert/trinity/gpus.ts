@@ -11,7 +11,7 @@ export interface GpuPlan {
   readonly perNode: number;
   readonly explorer: number;
   readonly auxiliary: number;
-  /** What is left. */
+  /** GPUs that are left for the trainer. */
   readonly trainer: number;
 }
 

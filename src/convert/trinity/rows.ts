@@ -191,7 +191,7 @@ export interface AlgorithmType {
   readonly loss: string;
   /** The KL loss where none is named. */
   readonly kl: "k2" | "none";
-  /** What verl does not do the same way. */
+  /** Difference from verl. */
   readonly differs?: string;
 }
 
@@ -278,7 +278,7 @@ export const FILLED_IN =
 export const FROZEN_IN_NEW =
   /^(?:(?:trainer|algorithm|reward_model)\..*|actor_rollout_ref\.model\.(?:path|trust_remote_code|use_remove_padding|lora_.*|custom_chat_template)|(?:actor_rollout_ref\.actor|critic)\.(?:strategy|use_dynamic_bsz|ppo_max_token_len_per_gpu|loss_agg_mode|grad_clip|ulysses_sequence_parallel_size))$/;
 
-/** What the guide's examples set without a source in verl. */
+/** Values of the guide's examples without a source in verl. */
 export const TRINITY_CONSTANTS: readonly (readonly [path: string, value: YamlValue])[] = [
   ["checkpoint_root_dir", "./checkpoints"],
   ["synchronizer.sync_style", "fixed"],

@@ -9,7 +9,7 @@ import type { Decode } from "./trace_data.ts";
 import { traceViewer } from "./trace_viewer.ts";
 
 export interface GatewayPages {
-  /** What the page shows of the models that are served in this process, as HTML. */
+  /** Section of the page about the models that are served in this process, as HTML. */
   readonly status?: (() => string) | undefined;
   /** Their metrics. */
   readonly metrics?: (() => string) | undefined;

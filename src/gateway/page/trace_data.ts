@@ -6,9 +6,9 @@ import { withoutKey } from "../sessions.ts";
 
 /** A session in the page's list. */
 export interface ListedSession extends SessionSummary {
-  /** What the session was about: the text of its first message. */
+  /** Subject of the session: the text of its first message. */
   readonly title: string;
-  /** Of its first call; null without one. */
+  /** Model of its first call; null without one. */
   readonly model: string | null;
   readonly weight_version: number | null;
 }
@@ -59,7 +59,7 @@ export interface SessionView {
   readonly rest: number;
 }
 
-/** What the page's script starts with. */
+/** Data that the page's script starts with. */
 export interface TracePageData {
   /** Where the lists come from, relative to the page. */
   readonly base: string;

@@ -1,4 +1,4 @@
-/** What routes share. */
+/** Context that routes share. */
 
 import { type ReadJson, readJsonBody } from "../../http/json_body.ts";
 import type { Access } from "../auth.ts";

@@ -35,7 +35,7 @@ const OUTCOME = z.looseObject({
   trajectory_rewards: numbers,
 });
 
-/** What a run trained on: from administrators alone. */
+/** Trajectories that a run trained on: only administrators may send them. */
 const TRAJECTORIES = z
   .array(
     z.strictObject({
@@ -116,7 +116,7 @@ async function create(request: Request, context: RouteContext): Promise<Response
   }
 }
 
-/** What every trace of a session repeats, and what its listing shows. */
+/** Checks the size of the metadata, which every trace of a session repeats and its listing shows. */
 function checkSize(given: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
   for (const [name, value] of Object.entries(given))
     if (value && stringifyJson(value).length > most)

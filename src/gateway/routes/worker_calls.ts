@@ -38,7 +38,7 @@ export interface PendingCall {
 const CHAT = "/v1/chat/completions";
 /** Their answers do not tell the tokens: a session's calls are asked as chat completions. */
 const TRANSLATED = /^\/v1\/(responses|messages)$/;
-/** What cumulative token mode renders itself. */
+/** Paths of the calls that cumulative token mode renders itself. */
 const RENDERED = /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens)$/;
 
 /** @throws {ApiError} 404 for a path that workers do not get */
@@ -93,7 +93,7 @@ export function answerWith(api: FetchFunction, call: PendingCall, params: JsonBo
   });
 }
 
-/** What an API's handler reads of the headers. */
+/** Returns the headers that an API's handler reads. */
 export function versionOf({ headers }: Request): Record<string, string> {
   const names = ["anthropic-version", "anthropic-beta"];
   return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));

@@ -27,7 +27,7 @@ import { errorIn, workerError } from "./worker_error.ts";
 export interface CumulativeOptions {
   /** As requests name it. */
   readonly model: string | undefined;
-  /** Of the workers' model, with its chat template. */
+  /** Tokenizer of the workers' model, with its chat template. */
   readonly tokenizer: Tokenizer;
   /** Shared by all sessions. */
   readonly texts?: TextWork | undefined;
@@ -35,7 +35,7 @@ export interface CumulativeOptions {
   readonly history: readonly TraceRecord[];
   /** Sends a body to `/v1/completions`. */
   readonly ask: (body: JsonBody, signal: AbortSignal | undefined) => Promise<WorkerAnswer>;
-  /** Of the workers' weights, where answers do not say. */
+  /** Version of the workers' weights, where answers do not say. */
   readonly weightVersion: () => number | null;
 }
 
@@ -84,7 +84,7 @@ export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
   };
 }
 
-/** What a request leaves open is the worker's choice: these are not sent. */
+/** Parameters that are not sent, because what a request leaves open is the worker's choice. */
 const OPEN: SampleRequest["params"] = { max_tokens: 0, temperature: 1, top_p: 1, top_k: 0, stop_token_ids: [] };
 
 /** All choices, or the first failure, which ends the others because nobody gets them. */

@@ -1,4 +1,4 @@
-/** What the gateway adds to requests for workers, and takes out of their answers: vLLM's extensions. */
+/** Fields that the gateway adds to requests for workers, and takes out of their answers: vLLM's extensions. */
 import type { JsonBody } from "../../http/json_body.ts";
 
 /** Which extensions are used. Names are rLLM's. */

@@ -10,7 +10,7 @@ export interface GatheredChoice {
   readonly finish_reason: string | null;
   /** The stop string that ended it, where the worker says so. */
   readonly stop: string | undefined;
-  /** Of the worker's own record of it. */
+  /** Id of the worker's own record of it. */
   readonly traceId: string | undefined;
 }
 
@@ -154,7 +154,7 @@ function idsIn(value: unknown): number[] | undefined {
   return Array.isArray(value) ? value.filter((id) => typeof id === "number") : undefined;
 }
 
-/** Of chat completions (`content[].logprob`) and of completions (`token_logprobs`). */
+/** Returns the log-probs of chat completions (`content[].logprob`) and of completions (`token_logprobs`). */
 function logprobsIn(value: unknown): number[] {
   const { content, token_logprobs } = (value ?? {}) as JsonBody;
   const entries = Array.isArray(content) ? content.map((entry: JsonBody) => entry?.logprob) : token_logprobs;

@@ -1,4 +1,4 @@
-/** What a session's workers said, so that the record tells which call a prompt continues. */
+/** Answers of a session's workers, from which the record sees which call a prompt continues. */
 import { HistoryTree } from "../../chat/history.ts";
 import { PrefixTree } from "../../chat/prefix_tree.ts";
 import type { ChatMessage } from "../../contract/text.ts";

@@ -197,7 +197,7 @@ export class WorkerPool {
   }
 }
 
-/** What is given: a field that is undefined would hide what is known. */
+/** Returns the defined fields alone, because an undefined one would hide a known value. */
 function named({
   worker_id,
   model_name,

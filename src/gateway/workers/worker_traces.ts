@@ -12,7 +12,7 @@ export interface RecordedWorkerCall {
   /** As the client named it. Default: the worker's name. */
   readonly model: string | undefined;
   readonly history: WorkerHistory;
-  /** Of the workers when the call started; a version in the answer takes precedence. */
+  /** Version of the workers when the call started; a version in the answer takes precedence. */
   readonly weight_version: number | null;
   /** Seconds since 1970. */
   readonly timestamp: number;

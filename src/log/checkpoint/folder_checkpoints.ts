@@ -22,7 +22,7 @@ export interface FolderCheckpointsOptions {
   readonly beforeWrite?: () => Promise<void>;
 }
 
-/** What `best_checkpoint.json` holds. */
+/** Contents of `best_checkpoint.json`. */
 export interface BestCheckpoint extends Best {
   /** Name of the folder, in the folder of this file. */
   readonly checkpoint: string;

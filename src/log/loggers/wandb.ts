@@ -103,7 +103,7 @@ interface StreamOptions {
 /** How long the end of a run waits for the last upload. */
 const FINISH_MS = 60_000;
 
-/** What the worker runs: the SDK, driven by messages. */
+/** Source of the worker: the SDK, driven by messages. */
 const WORKER = `
 const { parentPort, workerData } = require("node:worker_threads");
 const sdk = import(workerData.sdk).then(({ default: it }) => (it.init ? it : it.default));

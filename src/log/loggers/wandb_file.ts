@@ -15,7 +15,7 @@ import { AppendedFile } from "./appended_file.ts";
 export interface WandbRun {
   readonly id: string;
   readonly project: string;
-  /** What the run is called. */
+  /** Name of the run. */
   readonly name: string;
   readonly entity?: string;
   /** By key; values may be nested. */

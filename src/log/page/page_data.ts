@@ -2,7 +2,7 @@
 import type { Phase } from "../logger.ts";
 import type { GroupsLine, SampleLine } from "../run_files.ts";
 
-/** What the page's script reads. */
+/** Data of the page's script. */
 export interface PageData {
   readonly runs: readonly RunData[];
   /** When the page was made, in ms since 1970. */

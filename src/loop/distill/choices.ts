@@ -1,11 +1,11 @@
-/** What the settings of a distillation say: which loss, over which tokens, with what weight. */
+/** Choices of a distillation's settings: which loss, over which tokens, with what weight. */
 import { isTopkMode } from "../../algorithm/distill/topk.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import type { LoopSettings } from "../settings.ts";
 
 type Distillation = LoopSettings["distillation"];
 
-/** What a teacher is asked for. */
+/** Outputs of a teacher. */
 export type TeacherOutput = "advantages" | "kl" | "top";
 
 /** Undefined without distillation. */

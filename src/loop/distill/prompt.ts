@@ -1,4 +1,4 @@
-/** What the teacher reads: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
+/** Input of the teacher: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
 
 import { Transcript } from "../../chat/transcript.ts";
 import type { PackedTokens, TopTokens } from "../../contract/backend.ts";

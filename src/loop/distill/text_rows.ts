@@ -6,11 +6,11 @@ import { type PackedRows, rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import { type TeacherRows, teacherPrompt } from "./prompt.ts";
 
-/** Whose texts, and who reads them. Both have {@link Tokenizer.tokenBytes}. */
+/** Tokenizers of the writer and of the reader of the texts. Both have {@link Tokenizer.tokenBytes}. */
 export interface Readers {
   readonly student: Tokenizer;
   readonly teacher: Tokenizer;
-  /** Of the teacher, for messages. */
+  /** Name of the teacher, for messages. */
   readonly name: string;
 }
 

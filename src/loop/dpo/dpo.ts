@@ -11,12 +11,12 @@ import { gradientStep } from "../sft/update.ts";
 import type { EncodedPreference } from "./encode.ts";
 import { type PairScoring, ReferenceScores, scorePreferences } from "./scores.ts";
 
-/** What {@link dpo} needs; the rest has defaults. */
+/** Options of {@link dpo}; those that have defaults may be absent. */
 export interface DpoOptions
   extends Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Backend;
-  /** Of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
+  /** Rows of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
   readonly rows: {
     readonly train: readonly EncodedPreference[];
     readonly val?: readonly EncodedPreference[] | undefined;

@@ -12,7 +12,7 @@ import { type SupervisedBatch, supervisedBatch } from "../sft/batch.ts";
 import type { EncodedRow } from "../sft/encode.ts";
 import type { EncodedPreference } from "./encode.ts";
 
-/** What scoring needs of a run. */
+/** Parts of a run that scoring needs. */
 export interface PairScoring {
   readonly backend: Backend;
   readonly spec: PreferenceSpec;

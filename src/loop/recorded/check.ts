@@ -3,7 +3,7 @@ import type { Backend } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RecordedSampling, ScanFacts } from "./scan.ts";
 
-/** What the run that trains on traces samples with itself. */
+/** Sampling of the run that trains on traces. */
 export interface RecordedCheck {
   /** `rllm.rollout.train`; absent: not compared. */
   readonly sampling?: RecordedSampling;

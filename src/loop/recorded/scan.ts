@@ -1,4 +1,4 @@
-/** What a trace store holds for training: its attempts by group, and what is left out. Token ids are not kept. */
+/** Scans a trace store for training: its attempts by group, and those that are left out. Token ids are not kept. */
 import type { SamplingParams } from "../../contract/backend.ts";
 import type { SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import {
@@ -16,7 +16,7 @@ export interface TrainableSession extends Pick<RecordedAttempt, "session_id" | "
   readonly task: Pick<RecordedAttempt["task"], "id" | "instruction">;
   /** When it ended, seconds since 1970. */
   readonly ended_at: number;
-  /** Of its calls; undefined for one without. */
+  /** Versions of its calls; undefined for one without. */
   readonly weightVersions: readonly (number | undefined)[];
 }
 
@@ -27,7 +27,7 @@ export interface RecordedGroup {
   readonly sessions: readonly TrainableSession[];
 }
 
-/** What the sessions that were read have in common. */
+/** Common facts of the sessions that were read. */
 export interface ScanFacts {
   /** Sessions left out, by reason. */
   readonly skipped: Partial<Record<SkipReason, number>>;
@@ -55,7 +55,7 @@ export interface Largest {
   readonly session_id: string;
 }
 
-/** What calls were sampled with. */
+/** Sampling parameters of calls. */
 export type RecordedSampling = Pick<SamplingParams, "temperature" | "top_p" | "top_k">;
 
 /** A session and its traces, if it can be trained on; else why not. */

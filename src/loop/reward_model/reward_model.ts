@@ -12,7 +12,7 @@ import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
 import { supervisedBatch } from "../sft/batch.ts";
 import type { EncodedRow } from "../sft/encode.ts";
 
-/** What {@link trainRewardModel} needs; the rest has defaults. */
+/** Options of {@link trainRewardModel}; those that have defaults may be absent. */
 export interface RewardModelRunOptions
   extends Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {

@@ -19,7 +19,7 @@ import {
 import { type ApiContext, apiOf, type CallableAgent, type CallOptions } from "./agent_api.ts";
 import type { Draws } from "./draw_queue.ts";
 
-/** What an attempt reads of the backend that samples for it. */
+/** Parts of the sampling backend that an attempt reads. */
 export type SampledModel = Pick<Backend, "name" | "model" | "tokenizer" | "weightVersion" | "isConstrainable">;
 
 export interface PolicyOptions {
@@ -29,7 +29,7 @@ export interface PolicyOptions {
   readonly maxPromptLength: number;
   readonly isValidation: boolean;
   readonly signal: AbortSignal;
-  /** Of this attempt; each call derives its own from it. */
+  /** Seed of this attempt; each call derives its own from it. */
   readonly seed: number;
   readonly rank: number;
   readonly place: AttemptPlace;
@@ -46,9 +46,9 @@ export const GREEDY: Pick<SamplingParams, "temperature" | "top_p" | "top_k"> = {
 /** The policy of one attempt, and what it recorded. */
 export interface AttemptPolicy {
   readonly policy: Policy;
-  /** Of all agents that called the model, in order of creation. */
+  /** Returns the trajectories of all agents that called the model, in order of creation. */
   trajectories(): RolloutTrajectory[];
-  /** Why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
+  /** Returns the reason why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
   refused(): TerminationReason | undefined;
   /** Calls every listener of {@link Policy.onEnd}. @throws the first error of a listener */
   end(how: AttemptEnd): Promise<void>;

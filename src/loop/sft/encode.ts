@@ -59,7 +59,7 @@ function joinedOf({ prompt, response, tools, variables }: ResponseExample, token
 export interface FitOptions extends EncodeOptions {
   /** Most tokens of a row. */
   readonly maxLength: number;
-  /** What happens to a longer row. */
+  /** Treatment of a longer row. */
   readonly truncation: Truncation;
 }
 

@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 import type { ProcessedRows } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
-/** What gets one advantage: a trajectory, or one step of it. */
+/** Unit that gets one advantage: a trajectory, or one step of it. */
 export interface Unit {
   readonly trajectory: number;
   readonly step?: number;

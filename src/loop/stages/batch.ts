@@ -29,7 +29,7 @@ export function packBatch(groups: readonly TrajectoryGroup[], context: StageCont
 
 interface Place {
   readonly uid: string;
-  /** Of the step in its trajectory. */
+  /** Index of the step in its trajectory. */
   readonly index: number;
 }
 

@@ -7,7 +7,7 @@ import { algorithmOf, componentKeys } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { Unit } from "./advantage_spread.ts";
 
-/** What every unit's trajectory has among its signals; undefined where that is nothing. */
+/** Returns the signals that every unit's trajectory has; undefined where there are none. */
 export function componentsOf(
   units: readonly Unit[],
   { trajectories }: Pick<ProcessedRows, "trajectories">,

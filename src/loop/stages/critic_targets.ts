@@ -1,4 +1,4 @@
-/** What the critic learns in a step, by token, and how well its values had foretold it. */
+/** Targets of the critic in a step, by token, and how well its values had predicted them. */
 
 import { advantageReader } from "../../algorithm/advantage/level.ts";
 import type { Metrics } from "../../contract/backend.ts";

@@ -11,8 +11,9 @@ export interface BaseName {
 }
 
 /**
- * Of a folder or a GGUF file on this machine; a name that is neither stays as it is. The cache's path alone tells a name on the
- * Hub: `_name_or_path` in a config.json is where its weights came from, before a fine-tune changed them.
+ * Returns the name of a folder or of a GGUF file on this machine; a name that is neither stays as it is. Only the
+ * cache's path shows a name on the Hub: `_name_or_path` in a config.json is where its weights came from, before a
+ * fine-tune changed them.
  */
 export async function baseNameOf(given: string): Promise<BaseName> {
   const { absolutePath, diskFile, isFolder } = await import("./disk.ts");

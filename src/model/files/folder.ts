@@ -122,7 +122,7 @@ function missingTensor(
   return new ConfigError(message, { file });
 }
 
-/** What config.json says of the number of layers, for a tensor of one. */
+/** Returns config.json's number of layers as text, for a tensor of one. */
 function layersOf(name: string, { layers }: ModelConfig): string {
   return name.startsWith("model.layers.") ? ` (config.json has num_hidden_layers ${layers})` : "";
 }

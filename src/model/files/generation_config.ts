@@ -6,7 +6,7 @@ import { type FolderReader, readFolderJson } from "./reader.ts";
 
 export const GENERATION_CONFIG_FILE = "generation_config.json";
 
-/** What a model's authors recommend. Absent: they say nothing. */
+/** Recommendations of a model's authors. Absent: they say nothing. */
 export interface SamplingDefaults {
   readonly temperature?: number;
   readonly top_p?: number;

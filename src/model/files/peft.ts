@@ -14,7 +14,7 @@ import { writeFiles } from "./writer.ts";
 export interface AdapterConfig extends Omit<LoraConfig, "modules"> {
   /** Folder of the base model, or its name where the adapter records no folder. */
   readonly base?: string | undefined;
-  /** Of the base model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
+  /** Fingerprint of the base model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
   readonly fingerprint?: string | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** What each kind of tokenizer implements, and the files that it is built from. */
+/** Interface of each kind of tokenizer, and the files that it is built from. */
 import type { Tokenizer } from "../../contract/text.ts";
 
 /** The text codec of one kind of tokenizer. */

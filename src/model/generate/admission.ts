@@ -10,7 +10,7 @@ import { type DrawRequest, type Prompt, type Sequence, startSequence, tokenLimit
 /** A request that has not started. */
 export interface Waiting extends Need {
   readonly request: DrawRequest;
-  /** Of the request. */
+  /** Index of the request. */
   readonly index: number;
   /** Most tokens to draw. */
   readonly limit: number;

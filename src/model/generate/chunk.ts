@@ -34,7 +34,7 @@ export interface Earlier {
   readonly sources: readonly number[];
 }
 
-/** What rows begin with. */
+/** Input that rows begin with. */
 export interface RowsInput {
   readonly scratch: Scratch;
   readonly steps: number;
@@ -83,7 +83,7 @@ export function rewriteRows(
   for (const name of ["pages", "seeds", "settings"] as const) device.write(rows[name], data[name]);
 }
 
-/** What stays the same for a sequence. */
+/** Returns the data that stay the same for a sequence. */
 function ownData(running: readonly Sequence[], at: Pick<RowsInput, "drawn" | "steps">) {
   const settings = new Float32Array(running.length * SETTING_FLOATS);
   for (const [i, { request }] of running.entries()) settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
@@ -95,7 +95,7 @@ function lastTokens(running: readonly Sequence[], { last }: Pick<RowsInput, "las
   return Uint32Array.from(last ?? running.map(({ tokens }) => tokens[tokens.length - 1] ?? 0));
 }
 
-/** Of the last token of each sequence, which the first step reads. */
+/** Returns the positions of the last token of each sequence, which the first step reads. */
 function positionsOf(running: readonly Sequence[], { drawn }: Pick<RowsInput, "drawn">): Uint32Array {
   return Uint32Array.from(
     running,
@@ -120,7 +120,7 @@ function carried({ next: previous, sources }: Earlier, scratch: Scratch): Buffer
   return next;
 }
 
-/** What a chunk draws for. */
+/** Rows that a chunk draws for. */
 export interface ChunkRows {
   readonly running: readonly Sequence[];
   readonly rows: DecodeRows;

@@ -11,7 +11,7 @@ import { selectTop } from "../train/top_logprobs.ts";
 import type { Transformer } from "../transformer.ts";
 import { runForSequence, type Sequence } from "./sequence.ts";
 
-/** What a step of such rows uses, one window of logits at most. */
+/** Buffers of a step of such rows, one window of logits at most. */
 export interface HostRows {
   /** [rows, stride], before masks. */
   readonly logits: Buffer;

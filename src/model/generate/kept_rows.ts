@@ -11,7 +11,7 @@ import { filtersOfRows, type RowsInput, rewriteRows, tableTokens, uploadRows } f
 import type { Sequence } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
-/** What the shape of dispatches follows from, in a fixed order. */
+/** Facts that determine the shape of dispatches, in a fixed order. */
 type Shape = readonly (object | number | boolean)[];
 
 interface Kept {

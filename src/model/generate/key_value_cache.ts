@@ -66,7 +66,7 @@ export function allocateCache(
   return { dtype, sequences, pages, keys: allocate("key cache"), values: allocate("value cache") };
 }
 
-/** Of the keys or the values of one layer. */
+/** Returns the bytes of a page of one layer's keys or values. */
 function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): number {
   return PAGE_TOKENS * config.kvHeads * config.headDim * CACHE_BYTES[dtype];
 }

@@ -9,7 +9,7 @@ import type { ParameterSet, ParameterShape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Segment, Weights } from "../weights.ts";
 
-/** What draws with weights of its own. */
+/** Owner of the weights that a request draws with. */
 export interface OfPolicy {
   /** Valid until another chunk is recorded. Records a fold where one is needed. */
   readonly weights: () => Weights;
@@ -109,7 +109,7 @@ class MixedWeights implements Weights {
   }
 }
 
-/** What all the weights are, or have an adapter beside: the same object. */
+/** Returns the weights that all policies are, or have an adapter beside: the same object. */
 function sharedBase(segments: readonly Segment[]): Weights | undefined {
   const all = segments.map(({ weights }) => weights);
   const bases = [all[0]!, ...(all[0] instanceof AdaptedWeights ? [all[0].base] : [])];

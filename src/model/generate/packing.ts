@@ -31,7 +31,7 @@ export interface PackedPieces {
   readonly first: number;
   /** The place of each token in the cache, those before the first piece included, [first + tokens]. */
   readonly places: Uint32Array;
-  /** Of each of these, where its prompt begins among them. */
+  /** Start of each prompt among these. */
   readonly starts: Uint32Array;
 }
 

@@ -11,7 +11,7 @@ export interface Need {
   readonly own: number;
 }
 
-/** What a prompt and `limit` drawn tokens need. The last one drawn is never read: it needs no place. */
+/** Returns the pages that a prompt and `limit` drawn tokens need. The last one drawn is never read: it needs no place. */
 export function pageNeed(key: string, { prompt, limit }: { prompt: number; limit: number }): Need {
   const shared = Math.floor(prompt / PAGE_TOKENS);
   return { key, shared, own: Math.ceil((prompt + limit - 1) / PAGE_TOKENS) - shared };

@@ -108,7 +108,10 @@ export class Prefill {
     return byPolicy([...new Set([...begun, ...prompts])], ({ policy }) => policy ?? run.policy);
   }
 
-  /** What the next pass computes: whole prompts within its size, or one beyond it; where `left` or memory limits it, up to a page's end. */
+  /**
+   * Returns the pieces of the next pass: whole prompts within its size, or one beyond it; where `left` or memory limits
+   * it, up to a page's end.
+   */
   private nextPieces(prompts: readonly Prompt[], left: number): PromptPiece[] {
     const most = Math.min(left, this.most);
     const isCut = Number.isFinite(most);

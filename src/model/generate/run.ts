@@ -1,14 +1,14 @@
-/** What the parts of one call of the sampler share, and the weights of its rows. */
+/** Parts that one call of the sampler shares, and the weights of its rows. */
 import type { KeptRows } from "./kept_rows.ts";
 import type { KeyValueCache } from "./key_value_cache.ts";
 import { byPolicy, type OfPolicy, weightsOf } from "./mixed_weights.ts";
 import type { Sequence } from "./sequence.ts";
 
 export interface GenerationRun {
-  /** Of requests that name none. */
+  /** Policy of requests that name none. */
   readonly policy: OfPolicy;
   readonly cache: KeyValueCache;
-  /** Of its decoding chunks. */
+  /** Kept rows of its decoding chunks. */
   readonly kept: KeptRows;
 }
 

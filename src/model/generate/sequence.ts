@@ -34,7 +34,7 @@ export interface Prompt {
 
 /** A sequence that holds pages of the cache. */
 export interface Sequence {
-  /** Of the request. */
+  /** Index of the request. */
   readonly index: number;
   readonly request: DrawRequest;
   readonly prompt: Prompt;
@@ -57,7 +57,7 @@ export interface Sequence {
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
   ended: boolean;
-  /** What the request's own code threw: the sequence is complete with it. */
+  /** Error that the request's own code threw: the sequence is complete with it. */
   failure?: { readonly error: unknown };
 }
 

@@ -83,7 +83,7 @@ export class Speculation {
     });
   }
 
-  /** Of the prompt and all tokens so far. */
+  /** Returns the index of the prompt and all tokens so far. */
   private indexOf(sequence: Sequence): NgramIndex {
     const { prompt, tokens } = sequence;
     const index = this.indices.get(sequence) ?? new NgramIndex(this.lookup);

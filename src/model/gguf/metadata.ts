@@ -62,7 +62,7 @@ function ropeScaling({ ropeScaling: scaling }: ModelConfig): [string, GgufValue]
   ];
 }
 
-/** What llama.cpp takes from the name of the family, and no key changes. */
+/** Checks the shape that llama.cpp takes from the name of the family, and no key changes. */
 function checkShape(config: ModelConfig): void {
   const { architecture, ropeScaling: scaling, layerTypes, queryPreAttnScalar, headDim } = config;
   const isGemma = architecture === "gemma3_text";

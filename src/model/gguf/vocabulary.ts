@@ -4,7 +4,7 @@ import { PRE_TOKENIZERS } from "../files/gguf/pre_tokenizers.ts";
 import { TOKEN_TYPE } from "../files/gguf/token_types.ts";
 import type { GgufValue } from "./container.ts";
 
-/** What tokenizer.json has of this. */
+/** Parts of tokenizer.json that are read here. */
 interface TokenizerJson {
   readonly model: {
     readonly type?: string;

@@ -11,7 +11,7 @@ import { threads } from "./rows.ts";
 /** Keys of a chunk, counted from a sequence's first; `CHUNK_KEYS` in shaders/attention/parts/merge.wgsl. */
 export const CHUNK_KEYS = 256;
 
-/** What a chunk leaves in addition to its sums: the weights' total and the highest score, in a vec4. */
+/** Floats that a chunk leaves in addition to its sums: the weights' total and the highest score, in a vec4. */
 const KNOWN = 4;
 
 /** Chunks that the pages of a row have room for. */

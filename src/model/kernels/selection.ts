@@ -12,7 +12,7 @@ const LIMBS = 3;
 /** Four bytes of the key by count, four by mass. */
 export const SELECTION_STEPS = 8;
 const BYTES = SELECTION_STEPS / 2;
-/** Of a row. */
+/** Words of a row's histograms. */
 export const HISTOGRAM_WORDS = SELECTION_STEPS * LIMBS * BINS;
 export const CHOICE_WORDS = SELECTION_STEPS * 4;
 

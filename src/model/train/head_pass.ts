@@ -27,11 +27,11 @@ interface HeadOptions {
   readonly temperature: number;
   readonly scratch: Scratch;
   readonly greedy?: boolean | undefined;
-  /** Of what follows, where {@link HeadPass.backward} does. */
+  /** Sink of the gradients, where {@link HeadPass.backward} follows. */
   readonly gradient?: { readonly sink: GradientSink; readonly usesEntropies: boolean } | undefined;
 }
 
-/** Of the log-probs and the entropies, [R]. */
+/** Gradients of the log-probs and the entropies, [R]. */
 interface HeadGradients {
   readonly logprobs: Buffer;
   readonly entropies?: Buffer | undefined;
@@ -64,7 +64,7 @@ export class HeadPass {
   private readonly final: FinalRows;
   private readonly logSumExps: Buffer;
   private readonly logits: Buffer;
-  /** Of the positions, P. */
+  /** Windows of the positions, P. */
   private readonly windows: readonly RowRun[];
   /** Absent where each position has one target. */
   private readonly copies: LogitCopies | undefined;

@@ -60,7 +60,7 @@ export class PassSize {
     return own;
   }
 
-  /** What was reduced since the last call, for people; undefined where nothing was. */
+  /** Returns a text about what was reduced since the last call; undefined where nothing was. */
   takeWarning(): string | undefined {
     const error = this.refused;
     if (!error) return undefined;

@@ -53,7 +53,7 @@ const RUN_RECORD = z.object({
   session: z.string(),
   /** The name that the client used. */
   baseModel: z.string(),
-  /** Of the base model's weights; older servers recorded none. */
+  /** Fingerprint of the base model's weights; older servers recorded none. */
   fingerprint: z.string().optional(),
   /** The server that has it; this one holds copies of checkpoints. */
   copiedFrom: z.string().optional(),

@@ -14,7 +14,7 @@ export interface ServedEngineOptions {
   readonly model: ServedModel;
   /** The model's name in answers. Default: its own; an alias has another. */
   readonly name?: string;
-  /** Whose requests these are, for fair turns: a session or a key. */
+  /** Owner of the requests, for fair turns: a session or a key. */
   readonly owner: string;
   /**
    * Whether requests are turns of one session, so that later ones continue on the exact tokens of earlier replies. Default
@@ -98,7 +98,7 @@ export function servedHost(serving: Serving) {
     open(of: {
       readonly model: string;
       readonly session_id?: string;
-      /** Who sends the requests. Absent: the session. */
+      /** Sender of the requests. Absent: the session. */
       readonly owner?: string | undefined;
       readonly history: readonly TraceRecord[];
     }): ChatEngine {

@@ -6,7 +6,7 @@ export interface Future {
   readonly session: string;
   /** The model of a training request. */
   readonly modelId?: string;
-  /** Why there is no result yet, for the client's log. */
+  /** Returns the reason why there is no result yet, for the client's log. */
   state(): QueueState;
 }
 

@@ -9,7 +9,7 @@ export const MOST_TARGETS = 2 ** 22;
 /** Values of all targets and inputs, where the body has fewer bytes. */
 export const MOST_VALUES = 2 * MOST_TARGETS;
 const VALUE_BYTES = 4;
-/** What the weights of a datum without them are, where others have them. */
+/** Weight of the tokens of a datum without weights, where other data have them. */
 const DEFAULT_WEIGHT = 1;
 
 const TARGETS = "target_tokens";

@@ -17,7 +17,7 @@ export const PROMPT_TARGETS = z.object({
   data: z.array(z.number().int()),
   dtype: z.literal("int64", "it must be int64"),
   shape: z.array(count).nullish(),
-  /** Of compressed rows: where each row's cells start, and each cell's column. */
+  /** Compressed rows: where each row's cells start, and each cell's column. */
   sparse_crow_indices: z.array(count).nullish(),
   sparse_col_indices: z.array(count).nullish(),
 });

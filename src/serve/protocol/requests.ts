@@ -19,7 +19,7 @@ const type = z.string().optional();
 const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
 const modelNumber = count.max(MOST_MODEL_NUMBER);
 
-/** Why the service's other optimiser is not here. */
+/** Reason why the service's other optimiser is not here. */
 export const NO_DIMUON = "Tinker's documentation describes the update of dimuon and publishes no formula of it";
 
 const optimizer = z
@@ -69,7 +69,7 @@ export const SHAPES = {
         grad_clip_norm: z.number().default(0),
       })
       .nullish(),
-    /** Of an optimiser other than Adam. */
+    /** Parameters of an optimiser other than Adam. */
     optimizer_params: z.object({ type: z.string() }).loose().nullish(),
     type,
   }),
@@ -280,7 +280,7 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
   });
 }
 
-/** Whose rows a list holds. Every client of this server sees all of them. */
+/** Values of a list's filter by owner. Every client of this server sees all of them. */
 const SCOPES: readonly (string | undefined)[] = [undefined, "owned", "accessible"];
 
 /**

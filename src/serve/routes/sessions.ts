@@ -6,7 +6,7 @@ import type { TinkerService } from "../service.ts";
 import { searchSessions } from "../session_search.ts";
 import { type Routes, readRequest } from "./bodies.ts";
 
-/** What the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
+/** Settings that the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
 const CLIENT_CONFIG = {
   use_pyqwest_transport: false,
   parallel_fwdbwd_chunks: false,

@@ -3,7 +3,7 @@ import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { EnginePolicy, PromptDraws, PromptScores, PromptTargets } from "../../contract/engine.ts";
 import { DeviceLostError } from "../../errors.ts";
 
-/** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, given ones and drawn ones. */
+/** Scored tokens of a prompt: its own unless `own` is false, the most likely ones, given ones and drawn ones. */
 export interface PromptScoring {
   readonly own?: boolean | undefined;
   readonly topk: number;
@@ -11,7 +11,7 @@ export interface PromptScoring {
   readonly draws?: PromptDraws | undefined;
 }
 
-/** What jobs sample from. */
+/** Policy that jobs sample from. */
 export interface JobPolicy {
   readonly name: string;
   /** The weights, for a turn: they are held until {@link close}. */
@@ -21,7 +21,7 @@ export interface JobPolicy {
 
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
-  /** Whose turn it takes: a session, or an agent's key. */
+  /** Owner whose turn it takes: a session, or an agent's key. */
   readonly owner: string;
   readonly policy: JobPolicy;
   readonly prompt: readonly number[];
@@ -44,7 +44,7 @@ export class Batch {
   pausedMs = 0;
   /** Sequences so far, of all jobs. */
   sequences = 0;
-  /** Of the complete ones: their number, their tokens, and those of the longest. */
+  /** Counts of the complete sequences: their number, their tokens, and those of the longest. */
   readonly complete = { sequences: 0, tokens: 0, longest: 0 };
   private taken = { sequences: 0, tokens: 0 };
   /** Jobs that are not done, with their complete sequences. */
@@ -97,7 +97,7 @@ export class Batch {
     return job;
   }
 
-  /** What is complete since the last call. */
+  /** Returns the counts of what is complete since the last call. */
   takeCounts(): { sequences: number; tokens: number } {
     const { sequences, tokens } = this.complete;
     const more = { sequences: sequences - this.taken.sequences, tokens: tokens - this.taken.tokens };

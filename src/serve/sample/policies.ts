@@ -12,7 +12,7 @@ import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
   readonly source: JobPolicy;
-  /** Of all policies of the base model, so that one batch can have several. */
+  /** Queue of all policies of the base model, so that one batch can have several. */
   readonly queue: SamplingQueue;
   readonly model: ServedBaseModel;
   /** Opens the policy again after it was dropped; absent for a snapshot. */

@@ -260,7 +260,7 @@ interface TrainedAt {
 
 type Seeded = PromptRequest & { readonly seed: number };
 
-/** What of the prompt is scored; undefined where nothing is. */
+/** Returns the scoring of the prompt; undefined where there is none. */
 function scoringOf(request: Seeded, { vocabSize }: Engine): PromptScoring | undefined {
   const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
   const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });

@@ -13,7 +13,7 @@ import { scoredTokens, scorePrompts } from "./score_prompts.ts";
 
 /** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
-/** Of the demand, from one batch to the next: what was wanted once is forgotten. */
+/** Decay of the demand from one batch to the next: what was wanted once is forgotten. */
 const DEMAND_DECAY = 0.8;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;

@@ -11,7 +11,7 @@ import type { NamedSequence } from "./recorded_sequences.ts";
 
 /** Sequences that were sampled after one prompt, with the weights of a checkpoint. */
 export interface HandedSequences {
-  /** Of the weights: `tinker://RUN/sampler_weights/NAME`. */
+  /** Path of the weights: `tinker://RUN/sampler_weights/NAME`. */
   readonly path: string;
   readonly sequences: readonly NamedSequence[];
 }

@@ -1,6 +1,7 @@
 /**
- * What the server keeps of sampled sequences for `stable_reinforce`: at each sampled token the sampler's most likely ones. In memory, for
- * a day after the last use, until the session that may train on them ends, or until their room is needed.
+ * The server's records of sampled sequences for `stable_reinforce`: at each sampled token the sampler's most likely
+ * ones. In memory, for a day after the last use, until the session that may train on them ends, or until their room is
+ * needed.
  */
 import type { SampledSequence } from "../../contract/backend.ts";
 import { RECORDED_TOP } from "../../contract/engine.ts";
@@ -22,7 +23,7 @@ export interface RecordedSequence {
   readonly top: { readonly tokens: Uint32Array; readonly logprobs: Float32Array };
 }
 
-/** What was sampled for one request. */
+/** Sequences sampled for one request. */
 export interface SampledRequest {
   readonly sequenceIds: readonly string[];
   readonly prompt: readonly number[];
@@ -35,7 +36,7 @@ export interface NamedSequence extends RecordedSequence {
   readonly id: string;
 }
 
-/** Whose sequences are kept. */
+/** Owner of kept sequences. */
 export interface KeptFor {
   /** The session that may train on them. */
   readonly session: string;
@@ -54,7 +55,7 @@ interface Entry extends RecordedSequence {
   used: number;
 }
 
-/** What one session sampled for a session that trains, in the order of its last use. */
+/** Sequences that one session sampled for a session that trains, in the order of its last use. */
 interface OfSampler {
   readonly session: string;
   readonly byId: Map<string, Entry>;
@@ -66,7 +67,7 @@ export class RecordedSequences {
   private readonly now: () => number;
   /** By the two sessions, so that each sampler has a share of the room. */
   private readonly samplers = new Map<string, OfSampler>();
-  /** Why sequences are gone, by id. */
+  /** Reasons why sequences are gone, by id. */
   private readonly gone = new Map<string, string>();
 
   constructor({ budgetBytes, now = Date.now }: RecordedSequencesOptions) {
@@ -175,7 +176,7 @@ function isSame(a: RecordedSequence, b: RecordedSequence): boolean {
   );
 }
 
-/** What is kept of the samples of a request. They share its prompt. */
+/** Returns the kept records of a request's samples. The records share its prompt. */
 export function recordedOf({ sequenceIds, prompt, sequences, temperature }: SampledRequest): NamedSequence[] {
   const shared = Uint32Array.from(prompt);
   return sequences.map((sequence, i) => {

@@ -9,7 +9,7 @@ import { sampledTargets } from "./sampled_targets.ts";
 export type StableMethod = "score_centering";
 
 const STABLE_REINFORCE = "stable_reinforce";
-/** Of a target: token, log-prob, place, log-prob of the trained policy and slope of each recorded token. */
+/** Bytes of a target: token, log-prob, place, log-prob of the trained policy and slope of each recorded token. */
 const TARGET_BYTES = 20 * RECORDED_TOP;
 
 export class Stability {

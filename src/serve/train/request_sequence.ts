@@ -2,7 +2,10 @@
 import type { Future } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
-/** What stays of an earlier request, to recognise repeats. Its content, possibly a whole batch, goes when it has run. */
+/**
+ * Facts about an earlier request by which repeats are recognised. Its content, possibly a whole batch, goes when it has
+ * run.
+ */
 interface Known {
   readonly future: Future;
   readonly print: string;

@@ -38,9 +38,9 @@ export class TrainingRun implements WorkQueue {
   unsavedSteps = 0;
   private readonly options: TrainingRunOptions;
   private readonly ready: Operation[] = [];
-  /** Why a part of the accumulated gradient is missing. */
+  /** Reason why a part of the accumulated gradient is missing. */
   private broken: string | undefined;
-  /** Why the model can no longer be used. */
+  /** Reason why the model can no longer be used. */
   private gone: string | undefined;
 
   constructor(record: RunRecord, options: TrainingRunOptions) {

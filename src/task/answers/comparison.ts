@@ -5,7 +5,7 @@ import { WorkBudget } from "./value/budget.ts";
 import { equationsEqual, expressionsEqual } from "./value/equal_values.ts";
 
 export class Comparison {
-  /** Of everything that one comparison evaluates. */
+  /** Work budget of everything that one comparison evaluates. */
   private readonly budget = new WorkBudget();
 
   /** @throws {NoValue} where the work is spent */

@@ -21,7 +21,7 @@ export const ALIVE_TIMES: AliveTimes = { everyMs: 10_000, answerMs: 10_000, most
 
 export interface AliveOptions {
   readonly asked: Asked;
-  /** What the 202 named; asked instead of the agent's address. */
+  /** Address that the 202 named; it is asked instead of the agent's. */
   readonly location: string | undefined;
   readonly fetch: FetchFunction;
   readonly times: AliveTimes;

@@ -58,7 +58,7 @@ const FIELDS = Object.keys(REPORT.shape).slice(1).join(", ");
 export interface RemoteAnswer {
   /** 202: the report comes by callback. */
   readonly isAccepted: boolean;
-  /** Of a 202: what `DELETE` cancels. */
+  /** Location of a 202, which `DELETE` cancels. */
   readonly location: string | undefined;
   readonly report: AgentReport;
 }

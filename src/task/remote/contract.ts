@@ -27,9 +27,9 @@ export interface AgentRequest {
   readonly callback_url: string;
 }
 
-/** What an agent reports: the answer to the `POST`, or the body of its callback. */
+/** An agent's report: the answer to the `POST`, or the body of its callback. */
 export interface AgentReport {
-  /** Of all trajectories. Absent: `task.reward` or an evaluator judges. */
+  /** Reward of all trajectories. Absent: `task.reward` or an evaluator judges. */
   readonly reward?: number;
   /** Default: the reward is above 0. */
   readonly is_correct?: boolean;

@@ -6,7 +6,7 @@ import type { Asked } from "./answer.ts";
 import type { AgentReport } from "./contract.ts";
 import type { NamedTrajectory } from "./roles.ts";
 
-/** What a report is judged with. */
+/** An attempt and the judge of its report. */
 export interface JudgedAttempt {
   readonly task: Task;
   readonly asked: Asked;

@@ -18,7 +18,7 @@ export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJu
   readonly sessions: SessionHost;
   /** Follows no redirect, has no time limit of its own. */
   readonly fetch: FetchFunction;
-  /** Of trajectories whose calls name none. */
+  /** Name of trajectories whose calls name none. */
   readonly name: string;
   readonly keys: TrajectoryKeys;
   /** `rllm.agent`: part of every request. */
@@ -46,7 +46,7 @@ export function remoteAgent(options: RemoteAgentOptions): Rollout {
   };
 }
 
-/** Of a task's id: what URLs and file names take unchanged. */
+/** Returns a task's id in characters that URLs and file names take unchanged. */
 function slug(id: string): string {
   return id.replace(/[^\w.-]+/g, "_").slice(0, 64);
 }

@@ -1,4 +1,4 @@
-/** What files of traces hold: sessions and traces, one after the other. */
+/** Items of trace files: sessions and traces, one after the other. */
 import type { SessionRecord, SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
 import { readSession, readTrace } from "../read_trace.ts";
@@ -41,11 +41,11 @@ function isDerived({ created_at, first_at, metadata, sampling_params, outcome }:
   return created_at === first_at && Object.keys(metadata).length === 0 && !sampling_params && !outcome;
 }
 
-/** What an import did. */
+/** Counts of an import. */
 export interface Imported {
   readonly sessions: number;
   readonly traces: number;
-  /** Of the traces: those without token ids or log-probs, which cannot be trained on. */
+  /** Number of these traces without token ids or log-probs, which cannot be trained on. */
   readonly untrainable: number;
 }
 

@@ -1,7 +1,7 @@
 /** Opens a database file with what the runtime has: the package libsql, else the SQLite of Node (22.13 and later) or Deno. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 
-/** What the database stores and returns in a column. */
+/** Values that the database stores and returns in a column. */
 export type SqlValue = string | number | null;
 
 /** A prepared statement; values replace the `?` in order. */

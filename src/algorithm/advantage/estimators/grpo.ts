@@ -10,7 +10,7 @@ export interface GroupNorm {
   readonly ddof: number;
   /** Added to the deviation. */
   readonly epsilon: number;
-  /** What a group of one becomes: its reward over 1 + epsilon (verl, rLLM), or 0 (TRL). */
+  /** Advantage of a group of one: its reward over 1 + epsilon (verl, rLLM), or 0 (TRL). */
   readonly singleton: "reward" | "zero";
 }
 

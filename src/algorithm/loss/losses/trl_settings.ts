@@ -1,6 +1,6 @@
 /**
- * What TRL's losses share (GRPOTrainer and RLOOTrainer, 1.10): one set of arguments, and aggregations of their own, so that
- * `loss_agg_mode` does not act on them. Log-ratios are not bounded.
+ * Common parts of TRL's losses (GRPOTrainer and RLOOTrainer, 1.10): one set of arguments, and aggregations of their
+ * own, so that `loss_agg_mode` does not act on them. Log-ratios are not bounded.
  */
 import type { Aggregation } from "../definition.ts";
 

@@ -1,4 +1,4 @@
-/** What lies in device memory, in the terms of a plan, from the labels of the buffers. */
+/** Contents of device memory in the terms of a plan, from the labels of the buffers. */
 import type { Peak } from "../../../compute/counting.ts";
 
 /** Parts in the order in which people read them; `activations` is what no other part is. */

@@ -10,7 +10,7 @@ import { type Parts, partBytes, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
 
-/** What lies in memory at the largest moment of a phase. The parts add up to the peak. */
+/** Memory by part at the largest moment of a phase. The parts add up to the peak. */
 export interface PlanPhase {
   readonly name: "load" | "sampling" | "scoring" | "training";
   readonly peakBytes: number;
@@ -27,7 +27,7 @@ export interface Plan {
   /** Sequences sampled together. */
   readonly slots: number;
   readonly phases: readonly PlanPhase[];
-  /** What to open the model with. */
+  /** Options with which to open the model. */
   readonly options: LanguageModelOptions;
 }
 

@@ -17,7 +17,7 @@ import { accumulateTopk } from "../topk_loss.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
 import { batchTokens, fullBatch, fullRequests, longestRunSequence, type RunShape } from "./run_shape.ts";
 
-/** What is rehearsed: a model's shape, how it is held, and the work. */
+/** Subject of a rehearsal: a model's shape, how it is held, and the work. */
 export interface Setup {
   readonly model: ModelShape;
   readonly options: LanguageModelOptions;
@@ -32,7 +32,7 @@ export interface Setup {
   readonly info: DeviceInfo;
 }
 
-/** What a critic trains, and the model that it starts from where that is not the policy's. */
+/** Trained parts of a critic, and the model that it starts from where that is not the policy's. */
 export interface CriticSetup extends Pick<CriticOptions, "lora"> {
   readonly model?: ModelShape | undefined;
 }
@@ -63,7 +63,7 @@ export class Rehearsal {
   /** Longest sequence of the run, tokens. */
   readonly longest: number;
   readonly load: Peak;
-  /** What is held between the phases. */
+  /** Memory that is held between the phases. */
   readonly held: Peak;
   private readonly device: CountingDevice;
   private readonly model: LanguageModel;
@@ -187,7 +187,10 @@ function accumulateMain(model: LanguageModel, batch: TrainBatch, spec: LossSpec)
   return accumulateStable(model, { ...plain, advantages: { level: "row", values } }, { spec, records });
 }
 
-/** What was recorded when the rows of a {@link fullBatch} were sampled. Its tokens are equal, so that a record serves all rows of its prompt's length. */
+/**
+ * Returns the records made when the rows of a {@link fullBatch} were sampled. Its tokens are equal, so that a record
+ * serves all rows of its prompt's length.
+ */
 function recordsOf(
   { offsets, mask }: TrainBatch,
   { spec: { temperature }, model }: { spec: LossSpec; model: LanguageModel },

@@ -24,7 +24,7 @@ export interface ChatCompletionChoice {
   /** With `return_token_ids`. */
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
-  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  /** Id of the trace that records the reply: a gateway in front of this server records it under the same id. */
   readonly trace_id?: string;
 }
 
@@ -59,7 +59,7 @@ interface ChatCompletionChunkChoice {
   readonly logprobs?: Logprobs | null;
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
-  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  /** Id of the trace that records the reply: a gateway in front of this server records it under the same id. */
   readonly trace_id?: string;
 }
 

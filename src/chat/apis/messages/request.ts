@@ -25,7 +25,7 @@ const CHOICE = z.object({
   disable_parallel_tool_use: z.boolean().nullish(),
 });
 
-/** What both routes read: the prompt. */
+/** Fields of the prompt that both routes read. */
 const PROMPT = {
   ...MESSAGE_FIELDS,
   model: z.string().nullish(),

@@ -11,7 +11,7 @@ const FAMILIES: Readonly<Record<string, { readonly type: string; readonly classN
   gemma3: { type: "gemma3_text", className: "Gemma3ForCausalLM" },
 };
 
-/** What a file says of its model. */
+/** A file's facts about its model. */
 export interface GgufModel {
   readonly file: string;
   readonly metadata: ReadonlyMap<string, MetadataValue>;
@@ -94,7 +94,7 @@ export function tokenId(metadata: GgufModel["metadata"], name: string): number |
 /** Layers of the 27B model, which divides q by the root of its own number. */
 const LARGEST_GEMMA = 62;
 
-/** What the family's class has beyond the common keys, and llama.cpp takes from the family's name. */
+/** Returns the keys that the family's class has beyond the common ones, and llama.cpp takes from the family's name. */
 function gemmaKeys(
   needed: (key: string) => number,
   { width, heads, headDim }: { width: number; heads: number; headDim: number },

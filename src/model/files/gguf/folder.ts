@@ -11,9 +11,9 @@ import { decodedRows, type HubTensor, hubTensor } from "./tensors.ts";
 import { isQuantized } from "./types.ts";
 import { tokenizerFiles } from "./vocabulary.ts";
 
-/** What a model's weights become. */
+/** Types that a model's weights are converted to. */
 export interface GgufOptions {
-  /** Of quantised matrices, which hold more than bfloat16 does. Default bfloat16, for its memory; float32 is exact. */
+  /** Type of quantised matrices, which hold more than bfloat16 does. Default bfloat16, for its memory; float32 is exact. */
   readonly dtype?: "bfloat16" | "float32" | undefined;
 }
 

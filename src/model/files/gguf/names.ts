@@ -6,7 +6,7 @@ const OUTSIDE: Readonly<Record<string, string>> = {
   "lm_head.weight": "output.weight",
 };
 
-/** Of a layer. */
+/** Names of a layer's tensors. */
 const INSIDE: Readonly<Record<string, string>> = {
   input_layernorm: "attn_norm",
   "self_attn.q_proj": "attn_q",

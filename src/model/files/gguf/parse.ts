@@ -111,7 +111,7 @@ function damaged(reader: ByteReader, what: string): ConfigError {
   return new ConfigError(`Cannot read the GGUF file: ${what}. Fetch the file again.`, { file: reader.name });
 }
 
-/** What was read does not hold the whole header. */
+/** Error of a read that does not hold the whole header. */
 class HeaderEnds extends Error {}
 
 /** Numbers of the metadata's types, by their code. */

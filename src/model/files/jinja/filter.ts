@@ -1,4 +1,4 @@
-/** What a filter is, and what filters share. */
+/** Type of a filter, and what filters share. */
 import { subscript } from "./operators.ts";
 import { type JinjaValue, Tuple, textIn, Undefined, type WorkCounter } from "./value.ts";
 

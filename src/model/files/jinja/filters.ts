@@ -88,7 +88,7 @@ const map: FilterFunction = (value, given) =>
     for (const item of items) yield change(item);
   });
 
-/** What `map` does to an item: `map("upper")`, `map(attribute="role")`. */
+/** Returns the function that `map` applies to an item: `map("upper")`, `map(attribute="role")`. */
 function changeOf(given: FilterArguments): (item: JinjaValue) => JinjaValue {
   const { args, named, work } = given;
   const [name, ...others] = args;

@@ -29,7 +29,7 @@ export function tokenize(source: string): { tokens: readonly JinjaToken[]; text:
   return { tokens: new Lexer(text).tokens(), text };
 }
 
-/** What `str.isspace` and `\s` of Python's `re` have. */
+/** Characters of `str.isspace` and of `\s` of Python's `re`. */
 const SPACE = String.raw`[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]`;
 const SPACES = new RegExp(`${SPACE}*`, "y");
 const ONE_SPACE = new RegExp(SPACE);

@@ -23,7 +23,7 @@ import {
 
 type Method<T> = (self: T, args: readonly JinjaValue[], work: WorkCounter) => JinjaValue;
 
-/** What Python's `str.strip` removes. It differs from JavaScript's `trim` in a few characters. */
+/** Characters that Python's `str.strip` removes. They differ from those of JavaScript's `trim`. */
 const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const IS_SPACE = new RegExp(`^[${SPACES}]$`);
 const WORD = new RegExp(`[^${SPACES}]+`, "g");

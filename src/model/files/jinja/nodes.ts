@@ -13,7 +13,7 @@ export interface CallArguments {
 /** Parameters of a macro or a call block: a name, and a default. */
 export type Parameters = readonly (readonly [name: string, fallback: JinjaNode | undefined])[];
 
-/** What a loop, a `set` or a `with` assigns to. */
+/** Target that a loop, a `set` or a `with` assigns to. */
 export type AssignmentTarget =
   | { readonly type: "Name"; readonly name: string }
   | { readonly type: "Field"; readonly object: string; readonly name: string }

@@ -122,7 +122,7 @@ function scalar(value: JinjaValue): string {
 const textOfInt = (loop: AttributeObject, name: string) => intText(loop.find(name) as number);
 
 const NAMED_ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
-/** What Python's `str.isprintable` rejects, the backslash, and nothing else. */
+/** Characters that Python's `str.isprintable` rejects, the backslash, and nothing else. */
 const ESCAPED = /[\\\p{C}]|(?! )\p{Z}/gu;
 
 function quoted(text: string): string {

@@ -287,7 +287,7 @@ export function iterate(value: JinjaValue, work: WorkCounter): Iterator<JinjaVal
   return value instanceof Lazy ? value.items : itemsOf(value, work)[Symbol.iterator]();
 }
 
-/** What an iterator has left. */
+/** Yields the items that an iterator has left. */
 export function* rest(items: Iterator<JinjaValue>, work: WorkCounter): Generator<JinjaValue, undefined> {
   for (let next = items.next(); !next.done; next = items.next()) {
     work.spend(1);

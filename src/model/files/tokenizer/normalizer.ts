@@ -1,4 +1,4 @@
-/** What happens to a text before it is cut: the normalizers of tokenizer.json. */
+/** Changes of a text before it is cut: the normalizers of tokenizer.json. */
 import { BYTE_CHARACTERS } from "../tokenizer_alphabet.ts";
 import { flag, flattenSteps, type TokenizerStep, text } from "./json.ts";
 import { BertNormalizer, PrecompiledNormalizer } from "./library.ts";

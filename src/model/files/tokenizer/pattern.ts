@@ -7,7 +7,7 @@ import { checkPattern } from "./pattern_cost.ts";
 /** Places [start, end) where it matches, in order, without overlaps. */
 export type Pattern = (text: string) => (readonly [start: number, end: number])[];
 
-/** Of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
+/** Returns the pattern of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
 export function stepPattern(step: TokenizerStep): Pattern {
   const given = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
   const literal = typeof given === "string" ? given : given?.String;

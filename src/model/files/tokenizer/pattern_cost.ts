@@ -3,7 +3,7 @@
  * tried in more than one way, and then fail, multiplies; a rule that is too strict refuses a pattern and is safe.
  */
 
-/** What can stand in a sequence: a character, a look around, or a group. */
+/** Element of a sequence: a character, a look around, or a group. */
 interface Element {
   /** As JavaScript writes one character or class; undefined for groups and looks around. */
   readonly atom?: string;

@@ -67,7 +67,7 @@ const PRE_TOKENIZERS: Readonly<Record<string, (step: TokenizerStep) => PreTokeni
   },
 };
 
-/** Of ByteLevel and Metaspace: nothing is put before a text. */
+/** Settings of ByteLevel and Metaspace by which nothing is put before a text. */
 const UNMARKED = { add_prefix_space: false, prepend_scheme: "never" };
 
 /**

@@ -1,4 +1,4 @@
-/** What begins by itself: numbers, names, brackets, and commands with their arguments. */
+/** Terms that begin by themselves: numbers, names, brackets, and commands with their arguments. */
 import { type TokenCursor, Unreadable } from "./cursor.ts";
 import { application } from "./functions.ts";
 import type { Grammar } from "./grammar.ts";

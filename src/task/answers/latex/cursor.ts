@@ -13,9 +13,9 @@ export class TokenCursor {
   private readonly tokens: LatexToken[];
   private at = 0;
   private depth = 0;
-  /** Of `(`, `[` and `\{`: a comma inside of them separates, it groups no thousands. */
+  /** Number of open `(`, `[` and `\{`: a comma inside of them separates, it groups no thousands. */
   brackets = 0;
-  /** Of `|`: the next one closes. */
+  /** Number of open `|`: the next one closes. */
   bars = 0;
 
   constructor(tokens: readonly LatexToken[]) {

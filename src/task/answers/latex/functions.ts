@@ -40,7 +40,7 @@ function script(cursor: TokenCursor, grammar: Grammar): LatexNode {
   throw new Unreadable();
 }
 
-/** What is in brackets; else the factors up to an operator or the next function. */
+/** Returns the expression in brackets; else the factors up to an operator or the next function. */
 function operand(cursor: TokenCursor, grammar: Grammar): LatexNode {
   if (cursor.take("(") || cursor.take("[")) return closed(cursor, grammar, /^[)\]]$/);
   if (cursor.take("{")) return closed(cursor, grammar, /^\}$/);

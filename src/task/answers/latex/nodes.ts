@@ -1,4 +1,4 @@
-/** What an answer is read as. */
+/** Nodes of the expression that an answer is read as. */
 
 export type LatexNode = NumberNode | SymbolNode | CallNode | ListNode | RelationNode | MatrixNode | TextNode;
 

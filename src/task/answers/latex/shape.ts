@@ -40,7 +40,10 @@ function withSign(node: LatexNode, isUpper: boolean): LatexNode {
   return (node.name === "pm") === isUpper ? of[0]! : call("negate", of[0]!);
 }
 
-/** What `x = 5`, `f(x) = 5`, `(x, y) = (1, 2)`, `x \in S` or `2 + 3 = 5` says: its last side; undefined for `x + y = 5`. */
+/**
+ * Returns the value stated by `x = 5`, `f(x) = 5`, `(x, y) = (1, 2)`, `x \in S` or `2 + 3 = 5`: its last side;
+ * undefined for `x + y = 5`.
+ */
 export function valueSaid({ signs, sides }: RelationNode): LatexNode | undefined {
   const [first] = sides;
   const isStated = signs.every((sign) => sign === "=") || (signs.length === 1 && signs[0] === "in");

@@ -53,7 +53,7 @@ const CHARACTERS: Readonly<Record<string, string>> = {
   ...{ "…": "\\ldots", "（": "(", "）": ")", "，": ",", "\u00a0": " " },
 };
 
-/** What separates members, as a word or a text: `\text{ or }`, `\text{, and }`. */
+/** Returns whether a text separates members: `\text{ or }`, `\text{, and }`. */
 export function isAndOr(text: string): boolean {
   return /^[\s,]*(?:and|or)\s*$/i.test(text);
 }
@@ -135,7 +135,7 @@ function plain(text: string): string {
   return result;
 }
 
-/** What the braces that begin at `at`, after spaces, hold. */
+/** Returns the contents of the braces that begin at `at`, after spaces. */
 function braces(text: string, at: number): { text: string; end: number } | undefined {
   let from = at;
   while (text[from] === " ") from++;

@@ -137,7 +137,7 @@ export function ln(a: Approximate): Approximate {
   return complex(length.ln(), angle, a.error.div(length));
 }
 
-/** Of real numbers where there is no other note. */
+/** Functions of real numbers where there is no other note. */
 export const APPROXIMATE_FUNCTIONS: Readonly<Record<string, Function1>> = {
   sqrt,
   exp,

@@ -20,7 +20,7 @@ export class WorkBudget {
     if (!(this.left >= 0)) throw new NoValue();
   }
 
-  /** Of a product of integers with so many bits. */
+  /** Spends the work of a product of integers with so many bits. */
   multiply(a: number, b: number): void {
     if (!(a + b <= MOST_BITS)) throw new NoValue();
     this.spend(1 + (a * b) / 1e6);

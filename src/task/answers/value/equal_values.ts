@@ -31,7 +31,7 @@ function placeAt(point: number, { budget, names }: { budget: WorkBudget; names: 
   return { at, budget };
 }
 
-/** What two pairs of expressions are compared by, at one point. */
+/** Comparison of two pairs of expressions at one point. */
 type Compare = (values: readonly ExactOrApproximate[]) => boolean;
 
 /**
@@ -77,7 +77,10 @@ function valuesEqual(x: ExactOrApproximate, y: ExactOrApproximate, budget: WorkB
   return isExact(x) && isExact(y) ? equalExact(x, y, budget) : near(wide(x), wide(y));
 }
 
-/** Of a decimal that may be another number, rounded: `0.333333`, `1.414214`. Its last digit may be rounded or cut off. */
+/**
+ * Returns the number of digits of a decimal that may be another number, rounded: `0.333333`, `1.414214`. Its last digit
+ * may be rounded or cut off.
+ */
 function roundedDigits(node: LatexNode): number | undefined {
   const number = literal(node);
   if (!number || number.decimals < LEAST_ROUNDED_DIGITS) return undefined;

@@ -8,7 +8,7 @@ import * as exact from "./exact.ts";
 export type ExactOrApproximate = exact.Exact | approximate.Approximate;
 
 export interface EvaluationContext {
-  /** Of the variables. */
+  /** Returns the values of the variables. */
   readonly at: (name: string) => exact.Exact;
   readonly budget: WorkBudget;
   /** In the argument of a trigonometric function a degree is pi / 180; elsewhere its sign changes nothing, as a unit. */
