@@ -144,16 +144,16 @@ export function fileError(
   { act, file }: { act?: string; file?: string } = {},
 ): ConfigError | undefined {
   const { code = "", path } = (cause ?? {}) as { code?: string; path?: string };
-  const known = SYSTEM_ERRORS[code];
+  const advice = SYSTEM_ERRORS[code];
   const place = file ?? path;
-  if (!known || (typeof place !== "string" && !OF_DISKS.test(code))) return undefined;
-  const message = `Cannot ${act ?? (place ? "use the file" : "write a file")}: ${known[0]} (${code}). ${known[1]}.`;
+  if (!advice || (typeof place !== "string" && !OF_DISKS.test(code))) return undefined;
+  const message = `Cannot ${act ?? (place ? "use the file" : "write a file")}: ${advice[0]} (${code}). ${advice[1]}.`;
   return new ConfigError(message, { file: place, kind: "data" }, { cause });
 }
 
 /** The stack, and those of its causes. Errors of ours explain themselves. */
 export function stackOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const own = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
-  return error.cause === undefined ? own : `${own}\ncaused by ${stackOf(error.cause)}`;
+  const text = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
+  return error.cause === undefined ? text : `${text}\ncaused by ${stackOf(error.cause)}`;
 }

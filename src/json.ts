@@ -101,9 +101,9 @@ export function jsonEntries(object: object): [string, unknown][] {
 /** The keys of an object in the order of its source. Keys that were added since come last. */
 export function jsonKeys(object: object): string[] {
   const keys = sources.get(object)?.keys;
-  const own = Object.keys(object);
-  if (!keys) return own;
-  const left = new Set(own);
+  const objectKeys = Object.keys(object);
+  if (!keys) return objectKeys;
+  const left = new Set(objectKeys);
   return [...keys.filter((key) => left.delete(key)), ...left];
 }
 
@@ -257,8 +257,8 @@ function noteText(value: Container, key: string, text: string): void {
 function noteKeys({ value, keys }: { value: Container | undefined; keys: readonly string[] | undefined }): void {
   if (!value || !keys?.some(isIndex)) return;
   const order = [...new Set(keys)];
-  const own = Object.keys(value);
-  if (order.length === own.length && order.every((key, i) => key === own[i])) return;
+  const objectKeys = Object.keys(value);
+  if (order.length === objectKeys.length && order.every((key, i) => key === objectKeys[i])) return;
   sourceOf(value).keys = order;
 }
 

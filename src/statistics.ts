@@ -27,11 +27,11 @@ export function weightedMean(values: Numbers, weightOf: (i: number) => number): 
   let [weight, total] = [0, 0];
   let shift: number | undefined;
   for (let i = 0; i < values.length; i++) {
-    const own = weightOf(i);
-    if (own === 0) continue;
+    const valueWeight = weightOf(i);
+    if (valueWeight === 0) continue;
     shift ??= Number.isFinite(values[i]!) ? values[i]! : 0;
-    weight += own;
-    total += own * (values[i]! - shift);
+    weight += valueWeight;
+    total += valueWeight * (values[i]! - shift);
   }
   return shift === undefined ? 0 : shift + total / weight;
 }

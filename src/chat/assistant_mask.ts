@@ -82,11 +82,12 @@ function blockTurns(
   messages: readonly ChatMessage[],
   { weighed, generated }: { weighed: readonly number[]; generated: readonly Span[] },
 ): Turn[] {
-  const own = weighed.filter((_, i) => messages[i]!.role === "assistant");
-  if (own.length === generated.length) return generated.map((span, i) => ({ span, weight: own[i]! }));
-  if (own.every((weight) => weight === own[0])) return generated.map((span) => ({ span, weight: own[0]! }));
+  const ofAssistant = weighed.filter((_, i) => messages[i]!.role === "assistant");
+  if (ofAssistant.length === generated.length) return generated.map((span, i) => ({ span, weight: ofAssistant[i]! }));
+  if (ofAssistant.every((weight) => weight === ofAssistant[0]))
+    return generated.map((span) => ({ span, weight: ofAssistant[0]! }));
   throw new ConfigError(
-    `Cannot weigh the turns of the conversation: the chat template marks ${generated.length} blocks as generated for ${own.length} turns of the assistant. Give all turns one weight, or a template with one {% generation %} block for each (model.chat_template).`,
+    `Cannot weigh the turns of the conversation: the chat template marks ${generated.length} blocks as generated for ${ofAssistant.length} turns of the assistant. Give all turns one weight, or a template with one {% generation %} block for each (model.chat_template).`,
   );
 }
 
@@ -117,9 +118,9 @@ function tokensOf(
   { text, ids, tokenizer }: { text: string; ids: readonly number[]; tokenizer: Tokenizer },
 ): Span {
   const until = (place: number) => {
-    const own = encode(tokenizer, text.slice(0, place));
-    const differing = own.findIndex((id, i) => id !== ids[i]);
-    return { count: differing < 0 ? own.length : differing, isWhole: differing < 0 };
+    const before = encode(tokenizer, text.slice(0, place));
+    const differing = before.findIndex((id, i) => id !== ids[i]);
+    return { count: differing < 0 ? before.length : differing, isWhole: differing < 0 };
   };
   const last = until(end);
   // A token that crosses the end of the span belongs to it.

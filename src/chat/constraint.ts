@@ -120,9 +120,9 @@ function constraintsOf(demand: Demand, options: ConstraintOptions): Constraints 
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
   const key = stringifyJson([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
   if (key.length > MOST_LETTERS) throw tooLarge(key.length, tools ? "tools" : "response_format");
-  const known = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
-  cache.set(options.tokenizer, known);
-  return known.get(key, () => makeConstraints(demand, options));
+  const byDemands = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
+  cache.set(options.tokenizer, byDemands);
+  return byDemands.get(key, () => makeConstraints(demand, options));
 }
 
 function makeConstraints(demand: Demand, { tokenizer, isFree }: ConstraintOptions): Constraints {

@@ -22,12 +22,12 @@ export class PrefixNode<T> {
 
   /** The whole sequence, in a new array. */
   sequence(): number[] {
-    const all = new Array<number>(this.length);
+    const symbols = new Array<number>(this.length);
     for (let node: PrefixNode<T> | undefined = this; node; node = node.parent) {
       const from = node.length - node.edge.length;
-      for (let i = 0; i < node.edge.length; i++) all[from + i] = node.edge[i]!;
+      for (let i = 0; i < node.edge.length; i++) symbols[from + i] = node.edge[i]!;
     }
-    return all;
+    return symbols;
   }
 }
 

@@ -71,10 +71,10 @@ function reasoningTokens({ response_ids }: Drawn, tokenizer: Tokenizer): number 
 
 /** The stop string that ended a reply. `undefined` where a token or the length did. */
 export function matchedStop(
-  { model_response, response_ids, finish_reason, stop: known }: Drawn,
+  { model_response, response_ids, finish_reason, stop: replyStop }: Drawn,
   { stop, tokenizer }: { readonly stop: readonly string[]; readonly tokenizer: Tokenizer },
 ): string | undefined {
-  if (known !== undefined) return known;
+  if (replyStop !== undefined) return replyStop;
   if (finish_reason !== "stop" || stop.length === 0) return undefined;
   const text = tokenizer.decode(response_ids);
   if (firstStop(text, stop) !== model_response.length) return undefined;

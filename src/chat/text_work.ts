@@ -8,9 +8,9 @@ import { Turns } from "./turns.ts";
 /** Renders and encodes away from the event loop. */
 export interface TextThread {
   /** @throws as {@link Tokenizer.formatChat}; Error where it takes too long or too much memory */
-  formatChat(it: ThreadChat, signal?: AbortSignal): Promise<string>;
+  formatChat(request: ThreadChat, signal?: AbortSignal): Promise<string>;
   /** @throws Error where it takes too long or too much memory */
-  encode(it: ThreadText, signal?: AbortSignal): Promise<readonly number[]>;
+  encode(request: ThreadText, signal?: AbortSignal): Promise<readonly number[]>;
   close(): void;
 }
 
@@ -63,9 +63,9 @@ export class TextWork {
     this.options = options;
     const { tokenizer, contextLength } = options;
     this.most = contextLength === undefined ? Number.POSITIVE_INFINITY : contextLength * longestToken(tokenizer);
-    const own: Partial<Tokenizer> = { encode: (text, how = {}) => this.encode(text, how) };
-    if (tokenizer.formatChat) own.formatChat = (messages, how = {}) => this.formatChat(messages, how);
-    this.tokenizer = Object.assign(Object.create(tokenizer) as Tokenizer, own);
+    const threadTokenizer: Partial<Tokenizer> = { encode: (text, how = {}) => this.encode(text, how) };
+    if (tokenizer.formatChat) threadTokenizer.formatChat = (messages, how = {}) => this.formatChat(messages, how);
+    this.tokenizer = Object.assign(Object.create(tokenizer) as Tokenizer, threadTokenizer);
   }
 
   /**
@@ -142,8 +142,8 @@ async function settled(asked: Promise<unknown>): Promise<Answer> {
  * for more; a prompt full of those is then refused as too long.
  */
 export function longestToken(tokenizer: Tokenizer): number {
-  const known = longest.get(tokenizer);
-  if (known !== undefined) return known;
+  const cached = longest.get(tokenizer);
+  if (cached !== undefined) return cached;
   let most = 1;
   for (let id = 0; id < tokenizer.vocabSize; id++) {
     const bytes = tokenizer.tokenBytes?.(id);

@@ -73,18 +73,18 @@ interface GroupContext {
 }
 
 function groupOf(word: string, { root, groups, program, io }: GroupContext): Parser {
-  const known = groups.get(word);
-  if (known) return known;
+  const existing = groups.get(word);
+  if (existing) return existing;
   const group = settle(root.command(word), { io, name: program.name }).description(program.groups[word] ?? "");
   group.helpOption("-h, --help", "print help").helpCommand(false);
   groups.set(word, group);
   return group;
 }
 
-function addCommand(parent: Parser, command: Command, it: { program: CommandProgram; io: Io; act: Action }): void {
+function addCommand(parent: Parser, command: Command, context: { program: CommandProgram; io: Io; act: Action }): void {
   const parser = settle(parent.command(command.path.split(" ").at(-1) as string), {
-    io: it.io,
-    name: it.program.name,
+    io: context.io,
+    name: context.program.name,
   })
     .description(command.summary)
     .usage([command.options?.length ? "[options]" : "", command.args ?? ""].filter(Boolean).join(" "))
@@ -92,11 +92,11 @@ function addCommand(parent: Parser, command: Command, it: { program: CommandProg
   parser.argument("[args...]", "").allowExcessArguments(true);
   parser.configureHelp({ visibleArguments: () => [], subcommandTerm: (each) => each.name() });
   for (const option of command.options ?? []) parser.addOption(toParserOption(option));
-  const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(it.io))}\n` : "";
+  const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(context.io))}\n` : "";
   parser.addHelpText("after", notes + examplesText(command.examples));
   parser.action(async (args: string[], options: Input["options"]) => {
     if (!command.args && args.length > 0) parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
-    await it.act(command, { args, options });
+    await context.act(command, { args, options });
   });
 }
 

@@ -111,7 +111,7 @@ function takeUnknown(path: string, value: YamlValue, context: TakeContext): Yaml
     return value;
   }
   if (schema.sections.has(path)) {
-    const example = [...schema.fields.keys()].find((known) => known.startsWith(`${path}.`));
+    const example = [...schema.fields.keys()].find((field) => field.startsWith(`${path}.`));
     addProblem(
       "error",
       path,
@@ -153,9 +153,9 @@ function otherName(schema: ConfigSchema, path: string): string | undefined {
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
   const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;
   const rllm = clip ?? rows.find((row) => row.native === path)?.rllm;
-  const own = rllm === undefined ? ownName(schema, path) : `${rllm}, the portable name`;
-  if (own === undefined) return undefined;
-  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${own}.`;
+  const portable = rllm === undefined ? ownName(schema, path) : `${rllm}, the portable name`;
+  if (portable === undefined) return undefined;
+  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${portable}.`;
 }
 
 /** The backend's setting that does what one of verl's does. */
@@ -198,13 +198,13 @@ export function applyOverride(override: Override, context: ApplyContext): void {
     addProblem("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
     return;
   }
-  const { at, value: given } = intoList(tree, path, override.value as YamlValue, addProblem) ?? {};
-  if (at === undefined || given === undefined) return;
+  const { at, value: item } = intoList(tree, path, override.value as YamlValue, addProblem) ?? {};
+  if (at === undefined || item === undefined) return;
   const written = override.text.slice(override.text.indexOf("=") + 1).trim();
   // A cast changes the value that was written.
   const typed = written.includes("(") || at !== path ? undefined : written;
   const mayAdd = override.kind === "add" || override.kind === "force";
-  const value = takeValue(at, given, { ...context, addProblem, typed, mayAdd });
+  const value = takeValue(at, item, { ...context, addProblem, typed, mayAdd });
   if (value === undefined) return;
   const text = `override ${maskOverride(override.text, path)}`;
   const layer: Tree = {};

@@ -80,8 +80,8 @@ function rllmFields(backend: BackendName): FieldTable {
 
 /** The field of a path: its own, or that of the dict or open section that contains it. */
 export function fieldAt(schema: ConfigSchema, path: string): Field | "open" | undefined {
-  const own = schema.fields.get(path);
-  if (own) return own;
+  const field = schema.fields.get(path);
+  if (field) return field;
   for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
     const parent = path.slice(0, dot);
     const type = schema.fields.get(parent)?.type;

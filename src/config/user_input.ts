@@ -52,7 +52,7 @@ export function readUserLayers(
     if (!isPlaced) layers.push(layer);
   };
   for (const file of files) load(file, []);
-  for (const it of typed) if (it !== instead || !isReplaced) loadPreset(String(it.value));
+  for (const preset of typed) if (preset !== instead || !isReplaced) loadPreset(String(preset.value));
   return layers;
 }
 

@@ -74,11 +74,11 @@ function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
 }
 
 function unknownSettings(source: ConvertedSource, readConfig: ConvertRequest["readConfig"]): Problem[] {
-  const { isKnown, all } = knownSettings(source.system, readConfig);
+  const { isKnown, all: paths } = knownSettings(source.system, readConfig);
   const problems: Problem[] = [];
   for (const [path, { file, line, isAdded }] of source.values) {
     if (isKnown(path) || (isAdded && source.system !== "trinity")) continue;
-    const close = nearestPath(path, all);
+    const close = nearestPath(path, paths);
     const message = `Cannot find ${path} among ${source.system}'s settings.${close ? ` Did you mean ${close}?` : ""}`;
     problems.push({ severity: "error", message, path, file, line });
   }

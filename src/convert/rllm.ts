@@ -51,9 +51,7 @@ export function rllmToVerl(source: ConvertedSource, options: ConvertOptions = {}
 /** A setting of the local or tinker backend that verl does not share. */
 function isBackendSetting(path: string): boolean {
   const tables = [LOCAL_FIELDS, TINKER_FIELDS];
-  const isOurs = tables.some((table) =>
-    Object.keys(table).some((known) => path === known || path.startsWith(`${known}.`)),
-  );
+  const isOurs = tables.some((table) => Object.keys(table).some((key) => path === key || path.startsWith(`${key}.`)));
   return isOurs && !path.startsWith("data.");
 }
 
@@ -121,11 +119,11 @@ function putAggregation(build: Build): void {
 /** Notes how verl's versions read the mode of a loss that brings its own. */
 function checkAggregation(build: Build): void {
   const loss = String(build.peek(LOSS_MODE));
-  const [own, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
-  if (own === undefined || mode === own) return;
+  const [lossMode, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
+  if (lossMode === undefined || mode === lossMode) return;
   const other = loss === "gspo" ? `verl 0.9.1 averages gspo by loss_agg_mode (${mode}); ` : "";
   build.check(
-    `${other}${loss === "gspo" ? "other versions" : "verl"} and the backends here average ${loss} by ${own}, whatever the mode is: set it to ${own}`,
+    `${other}${loss === "gspo" ? "other versions" : "verl"} and the backends here average ${loss} by ${lossMode}, whatever the mode is: set it to ${lossMode}`,
     build.has(AGGREGATION) ? AGGREGATION : LOSS_MODE,
   );
 }
@@ -186,7 +184,7 @@ export function verlToRllm(source: ConvertedSource, options: ConvertOptions = {}
 
 /** A native setting under its name in verl 0.8.0, which rLLM requires. */
 function putNative(build: Build, path: string, value: YamlValue): void {
-  const impossible = IMPOSSIBLE.find((it) => it.path === path && it.value === value);
+  const impossible = IMPOSSIBLE.find((entry) => entry.path === path && entry.value === value);
   if (impossible) {
     build.take(path);
     if (impossible.isChange) build.fail(`Cannot convert ${path}=${value}: ${impossible.why}.`, path);

@@ -55,21 +55,21 @@ export function mergeSteps(steps: readonly Step[]): TokenRow[] {
     const isContinued = last !== undefined && startsWith(step.prompt_ids, last.tokens);
     const row = isContinued ? last : { tokens: [], mask: [], logprobs: [], advantages: [], steps: [] };
     if (!isContinued) rows.push(row);
-    appendStep(row, step, { known: isContinued ? row.tokens.length : 0, index });
+    appendStep(row, step, { seen: isContinued ? row.tokens.length : 0, index });
   });
   return rows;
 }
 
-function appendStep(row: TokenRow, step: Step, { known, index }: { known: number; index: number }): void {
+function appendStep(row: TokenRow, step: Step, { seen, index }: { seen: number; index: number }): void {
   const { advantage, logprobs } = step;
-  const push = (token: number, mask: number, logprob: number, given?: number) => {
+  const push = (token: number, mask: number, logprob: number, advantage?: number) => {
     row.tokens.push(token);
     row.mask.push(mask);
     row.logprobs.push(logprob);
-    row.advantages.push(given);
+    row.advantages.push(advantage);
     row.steps.push(index);
   };
-  for (const token of step.prompt_ids.slice(known)) push(token, 0, 0);
+  for (const token of step.prompt_ids.slice(seen)) push(token, 0, 0);
   step.response_ids.forEach((token, t) => {
     push(token, 1, logprobs[t]!, typeof advantage === "number" ? advantage : advantage?.[t]);
   });
@@ -119,9 +119,9 @@ function concatenate(rows: readonly TokenRow[]) {
     stepOfToken.set(row.steps, first);
     mask[first] = 0;
   }
-  const given = rows.flatMap((row) => row.advantages);
-  const isGiven = Uint8Array.from(given, (advantage) => (advantage === undefined ? 0 : 1));
-  const values = Float32Array.from(given, (advantage) => advantage ?? 0);
+  const advantages = rows.flatMap((row) => row.advantages);
+  const isGiven = Uint8Array.from(advantages, (advantage) => (advantage === undefined ? 0 : 1));
+  const values = Float32Array.from(advantages, (advantage) => advantage ?? 0);
   return {
     offsets,
     tokens,

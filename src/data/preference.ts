@@ -96,10 +96,10 @@ interface Wanted {
 
 function checkAnswer(row: Row, name: string, { at, names, wanted }: Wanted): void {
   const value = row[name];
-  const all = names.map((each) => `"${each}"`).join(" and ");
+  const list = names.map((each) => `"${each}"`).join(" and ");
   if (!isThere(value))
     throw new ConfigError(
-      `Cannot make ${wanted} of the row: there is no field "${name}" (it has ${Object.keys(row).join(", ")}), and ${wanted} takes ${all}. Add it, or name the fields with data.prompt_key, data.chosen_key, data.rejected_key, data.completion_key and data.label_key.`,
+      `Cannot make ${wanted} of the row: there is no field "${name}" (it has ${Object.keys(row).join(", ")}), and ${wanted} takes ${list}. Add it, or name the fields with data.prompt_key, data.chosen_key, data.rejected_key, data.completion_key and data.label_key.`,
       at,
     );
   if (isEmpty(value))
@@ -142,9 +142,9 @@ function sharedPrompt(
 /** The example of a prompt and the answer in the field `name`, as for supervised training. */
 function answerOf(row: Row, name: string, { at, keys }: { at: At; keys: PreferenceKeys }): PlacedExample {
   const { prompt, tools, enableThinking } = keys;
-  const own = pickedJson(row, [prompt, tools, enableThinking, name]);
-  if (Array.isArray(own[name])) refuseWeights(own[name], name, at);
-  const [example] = supervisedExamples([{ row: own, ...at }], { ...keys, messages: "", text: "", response: name });
+  const picked = pickedJson(row, [prompt, tools, enableThinking, name]);
+  if (Array.isArray(picked[name])) refuseWeights(picked[name], name, at);
+  const [example] = supervisedExamples([{ row: picked, ...at }], { ...keys, messages: "", text: "", response: name });
   return example!;
 }
 

@@ -52,8 +52,8 @@ export class RowOrder {
 
   private batchesOf(epoch: number): readonly Uint32Array[] {
     const { lengths, seed, isShuffled, rows, tokens } = this.options;
-    const known = this.epochs[epoch];
-    if (known) return known;
+    const cached = this.epochs[epoch];
+    if (cached) return cached;
     const size = lengths.length;
     const order = isShuffled
       ? shuffledIndices(size, STREAM_SEEDS.rowOrder(seed, epoch))

@@ -80,7 +80,7 @@ export interface Trajectory {
 }
 
 /** Whether two answers, as a reward returns them, are one. */
-export type EqualAnswers = (one: string, other: string) => boolean;
+export type EqualAnswers = (answer: string, other: string) => boolean;
 
 /** One attempt at a task. */
 export interface Episode {

@@ -36,15 +36,15 @@ export function measureTasks(episodes: readonly Episode[], measures: Measures): 
   );
 }
 
-function measure(episodes: readonly Episode[], it: Measures & { readonly hasAnswers: boolean }): MeasuredTask {
+function measure(episodes: readonly Episode[], measures: Measures & { readonly hasAnswers: boolean }): MeasuredTask {
   const tries = [...episodes].sort((a, b) => a.rollout_index - b.rollout_index);
   const { task, task_index: index } = tries[0]!;
   const counts = { attempts: tries.length, correct: tries.filter(({ is_correct }) => is_correct).length };
   const values: Record<string, number> = { reward: mean(tries.map(episodeReward)) };
-  for (const k of it.ks) values[`pass@${k}`] = passAtK(k, counts);
-  if (it.hasAnswers) {
-    const votes = groupVotes(tries.map(voteOf), it.equal);
-    for (const k of it.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, votes);
+  for (const k of measures.ks) values[`pass@${k}`] = passAtK(k, counts);
+  if (measures.hasAnswers) {
+    const votes = groupVotes(tries.map(voteOf), measures.equal);
+    for (const k of measures.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, votes);
   }
   return { id: task.id, index, source: dataSource(task), ...counts, values };
 }

@@ -118,10 +118,10 @@ export class GatewayService {
     if (model === undefined || (model !== OWN && !this.models.includes(model))) throw this.noModel(model);
     const apis = session?.apis ?? this.apis;
     const key = session ? model : JSON.stringify([caller, model]);
-    const known = apis.get(key) ?? this.openApi(session, model, caller);
-    apis.set(key, known);
+    const api = apis.get(key) ?? this.openApi(session, model, caller);
+    apis.set(key, api);
     // A failure is not kept.
-    return known.catch((error: unknown) => {
+    return api.catch((error: unknown) => {
       apis.delete(key);
       throw error;
     });
@@ -133,9 +133,9 @@ export class GatewayService {
       session.responses ??= new ResponseStore(this.memory);
       return session.responses;
     }
-    const known = this.responses.get(caller) ?? new ResponseStore(this.memory);
-    this.responses.set(caller, known);
-    return known;
+    const store = this.responses.get(caller) ?? new ResponseStore(this.memory);
+    this.responses.set(caller, store);
+    return store;
   }
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
@@ -176,18 +176,18 @@ export class GatewayService {
   /** The APIs of a session whose model workers have, in cumulative token mode. */
   async cumulativeApi(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
     const key = `worker ${model ?? ""}`;
-    const known = session.apis.get(key) ?? this.openCumulative(session, model);
-    session.apis.set(key, known);
+    const api = session.apis.get(key) ?? this.openCumulative(session, model);
+    session.apis.set(key, api);
     // A failure is not kept.
-    return known.catch((error: unknown) => {
+    return api.catch((error: unknown) => {
       session.apis.delete(key);
       throw error;
     });
   }
 
   private async openCumulative(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
-    const all = await this.restored(session);
-    const history = all.filter((trace) => trace.model === (model ?? ""));
+    const traces = await this.restored(session);
+    const history = traces.filter((trace) => trace.model === (model ?? ""));
     for (const trace of history) this.sessions.remember(session, trace);
     const { tokenizer, thread } = this.options.workers!;
     this.texts ??= new TextWork({ tokenizer: tokenizer!, thread });
@@ -219,9 +219,9 @@ export class GatewayService {
     // Callers without keys are not told apart: each of their sessions takes its own turns.
     const owner = caller === LOCAL_CALLER ? undefined : caller;
     const history = await this.restored(session);
-    const own = history.filter((trace) => trace.model === model);
-    for (const trace of own) this.sessions.remember(session, trace);
-    return this.options.engines!.open({ model, session_id, owner, history: own });
+    const ofModel = history.filter((trace) => trace.model === model);
+    for (const trace of ofModel) this.sessions.remember(session, trace);
+    return this.options.engines!.open({ model, session_id, owner, history: ofModel });
   }
 
   /** A session may have left memory before its last call was stored. */
@@ -261,13 +261,13 @@ export class GatewayService {
 
   /** Opens a session that an engine of its own answers, with a key of its own. @throws {ApiError} for an id in use */
   async openSession(request: SessionRequest): Promise<OpenSession> {
-    const { session_id = crypto.randomUUID(), ...given } = request;
+    const { session_id = crypto.randomUUID(), ...others } = request;
     const key = `grpu-${crypto.randomUUID()}`;
     let report: (body: unknown) => void = () => {};
     const reported = new Promise<unknown>((resolve) => {
       report = resolve;
     });
-    const session = await this.sessions.create({ ...given, session_id, key, onReport: report });
+    const session = await this.sessions.create({ ...others, session_id, key, onReport: report });
     const path = `${pathOf(session_id)}/v1`;
     return { session_id, path, key, reported, end: (outcome) => this.sessions.end(session, outcome) };
   }

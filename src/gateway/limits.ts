@@ -79,13 +79,13 @@ export class CallLimits {
   private refilled(caller: CallerId): Use {
     const now = performance.now();
     const { perMinute } = this.limits;
-    const known = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
-    known.left = Math.min(perMinute, known.left + ((now - known.at) / MINUTE_MS) * perMinute);
-    known.at = now;
+    const use = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
+    use.left = Math.min(perMinute, use.left + ((now - use.at) / MINUTE_MS) * perMinute);
+    use.at = now;
     this.uses.delete(caller);
-    this.uses.set(caller, known);
+    this.uses.set(caller, use);
     this.forgetIdle(now);
-    return known;
+    return use;
   }
 
   /** Session keys come and go: a caller that is as good as new is forgotten. */

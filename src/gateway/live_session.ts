@@ -92,6 +92,6 @@ export class LiveSession implements SessionParts {
 
 /** About what the record of a session holds beside its id. */
 function memoryOf({ metadata, sampling_params = {} }: SessionRecord): number {
-  const given = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
-  return BYTES_PER_LETTER * given.reduce((sum, each) => sum + stringifyJson(each).length, 0);
+  const filled = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
+  return BYTES_PER_LETTER * filled.reduce((sum, each) => sum + stringifyJson(each).length, 0);
 }

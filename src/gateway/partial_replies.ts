@@ -60,9 +60,9 @@ export class PartialReplies {
     return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs, whole }) => {
       if (whole) return { drawn: whole, isWhole: true, first_token_ms: firstTokenMs };
       const text = tokenizer.decode(tokens);
-      const { parse = { id: "call" }, ...known } = start;
+      const { parse = { id: "call" }, ...rest } = start;
       const message = parseReply(text, parse);
-      const drawn = { ...known, response_ids: tokens, logprobs, model_response: text };
+      const drawn = { ...rest, response_ids: tokens, logprobs, model_response: text };
       const cut = { ...drawn, message, finish_reason: "length" as const };
       return { drawn: cut, isWhole: false, first_token_ms: firstTokenMs };
     });

@@ -114,8 +114,8 @@ export class CallRecorder {
 
   /** Resolves when the traces put before are stored, or given up. @param sessions default: of all */
   async settled(sessions?: ReadonlySet<string>): Promise<void> {
-    const all = [...this.writing].filter(([, session]) => sessions?.has(session) ?? true);
-    await Promise.all(all.map(([written]) => written));
+    const writes = [...this.writing].filter(([, session]) => sessions?.has(session) ?? true);
+    await Promise.all(writes.map(([written]) => written));
   }
 
   /** Resolves when every trace so far is stored, or given up. */
@@ -166,25 +166,25 @@ export class CallRecorder {
 
   private async recorded<T extends Drawn>(
     run: (call: ChatCall) => Promise<readonly T[]>,
-    it: RecordedCall,
+    recorded: RecordedCall,
   ): Promise<readonly T[]> {
     const timestamp = Date.now() / 1000;
-    const partial = new PartialReplies(it.call);
+    const partial = new PartialReplies(recorded.call);
     try {
       const drawn = await run(partial.call);
-      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
+      const at = { ...recorded, timestamp, latency_ms: partial.elapsedMs };
       for (const [i, reply] of drawn.entries()) {
         const trace = traceOf(reply, { ...at, first_token_ms: partial.firstTokenMs(i) });
-        it.session.onReply?.(trace);
+        recorded.session.onReply?.(trace);
         await this.put(trace);
       }
       return drawn;
     } catch (error) {
-      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
-      if (it.call?.signal?.aborted)
-        for (const { drawn, isWhole, first_token_ms } of partial.replies(it.engine.tokenizer)) {
+      const at = { ...recorded, timestamp, latency_ms: partial.elapsedMs };
+      if (recorded.call?.signal?.aborted)
+        for (const { drawn, isWhole, first_token_ms } of partial.replies(recorded.engine.tokenizer)) {
           const trace = traceOf(drawn, { ...at, first_token_ms });
-          if (isWhole) it.session.onReply?.(trace);
+          if (isWhole) recorded.session.onReply?.(trace);
           await this.put(isWhole ? trace : { ...trace, finish_reason: ABORTED });
         }
       throw error;
@@ -205,8 +205,8 @@ interface TimedCall extends RecordedCall {
   readonly first_token_ms?: number | undefined;
 }
 
-function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
-  const { session, request, engine, first_token_ms } = it;
+function traceOf(drawn: Drawn | DrawnChat, call: TimedCall): TraceRecord {
+  const { session, request, engine, first_token_ms } = call;
   const messages = "messages" in request ? request.messages : [];
   const tools = "tools" in request ? request.tools : undefined;
   return {
@@ -220,9 +220,9 @@ function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
     logprobs: drawn.logprobs,
     finish_reason: finishOf(drawn),
     weight_version: drawn.weight_version ?? null,
-    latency_ms: it.latency_ms,
+    latency_ms: call.latency_ms,
     token_counts: { prompt: drawn.prompt_ids.length, completion: drawn.response_ids.length },
-    timestamp: it.timestamp,
+    timestamp: call.timestamp,
     metadata: mergedJson(session.metadata, request.metadata ?? {}),
     ...(drawn.sampling_params && { sampling_params: { ...drawn.sampling_params } }),
     raw_request: parametersOf(request),

@@ -57,7 +57,7 @@ export class RetryCache {
 
   /**
    * The answer to a call: where it is a retry, that which an earlier try left, else that of `respond`.
-   * @param it.request its signal must be that of the connection: it aborts where the client leaves before it has all of the
+   * @param options.request its signal must be that of the connection: it aborts where the client leaves before it has all of the
    * answer, and not after
    */
   async once(
@@ -78,12 +78,12 @@ export class RetryCache {
 
   /** Resolves when earlier tries have ended whose clients have gone: one may be sampled whole already. */
   private async leftBehind(call: RepeatedCall): Promise<void> {
-    const left = [...this.running].filter((it) => it.signal.aborted && isSame(it.call, call));
+    const left = [...this.running].filter((run) => run.signal.aborted && isSame(run.call, call));
     await Promise.allSettled(left.map(({ answered }) => answered));
   }
 
   private take(call: RepeatedCall): Response | undefined {
-    const at = this.kept.findIndex((it) => isSame(it.call, call));
+    const at = this.kept.findIndex((entry) => isSame(entry.call, call));
     const found = at < 0 ? undefined : this.remove(at);
     return found && new Response(found.answer, { headers: found.headers });
   }

@@ -129,9 +129,9 @@ function checkEncoding({ headers }: Request): boolean {
  * preflight.
  */
 function checkType({ headers }: Request, type: string): void {
-  const given = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
-  if (given === type) return;
-  throw new Refusal(415, `Cannot read a body of the type ${(given ?? "none").slice(0, 100)}: send it as ${type}.`);
+  const sentType = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
+  if (sentType === type) return;
+  throw new Refusal(415, `Cannot read a body of the type ${(sentType ?? "none").slice(0, 100)}: send it as ${type}.`);
 }
 
 function checkDeclared({ headers }: Request, { bytes, budget }: BodyLimits): void {

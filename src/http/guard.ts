@@ -63,8 +63,8 @@ async function checkKey(
   if (digest === undefined) return;
   const path = new URL(request.url).pathname;
   if (open?.test(path)) return;
-  const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
-  if (given !== undefined && areEqual(await digestOf(given), await digest)) return;
+  const key = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
+  if (key !== undefined && areEqual(await digestOf(key), await digest)) return;
   throw new Refusal(401, `Cannot answer: the API key is missing or wrong. ${keyAdvice}`);
 }
 

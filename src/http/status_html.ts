@@ -43,7 +43,7 @@ export function mono(text: string): string {
 
 /** Text for an element or an attribute. */
 export function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (it) => `&#${it.charCodeAt(0)};`);
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
 /** The noun for that many. */

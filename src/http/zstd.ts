@@ -43,8 +43,8 @@ export async function decompress(
   },
 ): Promise<void> {
   const frames = framesOf(bytes);
-  const known = frames.reduce((sum, { size, isExact }) => sum + (isExact ? size : 0), 0);
-  if (known > options.limit) throw options.tooLarge();
+  const stated = frames.reduce((sum, { size, isExact }) => sum + (isExact ? size : 0), 0);
+  if (stated > options.limit) throw options.tooLarge();
   decoder ??= openDecoder();
   const zstd = await decoder;
   let left = options.limit;

@@ -7,7 +7,8 @@ import type { Metrics, Speculated } from "../contract/backend.ts";
  */
 export function acceptance(sequences: readonly Speculated[] = []): Metrics {
   if (sequences.length === 0) return {};
-  const mean = (of: (it: Speculated) => number) => sequences.reduce((sum, it) => sum + of(it), 0) / sequences.length;
+  const mean = (of: (sequence: Speculated) => number) =>
+    sequences.reduce((sum, sequence) => sum + of(sequence), 0) / sequences.length;
   return {
     "rollout/spec_accept_rate": mean(({ num_draft_tokens: drafted, num_accepted_tokens: accepted }) =>
       drafted > 0 ? accepted / drafted : 0,

@@ -26,10 +26,10 @@ export function afterStep(
  * Ends a run that trains no group.
  * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained
  */
-export function checkUntrained({ untrained, step }: LoopState, it: { settings: LoopSettings; total: number }): void {
+export function checkUntrained({ untrained, step }: LoopState, run: { settings: LoopSettings; total: number }): void {
   if (untrained === undefined) return;
-  const { max_untrained_steps: limit } = it.settings.training;
-  const isNever = step >= it.total && untrained.steps === step;
+  const { max_untrained_steps: limit } = run.settings.training;
+  const isNever = step >= run.total && untrained.steps === step;
   if (limit === 0 || (untrained.steps < limit && !isNever)) return;
   throw new ConfigError(
     `Cannot continue training: the last ${untrained.steps} steps trained no group. Step ${step}: ${untrained.why}. ` +

@@ -62,8 +62,8 @@ async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
 }
 
 /** Tasks that are attempted at once: all of them without `data.val_batch_size`. */
-export function validationBatchSize({ data: { val_batch_size } }: LoopSettings, all: number): number {
-  return val_batch_size > 0 ? val_batch_size : all;
+export function validationBatchSize({ data: { val_batch_size } }: LoopSettings, rows: number): number {
+  return val_batch_size > 0 ? val_batch_size : rows;
 }
 
 /** Reward metrics of each role. */

@@ -36,10 +36,10 @@ function initialValues(
   return normals(length, { next, deviation: initialDeviation(tensor, { config, inputs: columns }) });
 }
 
-function initialDeviation(tensor: string, it: { config: ModelConfig; inputs: number }): number {
+function initialDeviation(tensor: string, layer: { config: ModelConfig; inputs: number }): number {
   if (tensor === EMBEDDING) return 0.02;
-  const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * it.config.layers) : 1;
-  return 1 / Math.sqrt(it.inputs) / residual;
+  const residual = /(o_proj|down_proj)/.test(tensor) ? Math.sqrt(2 * layer.config.layers) : 1;
+  return 1 / Math.sqrt(layer.inputs) / residual;
 }
 
 interface LoadingOptions extends StorageOptions {

@@ -66,8 +66,8 @@ const nameOf = (folder: string | FolderReader) => (typeof folder === "string" ? 
 async function checkBaseLayers(folder: string | FolderReader, { tensors, read }: ModelFolder): Promise<void> {
   for (const [module, readOwn] of await openBaseLayers(folder)) {
     const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
-    const [own, base] = [await readOwn(), await read(name)];
-    if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
+    const [saved, base] = [await readOwn(), await read(name)];
+    if (saved.length === base.length && saved.every((value, i) => value === base[i])) continue;
     const message = `Cannot open the adapter: it contains weights for ${module} that differ from the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
     throw new ConfigError(message, { file: `${nameOf(folder)}/adapter_model.safetensors` });
   }
@@ -144,7 +144,7 @@ async function merge(adapter: LoraAdapter, into: StoredWeights): Promise<void> {
 async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> {
   const text = new TextEncoder();
   const parts = [...modules]
-    .sort(([one], [two]) => (one < two ? -1 : 1))
+    .sort(([first], [two]) => (first < two ? -1 : 1))
     .flatMap(([name, { a, b }]) => [text.encode(name), floatBytes(a), floatBytes(b)]);
   return sha256([text.encode(`${rank} ${alpha}`), ...parts]);
 }

@@ -69,8 +69,8 @@ export class Peers {
   async bring(path: string): Promise<void> {
     const { checkpoints, urls } = this.options;
     const parsed = parsePath(path);
-    const known = checkpoints.hasRun(parsed.run) ? checkpoints.findRun(parsed.run) : undefined;
-    if (urls.length === 0 || (known && known.copiedFrom === undefined)) return;
+    const run = checkpoints.hasRun(parsed.run) ? checkpoints.findRun(parsed.run) : undefined;
+    if (urls.length === 0 || (run && run.copiedFrom === undefined)) return;
     const copying = this.copying.get(path) ?? this.copy(parsed).finally(() => this.copying.delete(path));
     this.copying.set(path, copying);
     await copying;
@@ -164,8 +164,8 @@ export class Peers {
 
   /** A redirect would lead to a server that is no peer. */
   private get(url: string, { watch, headers = {} }: { watch: Watch; headers?: Record<string, string> }) {
-    const { fetch: own = fetch } = this.options;
-    return own(url, { headers, redirect: "error", signal: watch.signal });
+    const { fetch: fetchOnce = fetch } = this.options;
+    return fetchOnce(url, { headers, redirect: "error", signal: watch.signal });
   }
 }
 

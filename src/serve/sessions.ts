@@ -108,13 +108,13 @@ export class TinkerSessions {
 
 /** The session's earlier request of this key, if any. @throws Refusal 400 if its content was another. */
 export function askedBefore(session: TinkerClientSession, { key, print }: { key: string; print: string }) {
-  const known = session.asked.get(key);
-  if (known && known.print !== print)
+  const asked = session.asked.get(key);
+  if (asked && asked.print !== print)
     throw new Refusal(
       400,
       `Cannot accept the request: the session requested ${key} before, with other settings. Use another number.`,
     );
-  return known;
+  return asked;
 }
 
 /** Remembers a request, and forgets the oldest. */

@@ -89,8 +89,8 @@ export function createServiceApp(parts: ServiceParts): App {
 async function judged({ body, print }: NumberedRequest, parts: ServiceParts): Promise<string> {
   const { answers, judge, limits, figures, isSingleTurn } = parts;
   const key = `the rewards ${readId(body)}`;
-  const known = answers.find(key, print);
-  if (known) return known;
+  const answer = answers.find(key, print);
+  if (answer) return answer;
   if (!isSingleTurn)
     throw new Refusal(
       422,
@@ -113,8 +113,10 @@ function json(text: string): Response {
 /** Clients try again after 503 alone: a service whose memory for bodies is in use is one that is busy. */
 function failure(error: unknown, { figures, warn }: ServiceParts): Response {
   if (!(error instanceof Refusal)) warn(`A request failed: ${error instanceof Error ? error.stack : String(error)}`);
-  const known = error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the service failed. See its log.");
-  const shown = known.status === 429 ? new Refusal(503, known.message, { retryAfter: known.retryAfter }) : known;
+  const refusal =
+    error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the service failed. See its log.");
+  const shown =
+    refusal.status === 429 ? new Refusal(503, refusal.message, { retryAfter: refusal.retryAfter }) : refusal;
   figures.refused(shown.status);
   return refusalResponse(shown);
 }

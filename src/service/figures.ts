@@ -62,8 +62,8 @@ export class ServiceFigures {
 
   failed(failure: ServiceFailure): void {
     const kind = `${failure.kind} ${kindOf(failure.message)}`;
-    const known = this.kinds.get(kind);
-    if (known) known.count++;
+    const counter = this.kinds.get(kind);
+    if (counter) counter.count++;
     else if (this.kinds.size < MOST_KINDS) this.kinds.set(kind, { first: failure, count: 1 });
     for (const listener of this.listeners) listener(failure);
   }

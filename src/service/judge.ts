@@ -98,8 +98,8 @@ export class ServiceJudge {
     const { parts, signal } = this.options;
     const { rollout, evaluate, settings } = parts;
     const reply = { text, variables: templateVariables(settings), hasEvaluator: evaluate !== undefined };
-    const own = { ...parts, rollout: onGivenReply(rollout, reply) };
-    return contextOf(own, { step: 0, isValidation: split === "val", signal });
+    const judgeParts = { ...parts, rollout: onGivenReply(rollout, reply) };
+    return contextOf(judgeParts, { step: 0, isValidation: split === "val", signal });
   }
 
   private failed(where: string, message: string): RewardResult {

@@ -111,8 +111,8 @@ function readLimit(body: JsonBody, name: string): number | undefined {
 }
 
 function readTakes({ takes }: JsonBody): Takes | undefined {
-  const known = TAKES.find((each) => each === takes);
-  if (known !== undefined || takes == null) return known;
+  const taken = TAKES.find((each) => each === takes);
+  if (taken !== undefined || takes == null) return taken;
   throw wrong("takes", `it must be ${TAKES.join(" or ")}`, takes);
 }
 

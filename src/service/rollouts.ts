@@ -44,8 +44,8 @@ export class OpenRollouts {
   async answer({ body, print }: NumberedRequest): Promise<string> {
     const [id, seq] = [readId(body), readSeq(body)];
     const { answers } = this.options;
-    const known = answers.find(keyOf(id, seq), print);
-    if (known) return this.during(id, known);
+    const answer = answers.find(keyOf(id, seq), print);
+    if (answer) return this.during(id, answer);
     const rollout = seq === 0 ? this.start(id, body) : this.continued(id, { seq, body });
     rollout.next = seq + 1;
     // Its client has read the one before.
@@ -75,9 +75,9 @@ export class OpenRollouts {
 
   /** Gives up all. */
   async close(): Promise<void> {
-    const all = [...this.open.values()];
+    const rollouts = [...this.open.values()];
     for (const id of this.open.keys()) this.giveUp(id, new GivenUp("given_up", "the service is closing"));
-    await Promise.all(all.map(({ ended }) => ended));
+    await Promise.all(rollouts.map(({ ended }) => ended));
   }
 
   private start(id: string, body: JsonBody): OpenRollout {

@@ -338,8 +338,8 @@ function checkFigures(what: string, name: string, figures: unknown): void {
     if (typeof value !== "number") throw unusable(what, { is: `${name}.${key} must be a number (${shown(value)})` });
 }
 
-function unusable(what: string, it: { is: string; advice?: string }): ConfigError {
-  const { is, advice = "Correct the function that returns it." } = it;
+function unusable(what: string, problem: { is: string; advice?: string }): ConfigError {
+  const { is, advice = "Correct the function that returns it." } = problem;
   return new ConfigError(`Cannot use ${what}: ${is}. ${advice}`, { kind: "code" });
 }
 

@@ -87,11 +87,12 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
     const verdict = await answer(asking(task, filled(judgePrompt, { task, texts })), judge);
     const choice = Number(replyText(verdict).match(/\d+/g)?.at(-1));
     const judged = judgements[choice - 1] ?? nothing(judgements);
-    const own = (it: Evaluation) => [it.reward, { signals: signalsOf(it) }] as const;
+    const rewardAndSignals = (evaluation: Evaluation) =>
+      [evaluation.reward, { signals: signalsOf(evaluation) }] as const;
     return {
       trajectories: [
-        ...solvers.map((solver, i) => solver.trajectory(...own(judgements[i]!))),
-        judge.trajectory(...own(judged)),
+        ...solvers.map((solver, i) => solver.trajectory(...rewardAndSignals(judgements[i]!))),
+        judge.trajectory(...rewardAndSignals(judged)),
       ],
       is_correct: judged.reward > 0,
       metrics: {

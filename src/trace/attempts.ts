@@ -95,18 +95,18 @@ export function groupOf(
     const value = metadata[keys.group] ?? (isAnnounced ? undefined : sharedValue(traces, keys.group));
     if (value !== undefined && value !== null) return text(value);
   }
-  const own = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));
-  return own.length > 0 ? own.join("/") : taskOfId(session_id);
+  const taskKeys = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));
+  return taskKeys.length > 0 ? taskKeys.join("/") : taskOfId(session_id);
 }
 
 /** Returns the reason why the session cannot be trained on; undefined for one that can. */
 export function whySkipped(
   { metadata, outcome }: SessionSummary,
-  { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
+  { traces: recorded, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
   if (metadata.is_greedy === true) return "greedy";
-  const traces = trainedCalls(all, outcome);
+  const traces = trainedCalls(recorded, outcome);
   if (traces.length === 0) return "no_calls";
   if (traces.length < new Set(namedCalls(outcome?.trajectories ?? [])).size) return "lost_calls";
   if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
@@ -141,25 +141,28 @@ export function attemptOf(
   };
 }
 
-function namedTrajectory({ calls, label: _, ...known }: SessionTrajectory, traces: TraceRecord[]): RecordedTrajectory {
+function namedTrajectory(
+  { calls, label: _, ...trajectory }: SessionTrajectory,
+  traces: TraceRecord[],
+): RecordedTrajectory {
   const byId = new Map(traces.map((trace) => [trace.trace_id, trace]));
-  const steps = calls.map(({ trace_id, ...own }) => ({ ...stepOf(byId.get(trace_id)!), ...own }));
-  return { ...known, steps };
+  const steps = calls.map(({ trace_id, ...call }) => ({ ...stepOf(byId.get(trace_id)!), ...call }));
+  return { ...trajectory, steps };
 }
 
 /** By the metadata of calls, in the order of their first ones. */
 function inferredTrajectories(
   calls: readonly TraceRecord[],
-  it: { session: SessionSummary; keys: AttemptKeys },
+  context: { session: SessionSummary; keys: AttemptKeys },
 ): RecordedTrajectory[] {
   const found = new Map<string, { name: string; steps: RecordedStep[] }>();
   for (const call of calls) {
-    const { name, label } = trajectoryOf(call, it);
-    const known = found.get(label);
-    if (known) known.steps.push(stepOf(call));
+    const { name, label } = trajectoryOf(call, context);
+    const trajectory = found.get(label);
+    if (trajectory) trajectory.steps.push(stepOf(call));
     else found.set(label, { name, steps: [stepOf(call)] });
   }
-  const { reward = null, trajectory_rewards = {} } = it.session.outcome ?? {};
+  const { reward = null, trajectory_rewards = {} } = context.session.outcome ?? {};
   return Array.from(found, ([label, { name, steps }]) => ({
     name,
     steps,
@@ -173,8 +176,8 @@ function inferredTrajectories(
  */
 function nameOf(metadata: TraceRecord["metadata"], { session, keys }: { session: SessionSummary; keys: AttemptKeys }) {
   const names = [...(keys.name === null ? [] : [keys.name]), TRAJECTORY_NAME];
-  const own = names.find((key) => (metadata[key] ?? null) !== null && metadata[key] !== session.metadata[key]);
-  return text(metadata[own ?? keys.name ?? TRAJECTORY_NAME] ?? "");
+  const ownKey = names.find((key) => (metadata[key] ?? null) !== null && metadata[key] !== session.metadata[key]);
+  return text(metadata[ownKey ?? keys.name ?? TRAJECTORY_NAME] ?? "");
 }
 
 /** By its name, and by the value of `groupby_key` where the calls of one session have several. */

@@ -100,8 +100,8 @@ export class MemoryTraceStore implements OpenTraceStore {
 
   async sessions({ since, limit }: Pick<TraceQuery, "since" | "limit">): Promise<readonly SessionSummary[]> {
     const ids = new Set([...this.#sessions.keys(), ...this.#members.keys()]);
-    const all = Array.from(ids, (id) => this.#summary(id));
-    const listed = all.filter((session) => session !== undefined).filter((session) => isSince(session, since));
+    const summaries = Array.from(ids, (id) => this.#summary(id));
+    const listed = summaries.filter((session) => session !== undefined).filter((session) => isSince(session, since));
     return listed.sort(newestFirst).slice(0, limit);
   }
 

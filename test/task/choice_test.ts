@@ -146,7 +146,7 @@ describe("what a user's code returns", () => {
 describe("arguments", () => {
   test("that nothing reads are refused, with those that are read", () => {
     const check = (args: object, known: string[]) =>
-      checkArgs(args as Record<string, unknown>, { known, path: "task.args", owner: "the game" });
+      checkArgs(args as Record<string, unknown>, { names: known, path: "task.args", owner: "the game" });
     expect(() => check({ a: 1 }, ["a", "b"])).not.toThrow();
     expect(() => check({ a: 1, c: 2 }, ["a", "b"])).toThrow(
       "Cannot use the argument c: the game does not read it. It has a, b (task.args.c).",

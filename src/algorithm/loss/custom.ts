@@ -49,6 +49,6 @@ export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): P
     describe,
     settings,
     schema: schema as SettingsSchema<LossSettings> | undefined,
-    plan: (given) => ({ form, params: given, metrics }),
+    plan: (settings) => ({ form, params: settings, metrics }),
   });
 }

@@ -104,6 +104,6 @@ export function policyLossOf<const S extends LossSettings>(loss: LossDefinition<
  * The plan of a loss with the given settings over its defaults.
  * @throws {ConfigError} for a setting that the loss does not know, one that is not a number, or what the loss refuses
  */
-export function planLoss(definition: LossDefinition, given: LossSettings): LossPlan {
-  return definition.plan(mergeSettings("loss", definition, given));
+export function planLoss(definition: LossDefinition, settings: LossSettings): LossPlan {
+  return definition.plan(mergeSettings("loss", definition, settings));
 }

@@ -121,7 +121,7 @@ function passInputs(
   { stream, byRow }: { stream: (name: StreamName) => Float32Array | undefined; byRow: boolean },
 ): { streams: Streams; table: RowTable } {
   const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
-  const given = stream("ADVANTAGE");
+  const advantages = stream("ADVANTAGE");
   const rowAdvantage = column(1);
   const streams = {
     logprobs,
@@ -129,7 +129,7 @@ function passInputs(
     old: stream("OLD"),
     isWeights: stream("WEIGHT"),
     ref: stream("REF"),
-    advantage: (t: number, row: number) => (given ? given[t]! : byRow ? rowAdvantage[row]! : 0),
+    advantage: (t: number, row: number) => (advantages ? advantages[t]! : byRow ? rowAdvantage[row]! : 0),
     row: (t: number) => row_of_token[t]!,
   };
   return { streams, table: { weight: column(0), a: column(2), b: column(3) } };

@@ -86,8 +86,8 @@ export class CenteredLoss {
   }
 
   private place(sampled: SampledTargets): { scored: Scored; places: Places } {
-    const { targets: own, inputs } = this.rows;
-    const count = own.length;
+    const { targets: targetIds, inputs } = this.rows;
+    const count = targetIds.length;
     const most = count + sampled.tokens.length;
     const [targets, positions] = [new Uint32Array(most), new Uint32Array(most)];
     const first = new Uint32Array(count + 1);
@@ -100,8 +100,8 @@ export class CenteredLoss {
       if (!isSampled && !this.scoresAll) continue;
       const moves = isSampled && (advantage !== 0 || this.klCoeffAt(t) !== 0);
       const top = moves ? topOf(sampled, s).tokens : NO_TOKENS;
-      const inTop = top.indexOf(own[t]!);
-      if (inTop < 0) targets[end++] = own[t]!;
+      const inTop = top.indexOf(targetIds[t]!);
+      if (inTop < 0) targets[end++] = targetIds[t]!;
       places.own[t] = inTop < 0 ? end - 1 : end + inTop;
       targets.set(top, end);
       end += top.length;
@@ -134,8 +134,8 @@ export class CenteredLoss {
 
   private takeTarget(t: number, at: { logprobs: Float32Array; slopes: Float32Array; first: number }): void {
     if (this.places.first[t] === this.places.first[t + 1]) return;
-    const own = this.places.own[t]! - at.first;
-    const logprob = at.logprobs[own]!;
+    const place = this.places.own[t]! - at.first;
+    const logprob = at.logprobs[place]!;
     this.logprobs[t] = logprob;
     const s = this.places.sampled[t]!;
     if (s === NOTHING) return;
@@ -146,10 +146,10 @@ export class CenteredLoss {
     const slopes = new Float64Array(sampler.length);
     const value = scoreCentering({ logprob, advantage, klCoeff: this.klCoeffAt(t), sampler, policy }, slopes);
     // The target's own slope comes on top of that of the same token among its sampler's.
-    const inTop = own - (end - sampler.length);
+    const inTop = place - (end - sampler.length);
     if (inTop >= 0) slopes[inTop]! -= advantage;
-    else at.slopes[own] = -advantage;
-    if (![value, ...slopes].every((it) => Number.isFinite(Math.fround(it))))
+    else at.slopes[place] = -advantage;
+    if (![value, ...slopes].every((number) => Number.isFinite(Math.fround(number))))
       throw this.overflow(t, { logprob, advantage });
     this.values[t] = value;
     at.slopes.set(slopes, end - sampler.length);

@@ -187,8 +187,8 @@ async function checkConfig(dir: string, { config }: Pick<LanguageModel, "config"
   const file = `${dir}/config.json`;
   const saved = parseModelConfig(await readFolderJson(await openFolder(dir), "config.json"), file);
   // Compared as written and read back, because config.json does not hold every field.
-  const own = parseModelConfig(modelConfigJson(config), file);
-  const differences = configDifferences(saved, own);
+  const modelConfig = parseModelConfig(modelConfigJson(config), file);
+  const differences = configDifferences(saved, modelConfig);
   if (differences.length === 0) return;
   throw new ConfigError(
     `Cannot load the checkpoint: it belongs to another model. The checkpoint and the model differ in ${differences.join("; ")}.`,

@@ -71,10 +71,10 @@ export function ownCritic(
 
 /** A critic that starts from the policy's model. Without a seed what it draws is zero. */
 export function besidePolicy(policy: LanguageModel, { lora, seed }: Pick<CriticOptions, "lora" | "seed">): ValueModel {
-  const own = policy.adapter?.config;
-  const shape = lora === undefined ? own : lora;
+  const policyLora = policy.adapter?.config;
+  const shape = lora === undefined ? policyLora : lora;
   if (!shape) return ValueModel.copyOf(policy, { seed });
-  if (own) return ValueModel.beside(policy, { lora: loraConfig(shape), seed });
+  if (policyLora) return ValueModel.beside(policy, { lora: loraConfig(shape), seed });
   throw new ConfigError(
     "Cannot put the critic's adapter on the policy's weights: they all train. Set critic.model.lora_rank=0, give it a model of its own (critic.model.path), or train an adapter (model.lora_rank).",
     { path: "critic.model.lora_rank" },

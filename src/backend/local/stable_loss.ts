@@ -53,11 +53,11 @@ function cut(top: Top | undefined, wanted: number): Top | undefined {
 
 function recordedTop(top: Top): RecordedTop {
   const rows = top.map((row) => row.slice(0, RECORDED_TOP));
-  const all = rows.flat();
+  const targets = rows.flat();
   return {
     k: rows[0]?.length ?? 0,
-    tokens: Uint32Array.from(all, ({ token }) => token),
-    logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+    tokens: Uint32Array.from(targets, ({ token }) => token),
+    logprobs: Float32Array.from(targets, ({ logprob }) => logprob),
   };
 }
 

@@ -112,8 +112,8 @@ function causeIn({ worker, lines }: Block): Cause {
   const sections = sectionsOf(lines, worker);
   const last = sections.at(-1)!;
   const isSame = (section: TracebackSection) => section.worker?.pid === last.worker?.pid;
-  const own = sections.slice(sections.findLastIndex((section) => !isSame(section)) + 1);
-  return { worker: last.worker, lines: own.flatMap((section) => section.lines), message: last.message };
+  const current = sections.slice(sections.findLastIndex((section) => !isSame(section)) + 1);
+  return { worker: last.worker, lines: current.flatMap((section) => section.lines), message: last.message };
 }
 
 /** The cause behind a failure that only follows from another process's: of the process it names, else the first at all. */

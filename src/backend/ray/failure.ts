@@ -18,8 +18,8 @@ export function jobFailureText(job: JobDetails, cause?: Cause): string | undefin
 
 function explain(job: JobDetails, cause: Cause | undefined): readonly [string, string] {
   const { error_type, message, submission_id, driver_exit_code } = job;
-  const known = BY_TYPE[error_type ?? ""];
-  if (known) return [`${known[0]} (${lastLine(message)})`, known[1]];
+  const described = BY_TYPE[error_type ?? ""];
+  if (described) return [`${described[0]} (${lastLine(message)})`, described[1]];
   const more = `grpu jobs logs ${submission_id} prints its whole log`;
   if (cause) return [`${whoOf(cause)} raised ${oneLine(cause.message)}`, more];
   if (driver_exit_code !== undefined)

@@ -50,9 +50,9 @@ export class Follower {
   private hasAnswered = false;
   private isCut = false;
 
-  constructor(it: FollowerOptions) {
-    this.it = it;
-    this.splitter = new LineSplitter(it.listener);
+  constructor(options: FollowerOptions) {
+    this.it = options;
+    this.splitter = new LineSplitter(options.listener);
     this.lastAnswer = this.clock.now();
   }
 

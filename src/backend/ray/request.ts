@@ -101,8 +101,8 @@ export class RayHttp {
 
   /** The error of a request that the cluster refused. */
   refusal({ act }: Pick<RayCall, "act">, status: number, body: string): RemoteError {
-    const known = KNOWN[status]?.({ hasToken: this.options.token !== undefined, body });
-    const [what, todo] = known ?? [`it answered ${status}: ${lastLine(body)}`, status >= 500 ? SEE_LOGS : SEE_API];
+    const described = KNOWN[status]?.({ hasToken: this.options.token !== undefined, body });
+    const [what, todo] = described ?? [`it answered ${status}: ${lastLine(body)}`, status >= 500 ? SEE_LOGS : SEE_API];
     const message = `Cannot ${act}: ${what} (${this.address}). ${todo}.`;
     return new RemoteError(this.masked(message), { status, retryable: status >= 500 });
   }

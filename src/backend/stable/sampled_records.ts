@@ -98,7 +98,7 @@ export class SampledRecords {
   private drop(entry: Entry): void {
     this.byId.delete(entry.sequenceId);
     this.held -= bytesOf(entry);
-    const left = this.byPrompt.get(entry.hash)!.filter((it) => it !== entry);
+    const left = this.byPrompt.get(entry.hash)!.filter((other) => other !== entry);
     if (left.length > 0) this.byPrompt.set(entry.hash, left);
     else this.byPrompt.delete(entry.hash);
   }
@@ -141,8 +141,8 @@ export class SampledRecords {
 }
 
 function bytesOf({ prompt, tokens, logprobs, top }: Entry): number {
-  const own = prompt.byteLength + tokens.byteLength + logprobs.byteLength;
-  return own + (top ? top.tokens.byteLength + top.logprobs.byteLength : 0);
+  const bytes = prompt.byteLength + tokens.byteLength + logprobs.byteLength;
+  return bytes + (top ? top.tokens.byteLength + top.logprobs.byteLength : 0);
 }
 
 /** FNV-1a's step, by token. */

@@ -70,9 +70,9 @@ export function atPlaces(
   values: Float32Array,
   { places, tokens }: { places: Uint32Array; tokens: number },
 ): Float32Array {
-  const all = new Float32Array(tokens);
-  for (const [i, at] of places.entries()) all[at] = values[i]!;
-  return all;
+  const joined = new Float32Array(tokens);
+  for (const [i, at] of places.entries()) joined[at] = values[i]!;
+  return joined;
 }
 
 function rowOf({ tokens, mask, offsets, rolloutLogprobs }: TrainBatch, row: number) {

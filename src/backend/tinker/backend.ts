@@ -137,8 +137,8 @@ export class TinkerBackend implements Backend {
     const session = await TinkerSession.open(transport, options);
     try {
       const { modelId, baseModel, longest, info, takesTemperature } = await createRemoteModel(session, options);
-      const { tokenizer: given } = options;
-      const tokenizer = typeof given === "function" ? await given(info) : given;
+      const { tokenizer: tokenizerOption } = options;
+      const tokenizer = typeof tokenizerOption === "function" ? await tokenizerOption(info) : tokenizerOption;
       const contextLength = Math.min(options.contextLength ?? Number.POSITIVE_INFINITY, longest - SAMPLED_AFTER_ROW);
       transport.stop = undefined;
       const opened = { session, modelId, contextLength, takesTemperature, tokenizer };
@@ -257,21 +257,21 @@ export class TinkerBackend implements Backend {
     });
   }
 
-  private async beginPass(batch: TrainBatch, given: LossSpec): Promise<Collect<Metrics>> {
-    refuseUnsupported(given, this);
-    if (isStable(given)) return this.beginStable(batch, given);
-    const native = serviceLoss(batch, given);
+  private async beginPass(batch: TrainBatch, spec: LossSpec): Promise<Collect<Metrics>> {
+    refuseUnsupported(spec, this);
+    if (isStable(spec)) return this.beginStable(batch, spec);
+    const native = serviceLoss(batch, spec);
     if (native) {
       const collect = await this.client.pass(batch, { ...native, forwardOnly: false });
       return async () => {
         const { logprobs, metrics } = await collect();
-        return trainingMetrics(batch, { loss: hostLoss(batch, given, logprobs), logprobs, metrics });
+        return trainingMetrics(batch, { loss: hostLoss(batch, spec, logprobs), logprobs, metrics });
       };
     }
-    const logprobs = await this.forward(batch, given.temperature);
-    const loss = hostLoss(batch, given, logprobs);
+    const logprobs = await this.forward(batch, spec.temperature);
+    const loss = hostLoss(batch, spec, logprobs);
     const inputs = { weights: slopesAsWeights(loss) };
-    const collect = await this.client.pass(batch, { ...hostPart(given.temperature), inputs, forwardOnly: false });
+    const collect = await this.client.pass(batch, { ...hostPart(spec.temperature), inputs, forwardOnly: false });
     return async () => {
       await collect();
       return trainingMetrics(batch, { loss, logprobs, metrics: {} });

@@ -82,6 +82,6 @@ function nameOf({ baseModel, baseModelFolder }: WantedModel, { supported_models 
 }
 
 function contextLengthOf({ supported_models }: Offered, names: readonly string[]): number {
-  const own = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
-  return own?.max_context_length ?? Number.POSITIVE_INFINITY;
+  const supported = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
+  return supported?.max_context_length ?? Number.POSITIVE_INFINITY;
 }

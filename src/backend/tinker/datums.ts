@@ -72,10 +72,10 @@ function asInt64(ids: Uint32Array): BigInt64Array {
 
 /** Values at the targets of the datums, back at the tokens of the batch: [T], 0 at first tokens. */
 export function atTokens(datums: readonly Float32Array[], batch: Rows): Float32Array {
-  const all = new Float32Array(batch.tokens.length);
+  const joined = new Float32Array(batch.tokens.length);
   const rows = rowsWithTargets(batch);
-  for (const [i, values] of datums.entries()) all.set(values, batch.offsets[rows[i]!]! + 1);
-  return all;
+  for (const [i, values] of datums.entries()) joined.set(values, batch.offsets[rows[i]!]! + 1);
+  return joined;
 }
 
 /** Splits data into requests within the service's limits. */

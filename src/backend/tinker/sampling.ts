@@ -49,7 +49,7 @@ export class TinkerSampling {
     { signal: outer }: { signal?: AbortSignal | undefined } = {},
   ): Promise<Float32Array> {
     const ranges = Array.from({ length: offsets.length - 1 }, (_, i) => [offsets[i], offsets[i + 1]]);
-    const all = new Float32Array(tokens.length);
+    const logprobs = new Float32Array(tokens.length);
     await inParallel(ranges, {
       most: this.mostInFlight,
       signal: outer,
@@ -62,10 +62,10 @@ export class TinkerSampling {
           throw new RemoteError("Cannot use the service's result: it has no log-probs of the prompt.", {
             retryable: false,
           });
-        all.set(promptLogprobs.subarray(1), first! + 1);
+        logprobs.set(promptLogprobs.subarray(1), first! + 1);
       },
     });
-    return all;
+    return logprobs;
   }
 
   private get mostInFlight(): number {

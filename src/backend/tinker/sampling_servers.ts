@@ -203,7 +203,7 @@ export class SamplingServers {
 
   private connect(server: SamplingServer): Promise<Open> {
     const { transport, sessions } = this.options;
-    const own = new Transport({
+    const ownTransport = new Transport({
       ...transport,
       baseUrl: server.url,
       timeoutMs: TIMEOUT_MS,
@@ -211,10 +211,10 @@ export class SamplingServers {
       pausePatienceMs: BUSY_PATIENCE_MS,
     });
     const stopped = new AbortController();
-    own.stop = stopped.signal;
+    ownTransport.stop = stopped.signal;
     // A server that is silent holds requests for results open for long; its heartbeat fails sooner.
     const onMissed = (error: unknown) => this.drop(server, { open, error: error as Error });
-    const open: Promise<Open> = TinkerSession.open(own, { ...sessions, onMissed }).then((session) =>
+    const open: Promise<Open> = TinkerSession.open(ownTransport, { ...sessions, onMissed }).then((session) =>
       this.opened(server, session, { stopped }),
     );
     return open;
@@ -280,8 +280,8 @@ async function drawOn(
 
 /** The server's sampler on these weights; a server that lacks them copies them from the one that trains. */
 function samplerOn(open: Open, path: string): Promise<string> {
-  const known = open.samplers.get(path);
-  if (known) return known;
+  const sampler = open.samplers.get(path);
+  if (sampler) return sampler;
   const body = {
     session_id: open.session.id,
     sampling_session_seq_id: open.nextSampler++,

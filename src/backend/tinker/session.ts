@@ -86,8 +86,8 @@ export class TinkerSession {
   }
 
   /** Sends a request without a result to wait for. */
-  ask<S extends z.ZodType>(path: string, it: Asked<S>): Promise<z.output<S>> {
-    return send(this.transport, path, it);
+  ask<S extends z.ZodType>(path: string, question: Asked<S>): Promise<z.output<S>> {
+    return send(this.transport, path, question);
   }
 
   async get<S extends z.ZodType>(path: string, shape: S): Promise<z.output<S>> {

@@ -69,9 +69,9 @@ export class Transport {
   }
 
   /** @throws {RemoteError} for a refused request, and for failures that outlast the patience. */
-  async call(path: string, given: TinkerCall = {}): Promise<HttpReply> {
+  async call(path: string, request: TinkerCall = {}): Promise<HttpReply> {
     const { baseUrl, apiKey, fetch, timeoutMs } = this.options;
-    const call = { ...(timeoutMs && { timeoutMs }), ...given, signal: given.signal ?? this.stop };
+    const call = { ...(timeoutMs && { timeoutMs }), ...request, signal: request.signal ?? this.stop };
     const to = { url: baseUrl + path, apiKey, fetch, idempotencyKey: crypto.randomUUID() };
     const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let count = 0; ; count++) {

@@ -46,13 +46,13 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
   const frequency = Number(read("trainer.test_freq"));
   const validates = frequency > 0 || read("trainer.val_before_train") === true || onlyValidates;
   const folders = { ...request.folders, ...(!validates && { val: undefined }) };
-  const own = {
+  const settings = {
     ...{ folders, hasAgent, onlyValidates, isTinker: section.get("model.tinker.enable") === true },
     disablesThinking: read("rllm.disable_thinking") === true,
   };
-  const fixed = fixedSettings(own);
+  const fixed = fixedSettings(settings);
   const steps = lengths(section, stepsOf(request.tasks, read));
-  const profile = new Map([...usualSettings(own), ...section, ...steps, ...fixed]);
+  const profile = new Map([...usualSettings(settings), ...section, ...steps, ...fixed]);
   const converted = verlToTrinity(sourceOf({ ...request, folders }), {
     ...{ target: "new", cadence: "scale", pin: true, profile },
   });
@@ -134,7 +134,7 @@ function inertReason(path: string, value: YamlValue): string | undefined {
 }
 
 function sectionProblems(section: ReadonlyMap<string, YamlValue>, { fixed, readConfig }: SectionCheck): Problem[] {
-  const { isKnown, all } = knownSettings("trinity", readConfig);
+  const { isKnown, all: paths } = knownSettings("trinity", readConfig);
   return [...section].flatMap(([path, value]): Problem[] => {
     const error = (message: string): Problem[] => [{ severity: "error", message, path: `trinity.${path}` }];
     if (
@@ -145,7 +145,7 @@ function sectionProblems(section: ReadonlyMap<string, YamlValue>, { fixed, readC
     const reason = inertReason(path, value);
     if (reason !== undefined) return error(`Cannot set trinity.${path}: ${reason}`);
     if (!isKnown(path)) {
-      const close = nearestPath(path, all);
+      const close = nearestPath(path, paths);
       const meant = close ? ` Did you mean trinity.${close}?` : "";
       return error(`Cannot set trinity.${path}: Trinity-RFT has no such setting.${meant}`);
     }

@@ -49,9 +49,9 @@ function taskset(at: string, name: string, folder: string): [string, YamlValue][
 }
 
 /** Settings that the section `trinity` may change. */
-export function usualSettings({ hasAgent, ...own }: TrinitySettingOptions): Map<string, YamlValue> {
+export function usualSettings({ hasAgent, ...options }: TrinitySettingOptions): Map<string, YamlValue> {
   const usual = new Map<string, YamlValue>([
-    ["mode", own.onlyValidates ? "bench" : "both"],
+    ["mode", options.onlyValidates ? "bench" : "both"],
     // As in verl, rollouts are made with the weights of the step before.
     ["synchronizer.sync_offset", 0],
     // One monitor writes files beside the checkpoints; this process reads the log and has loggers of its own.
@@ -59,7 +59,7 @@ export function usualSettings({ hasAgent, ...own }: TrinitySettingOptions): Map<
   ]);
   if (hasAgent) usual.set("explorer.concurrent_mode", "asynchronous");
   // Engines of a service are clients, which take no GPUs to divide.
-  if (own.isTinker) usual.set("explorer.rollout_model.engine_num", 1);
-  if (own.disablesThinking) usual.set("model.enable_thinking", false);
+  if (options.isTinker) usual.set("explorer.rollout_model.engine_num", 1);
+  if (options.disablesThinking) usual.set("model.enable_thinking", false);
   return usual;
 }

@@ -54,19 +54,19 @@ const ONLY_UNIFIED: ReadonlySet<string> = new Set([
 export function verlOverrides(request: OverrideRequest): VerlOverrides {
   const { composed, version } = request;
   const defaults = defaultTree(request);
-  const own = ownSettings(composed, { version, files: request.files });
-  const wanted = new Map([...explicitSettings(composed), ...own]);
+  const pinned = ownSettings(composed, { version, files: request.files });
+  const wanted = new Map([...explicitSettings(composed), ...pinned]);
   const problems: Problem[] = [];
-  const known = new Map<string, YamlValue>();
+  const values = new Map<string, YamlValue>();
   for (const [path, value] of wanted) {
     const home = homeOf(path, defaults);
-    if (home !== undefined) known.set(home, home === path ? value : getAt(composed.config, home)!);
-    else if (isAdded(path, composed)) known.set(path, value);
+    if (home !== undefined) values.set(home, home === path ? value : getAt(composed.config, home)!);
+    else if (isAdded(path, composed)) values.set(path, value);
     else problems.push(lacking(path, request));
   }
   const tree = structuredClone(defaults);
-  for (const [path, value] of known) setAt(tree, path, value);
-  const differing = [...known].filter(([path, value]) => differs(path, value, { tree, defaults }));
+  for (const [path, value] of values) setAt(tree, path, value);
+  const differing = [...values].filter(([path, value]) => differs(path, value, { tree, defaults }));
   const overrides = differing.map(([path, value]) => {
     const sign = getAt(defaults, path) === undefined ? "+" : "";
     return `${sign}${path}=${overrideText(value)}`;

@@ -84,10 +84,10 @@ function loopFindings(read: Read): Finding[] {
 }
 
 function nameFindings(read: Read, { name, estimators, losses }: VerlVersion): Finding[] {
-  const check = (path: string, known: readonly string[]): Finding[] => {
+  const check = (path: string, accepted: readonly string[]): Finding[] => {
     const value = read(path);
-    if (known.includes(String(value))) return [];
-    const message = `Cannot set ${path}=${value}: verl ${name} has ${known.join(", ")}. Choose one of them.`;
+    if (accepted.includes(String(value))) return [];
+    const message = `Cannot set ${path}=${value}: verl ${name} has ${accepted.join(", ")}. Choose one of them.`;
     return [{ path, message }];
   };
   return [...check("algorithm.adv_estimator", estimators), ...check(`${ACTOR}.policy_loss.loss_mode`, losses)];
@@ -201,10 +201,10 @@ function aggregationFindings({ composed, version }: VerlRefusalRequest, read: Re
   const mode = String(read(path));
   const conflict = aggregationConflict(loss, mode);
   if (conflict === undefined || !isTyped(composed, path)) return [];
-  const own = ownAggregation(loss);
+  const lossMode = ownAggregation(loss);
   const message = version.averagesByMode.includes(loss)
-    ? `verl ${version.name} averages ${loss} by ${path}=${mode}; verl 0.8.0, 0.9.0, its main branch and the other backends here by ${own}. Set it to ${own} to train the same loss everywhere.`
-    : `${path}=${mode} acts on KL and entropy terms alone: ${conflict} (verl ${version.name}). Set it to ${own}.`;
+    ? `verl ${version.name} averages ${loss} by ${path}=${mode}; verl 0.8.0, 0.9.0, its main branch and the other backends here by ${lossMode}. Set it to ${lossMode} to train the same loss everywhere.`
+    : `${path}=${mode} acts on KL and entropy terms alone: ${conflict} (verl ${version.name}). Set it to ${lossMode}.`;
   return [{ path, message, severity: "warning" }];
 }
 

@@ -84,8 +84,8 @@ function openStream(onLeave: () => void): { readable: ReadableStream<Uint8Array>
     controller = undefined;
   };
   const readable = new ReadableStream<Uint8Array>({
-    start: (given) => {
-      controller = given;
+    start: (choice) => {
+      controller = choice;
     },
     cancel: () => {
       end();

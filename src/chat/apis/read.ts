@@ -144,8 +144,8 @@ const MOST_STOPS = 64;
 const MOST_STOP_LETTERS = 1024;
 
 /** Stop strings without empty ones. @throws {ApiError} for more or longer ones than a sampler should look for */
-export function stopsOf(given: string | readonly string[] | null | undefined, param: string): readonly string[] {
-  const stops = [given ?? []].flat().filter((text) => text !== "");
+export function stopsOf(stop: string | readonly string[] | null | undefined, param: string): readonly string[] {
+  const stops = [stop ?? []].flat().filter((text) => text !== "");
   if (stops.length > MOST_STOPS)
     throw new ApiError(`Cannot use ${param}: it has ${stops.length} texts, more than ${MOST_STOPS}. Name fewer.`, {
       param,

@@ -69,8 +69,8 @@ export class Automaton {
    * @throws {ConfigError} where the text so far can be read in too many ways
    */
   step(state: ParseState, byte: number): ParseState | null {
-    const known = state.next[state.classes[byte]!];
-    if (known !== undefined) return known;
+    const cached = state.next[state.classes[byte]!];
+    if (cached !== undefined) return cached;
     if (this.kept > MOST_KEPT) this.forget();
     const closure = new Closure((...place) => this.frame(...place));
     for (const { sequence, at, parent } of state.frames)

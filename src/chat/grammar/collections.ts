@@ -67,23 +67,23 @@ class Names {
   private readonly path: string;
   private readonly schemas: Schemas;
 
-  constructor(fields: SchemaKeywords, it: { path: string; schemas: Schemas; more: unknown }) {
-    const { path, schemas, more = true } = it;
+  constructor(fields: SchemaKeywords, context: { path: string; schemas: Schemas; more: unknown }) {
+    const { path, schemas, more = true } = context;
     this.path = path;
     this.schemas = schemas;
     const { properties = {}, required = [], patternProperties = {}, propertyNames } = fields;
-    const own = fieldsOf(properties, `${path}.properties`);
+    const declared = fieldsOf(properties, `${path}.properties`);
     const needed = new Set(keywordList(required, `${path}.required`).map(String));
     this.patterns = Object.entries(fieldsOf(patternProperties, `${path}.patternProperties`));
     const listed = propertyNames === undefined ? undefined : schemas.values(propertyNames, `${path}.propertyNames`);
-    const texts = [...(listed ?? [])].map((text): unknown => JSON.parse(text)).filter((it) => typeof it === "string");
+    const texts = [...(listed ?? [])].map((text): unknown => JSON.parse(text)).filter((key) => typeof key === "string");
     const unknown = isNever(more) && this.patterns.length === 0 ? [] : texts;
-    const all = new Map<string, unknown>();
-    for (const name of [...needed, ...unknown]) all.set(name, more);
+    const merged = new Map<string, unknown>();
+    for (const name of [...needed, ...unknown]) merged.set(name, more);
     // Properties keep the schema's order, behind those that are only required.
-    for (const name of Object.keys(own)) all.delete(name);
-    for (const [name, schema] of jsonEntries(own)) all.set(name, schema);
-    this.named = [...all].map(([name, schema]) => ({ name, schema, isRequired: needed.has(name) }));
+    for (const name of Object.keys(declared)) merged.delete(name);
+    for (const [name, schema] of jsonEntries(declared)) merged.set(name, schema);
+    this.named = [...merged].map(([name, schema]) => ({ name, schema, isRequired: needed.has(name) }));
     this.key = isAnyName(propertyNames)
       ? undefined
       : schemas.rule({ allOf: [{ type: "string" }, propertyNames] }, `${path}.propertyNames`);
@@ -91,10 +91,10 @@ class Names {
 
   /** With what patterns of names demand of each; without those that no value or name fits. */
   usable(): Named[] {
-    const named = this.named.map((it) => ({ ...it, schema: this.schemaOf(it) }));
+    const named = this.named.map((property) => ({ ...property, schema: this.schemaOf(property) }));
     const isUsable = ({ name, schema }: Named) =>
       !isNever(schema) && (!this.key || accepts(this.key, JSON.stringify(name)));
-    const missing = named.find((it) => it.isRequired && !isUsable(it));
+    const missing = named.find((property) => property.isRequired && !isUsable(property));
     if (missing)
       throw unsupportedKeyword(`${this.path}.properties.${missing.name}`, "no value is valid", missing.schema);
     return named.filter(isUsable);
@@ -112,7 +112,7 @@ class Names {
       const at = { path: `${path}.patternProperties.${source}`, budget: schemas.budget };
       return accepts(patternRule(source, at), name);
     });
-    return parts.length === 0 ? schema : { allOf: [schema, ...parts.map(([, own]) => own)] };
+    return parts.length === 0 ? schema : { allOf: [schema, ...parts.map(([, part]) => part)] };
   }
 }
 
@@ -125,9 +125,9 @@ function isAnyName(schema: unknown): boolean {
 
 function mapRule(
   { key, patterns }: Names,
-  it: { more: unknown; limits: { least?: number; most?: number }; path: string; schemas: Schemas },
+  context: { more: unknown; limits: { least?: number; most?: number }; path: string; schemas: Schemas },
 ): GrammarRule {
-  const { more, limits, path, schemas } = it;
+  const { more, limits, path, schemas } = context;
   // Names may repeat, and count once then.
   if ((limits.least ?? 0) > 1)
     throw unsupportedKeyword(`${path}.minProperties`, "more than 1 needs properties with names", limits.least);
@@ -207,9 +207,9 @@ function moreItems({ item, least, most }: { item: GrammarRule; least: number; mo
 /** Items that do not repeat: only those of a list of values, in its order. */
 function setRule(
   items: unknown,
-  it: { least: number; most: number; isTuple: boolean; path: string; schemas: Schemas },
+  context: { least: number; most: number; isTuple: boolean; path: string; schemas: Schemas },
 ): GrammarRule {
-  const { least, most, isTuple, path, schemas } = it;
+  const { least, most, isTuple, path, schemas } = context;
   const values = isTuple || items === undefined ? undefined : schemas.values(items, `${path}.items`);
   if (!values)
     throw unsupportedKeyword(

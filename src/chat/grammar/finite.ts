@@ -12,7 +12,8 @@ export class Needs {
   /** The rules without a finite text. Those that were never set have one. */
   endless(): ReadonlySet<GrammarRule> {
     const endless = new Set(this.needs.keys());
-    const ends = (rule: GrammarRule) => this.needs.get(rule)!.some((own) => own.every((it) => !endless.has(it)));
+    const ends = (rule: GrammarRule) =>
+      this.needs.get(rule)!.some((needs) => needs.every((need) => !endless.has(need)));
     for (let before = -1; before !== endless.size; ) {
       before = endless.size;
       for (const rule of endless) if (ends(rule)) endless.delete(rule);

@@ -40,8 +40,8 @@ interface Node {
  * @returns undefined where no text is in all of them
  * @throws {ConfigError} where they lead to more states than the budget holds
  */
-export function intersection({ all, none = [] }: Overlap, place: SchemaPlace): GrammarRule | undefined {
-  const nodes = new Walk([...all, ...none], { required: all.length, place }).nodes;
+export function intersection({ all: required, none = [] }: Overlap, place: SchemaPlace): GrammarRule | undefined {
+  const nodes = new Walk([...required, ...none], { required: required.length, place }).nodes;
   const living = livingOf(nodes);
   if (!living.has(0)) return undefined;
   const rules = nodes.map((node): GrammarRule => new GrammarRule(() => alternatives(node, { living, rules })));
@@ -50,10 +50,10 @@ export function intersection({ all, none = [] }: Overlap, place: SchemaPlace): G
 
 function alternatives(
   { isEnd, next }: Node,
-  it: { living: ReadonlySet<number>; rules: readonly GrammarRule[] },
+  context: { living: ReadonlySet<number>; rules: readonly GrammarRule[] },
 ): SymbolSequence[] {
-  const further = [...next].filter(([to]) => it.living.has(to));
-  return [...(isEnd ? [[]] : []), ...further.map(([to, bytes]): SymbolSequence => [bytes, it.rules[to]!])];
+  const further = [...next].filter(([to]) => context.living.has(to));
+  return [...(isEnd ? [[]] : []), ...further.map(([to, bytes]): SymbolSequence => [bytes, context.rules[to]!])];
 }
 
 /** Visits every place that the grammars reach together. */
@@ -75,8 +75,8 @@ class Walk {
 
   private number(states: States): number {
     const key = states.map((state) => state?.id ?? "-").join();
-    const known = this.numbers.get(key);
-    if (known !== undefined) return known;
+    const number = this.numbers.get(key);
+    if (number !== undefined) return number;
     const { path, budget } = this.place;
     if (--budget.left < 0)
       throw new ConfigError(
@@ -92,10 +92,10 @@ class Walk {
     const next = new Map<number, ByteSet>();
     // Bytes of the same class in each grammar lead to the same place.
     const classes = distinguishingClasses(states.flatMap((state) => (state ? [state.classes] : [])));
-    const known = new Map<number, number>();
+    const numbers = new Map<number, number>();
     for (let byte = 0; byte < 256; byte++) {
-      const to = known.get(classes[byte]!) ?? this.after(states, byte);
-      known.set(classes[byte]!, to);
+      const to = numbers.get(classes[byte]!) ?? this.after(states, byte);
+      numbers.set(classes[byte]!, to);
       if (to < 0) continue;
       const bytes = next.get(to) ?? new Uint8Array(256);
       bytes[byte] = 1;

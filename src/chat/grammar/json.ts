@@ -28,7 +28,7 @@ const THREE_MORE = choiceRule([CONTINUED, TWO_MORE]);
 
 const HEX_DIGITS = "0123456789abcdefABCDEF";
 const HEX = anyOf(HEX_DIGITS);
-const hexBut = (characters: string) => anyOf([...HEX_DIGITS].filter((it) => !characters.includes(it)).join(""));
+const hexBut = (characters: string) => anyOf([...HEX_DIGITS].filter((digit) => !characters.includes(digit)).join(""));
 
 /** Characters of a string that need no escape, as UTF-8, without those from U+2000 to U+2FFF. */
 const PLAIN: readonly SymbolSequence[] = [
@@ -127,12 +127,12 @@ export function mapOf(
     most = Number.POSITIVE_INFINITY,
   }: { name?: SymbolSequence; least?: number; most?: number } = {},
 ): GrammarRule {
-  const one = member(name, value);
-  const further = repeat(choiceRule([...literal(","), SPACE, ...one]), {
+  const single = member(name, value);
+  const further = repeat(choiceRule([...literal(","), SPACE, ...single]), {
     least: Math.max(0, least - 1),
     most: most - 1,
   });
-  const full = bracketed("{", choiceRule([...one, further]), "}");
+  const full = bracketed("{", choiceRule([...single, further]), "}");
   return choiceRule(...(least > 0 ? [] : [literal("{}")]), ...(most > 0 ? [full] : []));
 }
 

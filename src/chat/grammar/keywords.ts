@@ -107,8 +107,8 @@ export function valueKey(text: string): string {
 }
 
 /** Whether a value has a type of JSON schema. */
-export function isOfType(given: unknown, type: string): boolean {
-  const value = given instanceof NumberText ? Number(given.text) : given;
+export function isOfType(tested: unknown, type: string): boolean {
+  const value = tested instanceof NumberText ? Number(tested.text) : tested;
   if (type === "integer") return Number.isInteger(value);
   if (type === "null" || value === null) return type === "null" && value === null;
   return type === (Array.isArray(value) ? "array" : typeof value);
@@ -116,15 +116,15 @@ export function isOfType(given: unknown, type: string): boolean {
 
 /** The values that `const` and `enum` leave, as JSON; undefined where neither is given. */
 export function valuesOf(fields: SchemaKeywords): ReadonlySet<string> | undefined {
-  const given = fields.enum;
-  const values = Array.isArray(given) ? given.map((_, i) => textIn(given, i)) : undefined;
+  const listed = fields.enum;
+  const values = Array.isArray(listed) ? listed.map((_, i) => textIn(listed, i)) : undefined;
   if (!("const" in fields)) return values && new Set(values);
   const fixed = textIn(fields, "const");
   return new Set(values === undefined || values.some((value) => isSameValue(value, fixed)) ? [fixed] : []);
 }
 
-export function isSameValue(one: string, other: string): boolean {
-  return valueKey(one) === valueKey(other);
+export function isSameValue(value: string, other: string): boolean {
+  return valueKey(value) === valueKey(other);
 }
 
 /** `false`, and what zod writes for `z.never()`. */
@@ -148,8 +148,8 @@ export function isReference(part: unknown): part is SchemaKeywords {
 }
 
 /** The values of a pair of keywords such as `minItems` and `maxItems`. @throws {ConfigError} unless they are whole numbers */
-export function limitsOf(given: SchemaKeywords, path: string): { least?: number; most?: number } {
-  const [least, most] = Object.entries(given).map(([key, value]) => {
+export function limitsOf(fields: SchemaKeywords, path: string): { least?: number; most?: number } {
+  const [least, most] = Object.entries(fields).map(([key, value]) => {
     if (value === undefined || (Number.isInteger(value) && (value as number) >= 0)) return value as number | undefined;
     throw unsupportedKeyword(`${path}.${key}`, "it must be a whole number", value);
   });

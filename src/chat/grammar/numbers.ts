@@ -107,8 +107,13 @@ function valuesOf(parts: RegExpExecArray, limits: NumberLimits): [number, number
 }
 
 /** The values, first and last, of the numbers that begin with these digits. */
-function spans(it: { whole: string; decimals: string; hasPoint: boolean; limits: NumberLimits }): [number, number][] {
-  const { whole, decimals, hasPoint, limits } = it;
+function spans(number: {
+  whole: string;
+  decimals: string;
+  hasPoint: boolean;
+  limits: NumberLimits;
+}): [number, number][] {
+  const { whole, decimals, hasPoint, limits } = number;
   if (whole === "") return [[0, 10 ** MOST_DIGITS - 1]];
   const nines = (count: number) => "9".repeat(count);
   if (hasPoint)

@@ -101,16 +101,16 @@ class PatternReader {
   }
 
   private alternatives(rest: SymbolSequence = []): Part {
-    const all: Part[] = [this.sequence(rest)];
+    const parts: Part[] = [this.sequence(rest)];
     while (this.source[this.at] === "|") {
       this.at++;
-      all.push(this.sequence(rest));
+      parts.push(this.sequence(rest));
     }
     return {
-      symbols: [choiceRule(...all.map(({ symbols }) => symbols))],
-      size: sizeOf(all),
-      mayBeEmpty: all.some(({ mayBeEmpty }) => mayBeEmpty),
-      isLast: all.some(({ isLast }) => isLast),
+      symbols: [choiceRule(...parts.map(({ symbols }) => symbols))],
+      size: sizeOf(parts),
+      mayBeEmpty: parts.some(({ mayBeEmpty }) => mayBeEmpty),
+      isLast: parts.some(({ isLast }) => isLast),
     };
   }
 
@@ -146,8 +146,11 @@ class PatternReader {
       throw this.refused("^ is not supported here");
     const seen = new PatternReader(inner, this.place, true).read();
     const following = this.sequence(rest);
-    const own = choiceRule(following.symbols);
-    const both = intersection(isNegative ? { all: [own], none: [seen] } : { all: [own, seen] }, this.place);
+    const characters = choiceRule(following.symbols);
+    const both = intersection(
+      isNegative ? { all: [characters], none: [seen] } : { all: [characters, seen] },
+      this.place,
+    );
     return { ...following, symbols: [both ?? choiceRule()], isLast: true, isComplete: true };
   }
 
@@ -199,8 +202,8 @@ class PatternReader {
   private escape(): SymbolSequence {
     const character = this.source[this.at++];
     if (character === undefined) throw this.refused("it ends in a backslash");
-    const known = CLASSES[character];
-    if (known) return [classOf((code) => known.test(String.fromCharCode(code)))];
+    const characterClass = CLASSES[character];
+    if (characterClass) return [classOf((code) => characterClass.test(String.fromCharCode(code)))];
     return escapedText(this.literalEscape(character));
   }
 

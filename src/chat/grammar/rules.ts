@@ -48,7 +48,9 @@ export function byteRanges(...ranges: readonly (readonly [first: number, last: n
 
 /** The bytes of these ASCII characters. */
 export function anyOf(characters: string): ByteSet {
-  return byteRanges(...Array.from(characters, (it) => [it.charCodeAt(0), it.charCodeAt(0)] as const));
+  return byteRanges(
+    ...Array.from(characters, (character) => [character.charCodeAt(0), character.charCodeAt(0)] as const),
+  );
 }
 
 const encoder = new TextEncoder();
@@ -100,10 +102,10 @@ interface AfterMark {
   readonly mayEnd: boolean;
 }
 
-function textWith(mark: string, it: AfterMark): GrammarRule {
+function textWith(mark: string, options: AfterMark): GrammarRule {
   const marks = Array.from(mark, (character) => character.charCodeAt(0));
   const rules: GrammarRule[] = marks.map(
-    (_, matched) => new GrammarRule(() => afterMatch(marks, { matched, rules, ...it })),
+    (_, matched) => new GrammarRule(() => afterMatch(marks, { matched, rules, ...options })),
   );
   return rules[0]!;
 }
@@ -119,8 +121,8 @@ function afterMatch(
     const length = longestMatch([...marks.slice(0, matched), byte], marks);
     if (length === 0) continue;
     others[byte] = 0;
-    const one = byteRanges([byte, byte]);
-    alternatives.push(length === marks.length ? [one, ...after] : [one, rules[length]!]);
+    const single = byteRanges([byte, byte]);
+    alternatives.push(length === marks.length ? [single, ...after] : [single, rules[length]!]);
   }
   return [...alternatives, [others, rules[0]!]];
 }

@@ -73,8 +73,8 @@ class SchemaReader implements Schemas {
   read(root: string): GrammarRule {
     const rule = this.rule(this.root, root);
     const endless = this.finite.endless();
-    for (const [ref, { rule: own, path }] of this.references)
-      if (endless.has(own))
+    for (const [ref, { rule: referencedRule, path }] of this.references)
+      if (endless.has(referencedRule))
         throw unsupportedKeyword(`${path}.$ref`, "no finite value is valid, because each contains another one", ref);
     return rule;
   }
@@ -85,8 +85,8 @@ class SchemaReader implements Schemas {
     if (schema === false) throw unsupportedKeyword(path, "no value is valid", schema);
     if (typeof schema !== "object" || schema === null || Array.isArray(schema))
       throw unsupportedKeyword(path, "a schema must be an object or true", schema);
-    const known = this.rules.get(schema);
-    if (known) return known;
+    const cached = this.rules.get(schema);
+    if (cached) return cached;
     return this.within(path, () => {
       const alternatives = this.alternatives(this.flattened(withTexts(schema as SchemaKeywords, path), path), path);
       const rule = choiceRule(...alternatives);
@@ -141,19 +141,19 @@ class SchemaReader implements Schemas {
 
   /** The values of `const` and `enum`, as JSON: those that keep what stands beside. */
   private constants(fields: SchemaKeywords, path: string): string[] {
-    const { const: _, enum: given, ...others } = fields;
+    const { const: _, enum: listed, ...others } = fields;
     const values = [...valuesOf(fields)!];
     if (values.length > MOST_VALUES)
       throw unsupportedKeyword(`${path}.enum`, `it may have up to ${MOST_VALUES} values`, values.length);
     if (values.length === 0 && "const" in fields)
-      throw unsupportedKeyword(`${path}.enum`, "it allows no value together with const", given);
+      throw unsupportedKeyword(`${path}.enum`, "it allows no value together with const", listed);
     const { type, ...limits } = others;
     const types = type === undefined ? undefined : typesOf({ type }, path);
     const isTyped = (text: string) => types?.some((each) => isOfType(JSON.parse(text), each)) ?? true;
     const isFree = Object.keys(limits).every(isSilent);
     const rule = isFree ? undefined : this.rule(others, path);
     const valid = values.filter((text) => isTyped(text) && (!rule || accepts(rule, text)));
-    if (valid.length === 0) throw unsupportedKeyword(path, "no value is valid", given ?? fields.const);
+    if (valid.length === 0) throw unsupportedKeyword(path, "no value is valid", listed ?? fields.const);
     return valid;
   }
 
@@ -216,8 +216,8 @@ class SchemaReader implements Schemas {
   }
 
   private reference(ref: unknown, path: string): GrammarRule {
-    const known = this.references.get(String(ref));
-    if (known) return known.rule;
+    const reference = this.references.get(String(ref));
+    if (reference) return reference.rule;
     const target = this.target(ref, path);
     let made: GrammarRule | undefined;
     const rule: GrammarRule = new GrammarRule(() => (made ? [[made]] : []));
@@ -239,8 +239,8 @@ class SchemaReader implements Schemas {
   }
 
   /** `allOf` merged into what stands beside it. */
-  private flattened(given: SchemaKeywords, path: string): SchemaKeywords {
-    const { nullable, ...fields } = withNull(given);
+  private flattened(schema: SchemaKeywords, path: string): SchemaKeywords {
+    const { nullable, ...fields } = withNull(schema);
     const flat = this.withoutParts(fields, path);
     return nullable === true ? { ...flat, nullable } : flat;
   }
@@ -258,8 +258,8 @@ class SchemaReader implements Schemas {
     // So that a reference is read once, however often allOf wraps it.
     if (parts.length === 1 && !isLimited && isReference(only)) return only;
     return parts.reduce((sum: SchemaKeywords, part, i) => {
-      const own = this.resolved(part, `${path}.allOf.${i}`);
-      return merged(sum, asPart(own), path);
+      const resolved = this.resolved(part, `${path}.allOf.${i}`);
+      return merged(sum, asPart(resolved), path);
     }, beside);
   }
 
@@ -270,8 +270,10 @@ class SchemaReader implements Schemas {
       throw unsupportedKeyword(path, "a schema must be an object or true", part);
     const { $ref, ...others } = withTexts(part as SchemaKeywords, path);
     return this.within(path, () => {
-      const own = this.flattened(others, path);
-      return $ref === undefined ? own : merged(own, asPart(this.resolved(this.target($ref, path), path)), path);
+      const flattened = this.flattened(others, path);
+      return $ref === undefined
+        ? flattened
+        : merged(flattened, asPart(this.resolved(this.target($ref, path), path)), path);
     });
   }
 }
@@ -280,11 +282,11 @@ class SchemaReader implements Schemas {
 function numberRule(fields: SchemaKeywords, { isInteger, path }: { isInteger: boolean; path: string }): GrammarRule {
   const { minimum, maximum } = fields;
   const [above, below] = [exclusive(fields.exclusiveMinimum, minimum), exclusive(fields.exclusiveMaximum, maximum)];
-  const given = { minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below };
-  for (const [key, value] of Object.entries(given))
+  const bounds = { minimum, maximum, exclusiveMinimum: above, exclusiveMaximum: below };
+  for (const [key, value] of Object.entries(bounds))
     if (value !== undefined && typeof value !== "number")
       throw unsupportedKeyword(`${path}.${key}`, "it must be a number", value);
-  if (Object.values(given).every((value) => value === undefined)) return isInteger ? INTEGER_VALUE : NUMBER_VALUE;
+  if (Object.values(bounds).every((value) => value === undefined)) return isInteger ? INTEGER_VALUE : NUMBER_VALUE;
   const limit = (value: unknown, without: number) => (value as number | undefined) ?? without;
   const [low, open, high, closed] = [
     limit(minimum, -Infinity),

@@ -24,8 +24,8 @@ const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
 
 /** @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for one that cannot write every text */
 function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
-  const known = vocabularies.get(tokenizer);
-  if (known) return known;
+  const cached = vocabularies.get(tokenizer);
+  if (cached) return cached;
   const { tokenBytes } = tokenizer;
   if (!tokenBytes)
     throw new UnsupportedError("Cannot constrain the reply: the tokenizer's tokens have no bytes of their own.", {
@@ -51,10 +51,10 @@ function inByteOrder(byId: Vocabulary["byId"]): Vocabulary {
   const first = new Uint8Array(ids.length);
   const shared = new Uint32Array(ids.length);
   for (let i = 0; i < ids.length; i++) {
-    const own = byId[ids[i]!]!;
-    bytes.push(own);
-    first[i] = own[0]!;
-    if (i > 0) shared[i] = sharedLength(bytes[i - 1]!, own);
+    const tokenBytes = byId[ids[i]!]!;
+    bytes.push(tokenBytes);
+    first[i] = tokenBytes[0]!;
+    if (i > 0) shared[i] = sharedLength(bytes[i - 1]!, tokenBytes);
   }
   return { ids, bytes, first, shared, byId, silent };
 }
@@ -226,14 +226,14 @@ export class GrammarConstraint implements TokenConstraint {
       const common = shared[i]!;
       // The byte that was refused before is one of this token too.
       if (common > alive) continue;
-      const own = bytes[i]!;
+      const tokenBytes = bytes[i]!;
       alive = common;
-      for (let state: ParseState | null = path[common]!; alive < own.length; alive++) {
-        state = this.automaton.step(state, own[alive]!);
+      for (let state: ParseState | null = path[common]!; alive < tokenBytes.length; alive++) {
+        state = this.automaton.step(state, tokenBytes[alive]!);
         if (!state) break;
         path[alive + 1] = state;
       }
-      if (alive < own.length) continue;
+      if (alive < tokenBytes.length) continue;
       setBit(mask, ids[i]!);
       count++;
     }

@@ -83,9 +83,9 @@ function again(word: string, { input, io }: Pick<Ended, "input" | "io">): string
   return `${commandName(io)} train ${[...input.args, word, ...flags].map(quoted).join(" ")}`;
 }
 
-function summary(end: JobEnd, it: { record: JobRecord; dir: string; report: string | undefined }) {
+function summary(end: JobEnd, context: { record: JobRecord; dir: string; report: string | undefined }) {
   const { kind, step, totalSteps, lastSaved, cause } = end;
-  const { record, dir, report } = it;
+  const { record, dir, report } = context;
   return {
     outcome: kind,
     complete: kind === "succeeded",

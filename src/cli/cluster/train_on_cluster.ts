@@ -73,8 +73,8 @@ async function dryRun({ input, ...run }: Begun): Promise<number> {
   const { url = `http://${settings.service.host}:${settings.service.port || "PORT"}` } = settings.service;
   const id = submissionId(setting(session.config, "rllm.trainer.experiment_name"));
   const plan = planJob({ ...run, id, service: { url, token: "" } });
-  const given = input.options.jobFolder;
-  const dir = typeof given === "string" ? given : join(runFolder(composition.config), "job");
+  const folder = input.options.jobFolder;
+  const dir = typeof folder === "string" ? folder : join(runFolder(composition.config), "job");
   writeJobFolder(plan, dir);
   io.out(dryRunText(plan));
   io.err(`Wrote the job to ${dir}. Nothing was submitted.\n`);

@@ -37,7 +37,7 @@ export interface ClusterTrainer {
    * The version to make the run for, by what the nodes have.
    * @throws {ConfigError} for a cluster that cannot run it
    */
-  versionOn(answers: readonly NodeAnswer[], it: { readonly plan: JobPlan } & OnCluster): string;
+  versionOn(answers: readonly NodeAnswer[], context: { readonly plan: JobPlan } & OnCluster): string;
   openLog(): TrainerLog;
   /** An error of the trainer with what to do about it; as it is where that is not known. */
   explain(message: string): string;

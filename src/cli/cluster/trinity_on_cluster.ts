@@ -16,11 +16,15 @@ interface Wanted {
  */
 export function trinityOnCluster(answers: readonly NodeAnswer[], { gpus, made, warn }: Wanted): string {
   if (gpus !== undefined) checkGpus(answers, gpus);
-  const found = [...new Set(answers.map(({ versions }) => versions?.["trinity-rft"]))].filter((it) => it !== undefined);
-  const known = found.filter((version) => version !== null);
+  const found = [...new Set(answers.map(({ versions }) => versions?.["trinity-rft"]))].filter(
+    (version) => version !== undefined,
+  );
+  const installed = found.filter((version) => version !== null);
   if (found.length > 1)
-    warn(`the cluster's nodes have different versions of Trinity-RFT (${found.map((it) => it ?? "none").join(", ")})`);
-  const [version] = known;
+    warn(
+      `the cluster's nodes have different versions of Trinity-RFT (${found.map((version) => version ?? "none").join(", ")})`,
+    );
+  const [version] = installed;
   if (version === undefined) {
     if (found.length > 0)
       warn("no node of the cluster has trinity-rft installed as a package; set ray.pip, or use an image with it");

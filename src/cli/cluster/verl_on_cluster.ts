@@ -18,10 +18,12 @@ interface Wanted {
 export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }: Wanted): VerlVersion {
   const composed = verlVersion(tree);
   const found = [...new Set(answers.map(({ versions }) => versions?.verl))].filter((version) => version !== undefined);
-  const known = found.filter((version) => version !== null);
+  const installed = found.filter((version) => version !== null);
   if (found.length > 1)
-    warn(`the cluster's nodes have different versions of verl (${found.map((it) => it ?? "none").join(", ")})`);
-  const [version] = known;
+    warn(
+      `the cluster's nodes have different versions of verl (${found.map((version) => version ?? "none").join(", ")})`,
+    );
+  const [version] = installed;
   if (version === undefined) {
     if (found.length > 0)
       warn("no node of the cluster has verl installed as a package; set ray.pip, or use an image with verl");

@@ -165,8 +165,8 @@ function ended(details: JobDetails, { follower, trainer, onlyValidates, so }: Fo
   if (details.status === "STOPPED") return { kind: "stopped", ...so };
   const cause = follower.cause();
   // What is known of the trainer's own errors comes first.
-  const known = cause && trainer.explain(cause.message);
-  return { kind: "failed", ...so, cause: known === cause?.message ? jobFailureText(details, cause) : known };
+  const explained = cause && trainer.explain(cause.message);
+  return { kind: "failed", ...so, cause: explained === cause?.message ? jobFailureText(details, cause) : explained };
 }
 
 function countsOf(service: Service): Counts {

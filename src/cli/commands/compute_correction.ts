@@ -44,11 +44,11 @@ const CORRECTION_SETTINGS = [
   "rollout_rs_threshold",
 ];
 
-function refuseUnknown(settings: Readonly<Record<string, unknown>>, known: readonly string[]): void {
+function refuseUnknown(settings: Readonly<Record<string, unknown>>, accepted: readonly string[]): void {
   for (const key of Object.keys(settings))
-    if (!known.includes(key))
+    if (!accepted.includes(key))
       throw new ConfigError(
-        `Cannot set ${key}: rollout correction has no such setting. Known: preset, ${known.join(", ")}.`,
+        `Cannot set ${key}: rollout correction has no such setting. Known: preset, ${accepted.join(", ")}.`,
         { path: key },
       );
 }

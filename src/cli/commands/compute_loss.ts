@@ -86,12 +86,12 @@ const NORMALISERS = [
 /** `--loss`, `--agg` and `--set` as one spec, and the bound of `--rollout-is`. */
 function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | string } {
   const { kl_loss_coef, kl_loss_type, rollout_is_threshold, ...settings } = settingsOf(input);
-  const own = Object.entries(settings).filter(([key]) => !NORMALISERS.includes(key));
+  const lossSettings = Object.entries(settings).filter(([key]) => !NORMALISERS.includes(key));
   const spec: PolicyLossSpec = {
     ...(Object.fromEntries(Object.entries(settings).filter(([key]) => NORMALISERS.includes(key))) as object),
     name: String(input.options.loss),
     loss_agg_mode: modeOf(input),
-    settings: Object.fromEntries(own.map(([key, value]) => [key, settingNumber(key, value)])),
+    settings: Object.fromEntries(lossSettings.map(([key, value]) => [key, settingNumber(key, value)])),
     kl:
       kl_loss_coef === undefined
         ? undefined
@@ -102,10 +102,10 @@ function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | str
 
 /** @throws {ConfigError} for a mode that the loss ignores */
 function modeOf({ options }: Input): string {
-  const [loss, given] = [String(options.loss), options.agg as string | undefined];
-  const conflict = aggregationConflict(loss, given);
-  if (conflict) throw new ConfigError(`Cannot set --agg ${given}: ${conflict}. Leave it out.`, { kind: "usage" });
-  return given ?? "token-mean";
+  const [loss, aggregation] = [String(options.loss), options.agg as string | undefined];
+  const conflict = aggregationConflict(loss, aggregation);
+  if (conflict) throw new ConfigError(`Cannot set --agg ${aggregation}: ${conflict}. Leave it out.`, { kind: "usage" });
+  return aggregation ?? "token-mean";
 }
 
 /** Published words for numbers of ours. */

@@ -193,7 +193,7 @@ async function encodeInTurns<E, R>(
     signal.throwIfAborted();
     each.push(encode(example));
   }
-  const sum = (name: keyof Omit<EncodedRows, "rows">) => each.reduce((total, one) => total + one[name], 0);
+  const sum = (name: keyof Omit<EncodedRows, "rows">) => each.reduce((total, rows) => total + rows[name], 0);
   return {
     rows: each.flatMap(({ rows }) => rows),
     truncated: sum("truncated"),

@@ -173,8 +173,8 @@ async function openService(
 }
 
 /** @throws ConfigError for an address that is not one of HTTP */
-function peersOf(given: Input["options"][string]): string[] {
-  return ((given as readonly string[] | undefined) ?? []).map((url) => {
+function peersOf(urls: Input["options"][string]): string[] {
+  return ((urls as readonly string[] | undefined) ?? []).map((url) => {
     if (/^https?:$/.test(URL.parse(url)?.protocol ?? "")) return url.replace(/\/+$/, "");
     throw new ConfigError(`Cannot take checkpoints from --peer ${url}: it is no address. Give http://HOST:PORT.`);
   });
@@ -182,8 +182,8 @@ function peersOf(given: Input["options"][string]): string[] {
 
 const UNLOAD_MINUTES = 30;
 
-function idleMinutes(given: Input["options"][string], models: number): number {
-  if (given !== undefined) return integerOption(given, { flag: "--unload-minutes", least: 1 });
+function idleMinutes(minutes: Input["options"][string], models: number): number {
+  if (minutes !== undefined) return integerOption(minutes, { flag: "--unload-minutes", least: 1 });
   return models > 1 ? UNLOAD_MINUTES : Number.POSITIVE_INFINITY;
 }
 

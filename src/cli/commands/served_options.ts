@@ -31,9 +31,9 @@ export function modelOptions(options: Input["options"], io: Io): OpenServingOpti
 }
 
 /** `NAME=DIR`, each name once. */
-export function adaptersOf(given: Input["options"][string]): Record<string, string> {
+export function adaptersOf(option: Input["options"][string]): Record<string, string> {
   const adapters: Record<string, string> = {};
-  for (const text of Array.isArray(given) ? (given as string[]) : []) {
+  for (const text of Array.isArray(option) ? (option as string[]) : []) {
     const [, name, dir] = /^([^=]+)=(.+)$/s.exec(text) ?? [];
     if (name === undefined || dir === undefined)
       throw new ConfigError(

@@ -15,8 +15,8 @@ interface SftEnding extends TrainEnding {
   readonly io: Io;
 }
 
-export function printSftEnd(it: SftEnding): void {
-  const { outcome, dir, model, best, report, run, isChat, command, input, io } = it;
+export function printSftEnd(ending: SftEnding): void {
+  const { outcome, dir, model, best, report, run, isChat, command, input, io } = ending;
   const loss = valueChange(run, /^val\/loss$/);
   io.err("\n");
   if (loss) io.err(`loss     ${loss} on held-out rows\n`);

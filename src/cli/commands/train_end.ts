@@ -33,8 +33,8 @@ export function outcomeJson({ outcome, dir, model, best, report, run }: TrainEnd
   };
 }
 
-export function printTrainEnd(it: TrainEnding & { session: RunSession; input: Input; io: Io }): void {
-  const { outcome, dir, model, best, report, run, session, input, io } = it;
+export function printTrainEnd(ending: TrainEnding & { session: RunSession; input: Input; io: Io }): void {
+  const { outcome, dir, model, best, report, run, session, input, io } = ending;
   const accuracy = valueChange(run, /\/pass@1$/);
   const reward = valueChange(run, /^val\/reward\/.*\/mean$/);
   io.err("\n");

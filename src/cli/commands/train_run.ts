@@ -93,10 +93,13 @@ interface Begun {
   readonly io: Io;
 }
 
-async function trainIn(place: RunPlace, { session: given, recorded, settings, input, io }: Begun): Promise<number> {
+async function trainIn(
+  place: RunPlace,
+  { session: runSession, recorded, settings, input, io }: Begun,
+): Promise<number> {
   const { dir, checkpoints, checkpoint } = place;
   const isTrained = !settings.trainer.val_only;
-  const opened = await openBackend(given, { io, checkpoint, isTrained });
+  const opened = await openBackend(runSession, { io, checkpoint, isTrained });
   const { backend, device, description, session, teacher, rewardModel } = opened;
   const { config } = session;
   let recording: Recording | undefined;
@@ -155,7 +158,7 @@ async function trainIn(place: RunPlace, { session: given, recorded, settings, in
     printTrainEnd({ ...ending, session, input, io });
     return io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
   } finally {
-    await given.gateway?.close();
+    await runSession.gateway?.close();
     await recording?.close();
     teacher?.close();
     rewardModel?.close();
@@ -179,8 +182,8 @@ interface Announcement {
   readonly io: Io;
 }
 
-function announce(it: Announcement): void {
-  const { session, recorded, teacher, rewardModel, gateway, device, memory, parameters, dir, io } = it;
+function announce(announcement: Announcement): void {
+  const { session, recorded, teacher, rewardModel, gateway, device, memory, parameters, dir, io } = announcement;
   const { tasks, environment, config } = session;
   const steps = totalSteps(tasks.train, settingsFromConfig(config));
   const width = io.isTerminal ? io.columns : Number.POSITIVE_INFINITY;

@@ -58,11 +58,11 @@ async function weightsHash(folder: string, config: Tree): Promise<string> {
   const files = readdirSync(folder)
     .filter((name) => MODEL_FILES.test(name))
     .sort();
-  const own = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
-  if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(own));
+  const hashes = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
+  if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(hashes));
   const base = setting(config, "model.name") ?? (await readAdapterShape(folder)).base;
   const below = base !== undefined && existsSync(base) ? await weightsHash(base, config) : (base ?? null);
-  return hashOf(stringifyJson([own, below]));
+  return hashOf(stringifyJson([hashes, below]));
 }
 
 async function hashOfFile(path: string): Promise<string> {

@@ -40,22 +40,25 @@ export interface ModelAttempts {
 }
 
 /** @throws {ConfigError} where the model cannot be opened or every attempt failed. */
-export async function evaluateModel(model: NamedModel, it: ModelEvaluation): Promise<ModelAttempts> {
-  const store = await openStore(model, it);
+export async function evaluateModel(model: NamedModel, evaluation: ModelEvaluation): Promise<ModelAttempts> {
+  const store = await openStore(model, evaluation);
   try {
-    const { tasks } = it.session;
-    const all = store && knownEpisodes(store, { tasks: tasks.val, n: it.settings.rollout.n_val });
-    if (!all) return await attempt(model, it, store);
-    it.io.err(`${model.name}: all ${all.length} attempts are known from an earlier evaluation\n`);
-    return { name: model.name, episodes: all, known: all.length };
+    const { tasks } = evaluation.session;
+    const earlier = store && knownEpisodes(store, { tasks: tasks.val, n: evaluation.settings.rollout.n_val });
+    if (!earlier) return await attempt(model, evaluation, store);
+    evaluation.io.err(`${model.name}: all ${earlier.length} attempts are known from an earlier evaluation\n`);
+    return { name: model.name, episodes: earlier, known: earlier.length };
   } finally {
     await store?.close();
   }
 }
 
 /** Only where an attempt follows from its key: not where another process plays, and not where every call is to be recorded. */
-async function openStore({ name, checkpoint }: NamedModel, it: ModelEvaluation): Promise<KnownAttempts | undefined> {
-  const { cache, recording, imports, session } = it;
+async function openStore(
+  { name, checkpoint }: NamedModel,
+  evaluation: ModelEvaluation,
+): Promise<KnownAttempts | undefined> {
+  const { cache, recording, imports, session } = evaluation;
   const { config, gateway } = session;
   if (cache === undefined || gateway || recording || setting(config, "rllm.backend") !== "local") return undefined;
   const folder = checkpoint ?? setting(config, "model.name") ?? undefined;
@@ -67,10 +70,10 @@ async function openStore({ name, checkpoint }: NamedModel, it: ModelEvaluation):
 
 async function attempt(
   { name, checkpoint }: NamedModel,
-  { io, session: given, settings, recording }: ModelEvaluation,
+  { io, session: runSession, settings, recording }: ModelEvaluation,
   store: KnownAttempts | undefined,
 ): Promise<ModelAttempts> {
-  const opened = await openBackend(given, { io, checkpoint, isTrained: false });
+  const opened = await openBackend(runSession, { io, checkpoint, isTrained: false });
   const { backend, description, session, rewardModel } = opened;
   try {
     const total = session.tasks.val.length * settings.rollout.n_val;
@@ -81,12 +84,12 @@ async function attempt(
     if (folder !== null && existsSync(folder)) await offerSampling(session, { folder, io });
     const rollout = recording?.wrap(session.rollout) ?? session.rollout;
     const stages = store ? { ...STAGES, generate: remembering(store) } : STAGES;
-    const known = store?.size ?? 0;
-    if (known > 0) io.err(`${known} attempts are known from an earlier evaluation\n`);
+    const remembered = store?.size ?? 0;
+    if (remembered > 0) io.err(`${remembered} attempts are known from an earlier evaluation\n`);
     const logger = new AttemptLogger(io);
     await train({ ...session, rollout, stages, backend, rewardModel, settings, loggers: [logger], signal: io.signal });
     if (logger.failed === total) throw new ConfigError(ALL_FAILED, { kind: "code" });
-    return { name, episodes: logger.episodes, known };
+    return { name, episodes: logger.episodes, known: remembered };
   } finally {
     rewardModel?.close();
     backend.close();

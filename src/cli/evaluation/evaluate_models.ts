@@ -18,9 +18,9 @@ async function checkAll(models: readonly NamedModel[], session: RunSession): Pro
 /** The attempts of each model; those until the signal, when it aborts. */
 export async function evaluateModels(
   models: readonly NamedModel[],
-  it: Omit<ModelEvaluation, "recording">,
+  evaluation: Omit<ModelEvaluation, "recording">,
 ): Promise<ModelAttempts[]> {
-  const { io, session } = it;
+  const { io, session } = evaluation;
   await checkAll(models, session);
   const notify = (line: string) => io.err(`gateway: ${line}\n`);
   const evaluated: ModelAttempts[] = [];
@@ -29,7 +29,7 @@ export async function evaluateModels(
   try {
     for (const model of models) {
       if (io.signal.aborted) break;
-      evaluated.push(await evaluateModel(model, { ...it, recording }));
+      evaluated.push(await evaluateModel(model, { ...evaluation, recording }));
     }
   } finally {
     await session.gateway?.close();

@@ -24,8 +24,8 @@ export interface PrintOptions {
 }
 
 /** Scores of an evaluation that was stopped are marked as partial. */
-export function printScores(evaluated: readonly ModelAttempts[], it: PrintOptions): void {
-  const { io, isJson, sizes, equal, settings, page } = it;
+export function printScores(evaluated: readonly ModelAttempts[], options: PrintOptions): void {
+  const { io, isJson, sizes, equal, settings, page } = options;
   const models = evaluated.filter(({ episodes }) => episodes.length > 0);
   if (models.length === 0) return;
   const report = evaluationReport(models, { ks: sizes, equal });
@@ -35,7 +35,7 @@ export function printScores(evaluated: readonly ModelAttempts[], it: PrintOption
     writeText(page, evaluationPage({ ...report, tasks: shown, made: Date.now() }), "page");
     io.err(`${page}: the scores with every attempt\n`);
   }
-  const partial = partialMark(evaluated, it);
+  const partial = partialMark(evaluated, options);
   if (isJson)
     io.out(
       `${JSON.stringify({ ...partial, ...(models.length === 1 && metrics[0]), ...withMetrics(report, metrics) })}\n`,

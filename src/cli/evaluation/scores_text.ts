@@ -6,7 +6,8 @@ import { shortNames } from "./named_models.ts";
 export function scoreLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {
   const lines = new Map(Object.entries(metrics).map(([name, value]) => [name, value.toFixed(4)]));
   for (const [source, estimates] of Object.entries(sources))
-    for (const [name, it] of Object.entries(estimates)) lines.set(`val/${source}/${name}`, withInterval(it));
+    for (const [name, estimate] of Object.entries(estimates))
+      lines.set(`val/${source}/${name}`, withInterval(estimate));
   return Array.from(lines, ([name, text]) => `${name.padEnd(40)} ${text}\n`).join("");
 }
 
@@ -35,7 +36,8 @@ function sourceTable(source: string, { models, differences, names }: Compared): 
   return columns([heads, ...rows]);
 }
 
-const cell = (it: IntervalEstimate | undefined, show: (it: IntervalEstimate) => string) => (it ? show(it) : "-");
+const cell = (estimate: IntervalEstimate | undefined, show: (estimate: IntervalEstimate) => string) =>
+  estimate ? show(estimate) : "-";
 
 function columns(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));

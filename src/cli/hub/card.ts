@@ -97,8 +97,11 @@ function baseOf(dir: string): string | undefined {
 
 /** The last value of each validation metric, and the training reward. */
 function lastMetrics({ curves }: RunData): (readonly [string, string])[] {
-  const all = [...Object.entries(curves.val), ...Object.entries(curves.train).filter(([name]) => name === "reward")];
-  return all.slice(0, MOST_METRICS).map(([name, { last }]) => [name, String(Number(last.toPrecision(4)))]);
+  const entries = [
+    ...Object.entries(curves.val),
+    ...Object.entries(curves.train).filter(([name]) => name === "reward"),
+  ];
+  return entries.slice(0, MOST_METRICS).map(([name, { last }]) => [name, String(Number(last.toPrecision(4)))]);
 }
 
 function table(title: string, rows: readonly (readonly [string, string])[]): string[] {

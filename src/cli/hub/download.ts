@@ -44,13 +44,13 @@ export async function download(hub: Hub, file: ListedFile, options: DownloadOpti
   await rename(part, path);
 }
 
-async function complete(hub: Hub, file: ListedFile, it: DownloadOptions & { part: string }): Promise<void> {
-  const path = [it.sha, ...file.path.split("/")].map(encodeURIComponent).join("/");
-  const have = () => statSync(it.part, { throwIfNoEntry: false })?.size ?? -1;
+async function complete(hub: Hub, file: ListedFile, options: DownloadOptions & { part: string }): Promise<void> {
+  const path = [options.sha, ...file.path.split("/")].map(encodeURIComponent).join("/");
+  const have = () => statSync(options.part, { throwIfNoEntry: false })?.size ?? -1;
   let most = have();
   for (let empty = 0; have() < file.size; ) {
-    const request = { part: it.part, from: Math.max(have(), 0), size: file.size, progress: it.progress };
-    await append(hub, `${hub.hubUrl}/${it.repo}/resolve/${path}`, request);
+    const request = { part: options.part, from: Math.max(have(), 0), size: file.size, progress: options.progress };
+    await append(hub, `${hub.hubUrl}/${options.repo}/resolve/${path}`, request);
     empty = have() > most ? 0 : empty + 1;
     most = Math.max(most, have());
     if (have() < file.size && empty === MOST_EMPTY)

@@ -31,8 +31,8 @@ export interface Pulled {
  */
 export async function pull(hub: Hub, options: PullOptions): Promise<Pulled> {
   const out = placeOf(options.out);
-  const { sha = options.revision } = await ask(hub, (it, common) =>
-    it.modelInfo({ ...common, name: options.repo, revision: options.revision, additionalFields: ["sha"] }),
+  const { sha = options.revision } = await ask(hub, (hubPackage, common) =>
+    hubPackage.modelInfo({ ...common, name: options.repo, revision: options.revision, additionalFields: ["sha"] }),
   );
   const choice = { ...options, sha };
   const files = await chosenFiles(hub, choice);
@@ -55,11 +55,11 @@ export async function pull(hub: Hub, options: PullOptions): Promise<Pulled> {
 }
 
 /** The folder that a link leads to, because a link itself cannot be replaced by a folder. */
-function placeOf(given: string): string {
-  if (!existsSync(given)) return resolve(given);
-  if (readdirSync(given).length === 0) return realpathSync(given);
+function placeOf(place: string): string {
+  if (!existsSync(place)) return resolve(place);
+  if (readdirSync(place).length === 0) return realpathSync(place);
   throw new ConfigError("Cannot pull: the folder is not empty. Name another, or remove its files.", {
-    file: given,
+    file: place,
     kind: "data",
   });
 }
@@ -70,8 +70,8 @@ interface Downloads extends HubSelection {
   readonly screen: Screen;
 }
 
-async function downloadAll(hub: Hub, files: readonly ListedFile[], it: Downloads): Promise<void> {
-  const { repo, sha, place, lock, screen } = it;
+async function downloadAll(hub: Hub, files: readonly ListedFile[], downloads: Downloads): Promise<void> {
+  const { repo, sha, place, lock, screen } = downloads;
   for (const [i, file] of files.entries()) {
     screen.err(`${i + 1}/${files.length}  ${file.path}  ${formatBytes(file.size)}\n`);
     const shown = new Progress(screen, file.path, { unit: "MB" });

@@ -133,8 +133,8 @@ async function startArguments({ port, numCpus, numGpus }: HeadOptions, root: str
     "num-cpus": numCpus,
     "num-gpus": numGpus,
   };
-  const given = Object.entries(values).filter(([, value]) => value !== undefined);
-  return ["--head", "--block", "--disable-usage-stats", ...given.map(([name, value]) => `--${name}=${value}`)];
+  const defined = Object.entries(values).filter(([, value]) => value !== undefined);
+  return ["--head", "--block", "--disable-usage-stats", ...defined.map(([name, value]) => `--${name}=${value}`)];
 }
 
 function environment(

@@ -48,14 +48,14 @@ export async function openBackend<S extends ModelSession>(
     return { ...(await openTinkerBackend(session, io)), session, teacher };
   }
   const { checkpoint, isTrained } = options;
-  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint, { isTrained });
-  const openFor = (on: Device) => openTeacherOf(own, { io, ...options, device: on });
-  const rewardFor = (on: Device) => openRewardScorer(own.config, { io, device: on });
-  const opened = await openLocalBackend(own, { ...options, teacher: openFor, rewardModel: rewardFor });
+  const adopted = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint, { isTrained });
+  const openFor = (on: Device) => openTeacherOf(adopted, { io, ...options, device: on });
+  const rewardFor = (on: Device) => openRewardScorer(adopted.config, { io, device: on });
+  const opened = await openLocalBackend(adopted, { ...options, teacher: openFor, rewardModel: rewardFor });
   const { backend, device, teacher, rewardModel } = opened;
   checkRewardTokens(rewardModel, backend);
   const description = `${device.info.kind}: ${device.info.description}`;
-  return { backend, device, description, session: own, teacher, rewardModel };
+  return { backend, device, description, session: adopted, teacher, rewardModel };
 }
 
 async function openTeacherOf(

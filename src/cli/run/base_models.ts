@@ -27,8 +27,8 @@ export async function openBaseModels(device: Device, settings: BaseModelsSetting
     );
   const further = isOnly ? new Map([[folders[0]!, names]]) : namesByFolder(names, folders);
   const models: ServedBaseModel[] = [];
-  for (const given of folders) {
-    const folder = resolve(given);
+  for (const folderName of folders) {
+    const folder = resolve(folderName);
     const engine = await LocalEngine.open({
       device,
       folder,
@@ -40,7 +40,7 @@ export async function openBaseModels(device: Device, settings: BaseModelsSetting
     });
     models.push({
       engine,
-      names: [...new Set([...(further.get(given) ?? []), folder, await realpath(folder), given])],
+      names: [...new Set([...(further.get(folderName) ?? []), folder, await realpath(folder), folderName])],
     });
   }
   refuseSharedNames(models);
@@ -62,8 +62,8 @@ function namesByFolder(names: readonly string[], folders: readonly string[]): Ma
 }
 
 function refuseSharedNames(models: readonly ServedBaseModel[]): void {
-  const all = models.flatMap(({ names }) => names);
-  const twice = all.find((name, i) => all.indexOf(name) !== i);
+  const servedNames = models.flatMap(({ names }) => names);
+  const twice = servedNames.find((name, i) => servedNames.indexOf(name) !== i);
   if (twice !== undefined)
     throw new ConfigError(`Cannot serve two models as ${twice}. Give each of them another name, and each folder once.`);
 }

@@ -45,8 +45,8 @@ export async function adoptCheckpoint<S extends ModelSession>(
 
 /** Null has no opinion: model.train_unembed follows the model. */
 function contradicts({ config, isGiven }: ModelSession, path: string, value: Fixed[1]): boolean {
-  const given = getAt(config, path);
-  return isGiven(path) && given !== null && given !== value;
+  const configured = getAt(config, path);
+  return isGiven(path) && configured !== null && configured !== value;
 }
 
 function adapterSettings({ rank, alpha, targets }: LoraConfig): Fixed[] {

@@ -150,7 +150,7 @@ export class ExternalGateway implements SessionHost {
     const { sessions } = this.opened.endpoint.service;
     await this.join();
     await this.push(metadata.weight_version);
-    const own = await sessions.create({ session_id, engine, metadata });
+    const live = await sessions.create({ session_id, engine, metadata });
     const path = `/sessions/${encodeURIComponent(session_id)}`;
     const key = await this.createSession({ session_id, metadata }).catch(async (error: unknown) => {
       await sessions.delete([session_id]);
@@ -165,8 +165,8 @@ export class ExternalGateway implements SessionHost {
       reported: new Promise(() => {}),
       poll: (signal) => this.poll(path, signal),
       end: async (outcome) => {
-        if (isNotified || (own.ending.signal.aborted && !own.isEndedByRun)) return;
-        await sessions.end(own, outcome);
+        if (isNotified || (live.ending.signal.aborted && !live.isEndedByRun)) return;
+        await sessions.end(live, outcome);
         if (this.settings.store === undefined) await sessions.delete([session_id]);
         // Takes the place of the agent's report, where that went to the gateway. Its traces have the ids of this endpoint's.
         await this.postOutcome(path, outcome);
@@ -216,8 +216,8 @@ export class ExternalGateway implements SessionHost {
         const { outcome } = SESSION.parse(await this.ask("GET", path, { signal }));
         failed = 0;
         if (!outcome) continue;
-        const { ended_at: _, report, ...known } = outcome;
-        return report ?? known;
+        const { ended_at: _, report, ...rest } = outcome;
+        return report ?? rest;
       } catch (error) {
         signal.throwIfAborted();
         if (++failed >= MOST_FAILED_POLLS) throw error;

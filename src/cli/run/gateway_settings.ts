@@ -75,7 +75,7 @@ const ALL_ADDRESSES = ["0.0.0.0", "::"];
 export function publicUrl({ host, tunnel }: GatewaySettings, listening: string): string {
   if (tunnel !== undefined) return tunnel;
   if (!ALL_ADDRESSES.includes(host)) return listening;
-  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-  const found = all.find(({ family, internal }) => family === "IPv4" && !internal);
+  const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const found = addresses.find(({ family, internal }) => family === "IPv4" && !internal);
   return `http://${found?.address ?? "127.0.0.1"}:${new URL(listening).port}`;
 }

@@ -61,10 +61,10 @@ export class Judges {
   }
 
   /** @throws what the function throws; {ConfigError} when it takes too long or its arguments cannot be sent. */
-  private call(judge: RegisteredJudge, it: { args: readonly unknown[]; task: string }): Promise<unknown> {
+  private call(judge: RegisteredJudge, parts: { args: readonly unknown[]; task: string }): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const call = { id: this.next++, judge, args: it.args };
-      this.pending.set(call.id, { call, task: it.task, resolve, reject });
+      const call = { id: this.next++, judge, args: parts.args };
+      this.pending.set(call.id, { call, task: parts.task, resolve, reject });
       this.send(call);
     });
   }

@@ -79,8 +79,8 @@ async function openOn(device: Device, session: ModelSession, options: LocalOpenO
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
     const lora = await readAdapterShape(checkpoint);
     const opened = await openBase(checkpoint, { base });
-    const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
-    const resumed = { ...opened, tokenizer: own ?? opened.tokenizer };
+    const checkpointTokenizer = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
+    const resumed = { ...opened, tokenizer: checkpointTokenizer ?? opened.tokenizer };
     const tokenizer = resumed.tokenizer && withTemplate(resumed.tokenizer, template);
     return trainable(device, { opened: resumed, tokenizer, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
   }

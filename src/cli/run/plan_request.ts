@@ -81,9 +81,9 @@ async function describedDevice(
   config: Tree,
   { memory, isDeviceNamed }: PlanInput,
 ): Promise<{ info: DeviceInfo; budget: number }> {
-  const given = memory === undefined ? setting(config, "memory_budget_bytes") : readMemorySize(memory);
-  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: given! };
-  const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: given ?? undefined });
+  const bytes = memory === undefined ? setting(config, "memory_budget_bytes") : readMemorySize(memory);
+  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: bytes! };
+  const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: bytes ?? undefined });
   try {
     return { info: device.info, budget: device.memory.budget };
   } finally {

@@ -10,8 +10,8 @@ import type { RunSession } from "./session.ts";
  * Says how many prompts are too long. An agent may shorten its task, so only plain prompts are counted.
  * @throws {ConfigError} when all prompts of a split are.
  */
-export function checkPrompts({ config, tasks, asksPrompt }: RunSession, it: { backend: Backend; io: Io }): void {
-  const { tokenizer, model } = it.backend;
+export function checkPrompts({ config, tasks, asksPrompt }: RunSession, context: { backend: Backend; io: Io }): void {
+  const { tokenizer, model } = context.backend;
   if (!asksPrompt || !tokenizer) return;
   const longest = setting(config, "rllm.data.max_prompt_length");
   for (const split of ["train", "val"] as const) {
@@ -19,7 +19,7 @@ export function checkPrompts({ config, tasks, asksPrompt }: RunSession, it: { ba
     const count = countOverlong(tasks[split], limits);
     if (count === 0) continue;
     const [what, effect] = split === "train" ? ["training", "train nothing"] : ["held-out", "count as wrong"];
-    it.io.err(
+    context.io.err(
       `warning: ${count} of ${tasks[split].length} ${what} prompts are longer than rllm.data.max_prompt_length=${longest} or the model's context: they ${effect}\n`,
     );
   }

@@ -45,14 +45,14 @@ const FLAGS = { temperature: "temperature", top_p: "topP", top_k: "topK" } as co
  */
 export async function recommendedSampling(
   folder: string,
-  { base, given, io }: { base: string | undefined; given: Input["options"]; io: Io },
+  { base, options, io }: { base: string | undefined; options: Input["options"]; io: Io },
 ): Promise<SamplingDefaults> {
   const { file, sampling, ignored } = await generationConfigOf(folder, base);
   const used = Object.fromEntries(
-    Object.entries(sampling).filter(([key]) => given[FLAGS[key as keyof typeof FLAGS]] === undefined),
+    Object.entries(sampling).filter(([key]) => options[FLAGS[key as keyof typeof FLAGS]] === undefined),
   );
   if (Object.keys(used).length > 0) io.err(`${describeSampling(used)} (${file}; flags override them)\n`);
-  if (sampling.temperature === undefined && given.temperature === undefined)
+  if (sampling.temperature === undefined && options.temperature === undefined)
     io.err("temperature 1, because the model recommends none (--temperature sets it)\n");
   if (ignored.length > 0) io.err(`warning: ${ignored.join(", ")} of ${file} has no counterpart here and is left out\n`);
   return used;

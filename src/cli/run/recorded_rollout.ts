@@ -74,7 +74,7 @@ class AttemptRecord {
     const wrap = (engine: ChatEngine) => this.wrap(engine, policy.name);
     const engine = wrap(policy.engine);
     const { model, tokenizer } = policy;
-    const own: Partial<Policy> = {
+    const recording: Partial<Policy> = {
       engine,
       client: createClient(engine),
       fetch: createFetch(engine),
@@ -94,7 +94,7 @@ class AttemptRecord {
       },
       agent: (name) => this.policy(policy.agent(name)),
     };
-    return Object.assign(Object.create(policy) as Policy, own);
+    return Object.assign(Object.create(policy) as Policy, recording);
   }
 
   /** Stores the outcome, and those steps that no call left as they are. */

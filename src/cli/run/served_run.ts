@@ -36,9 +36,9 @@ export async function servedRun(session: RunSession, options: ServedRunOptions =
   return { tasks, rollout, evaluate, isSingleTurn, settings, tokenizer, model: { name, contextLength: longest } };
 }
 
-async function tokenizerOf(config: Tree, { tokenizer: given }: ServedRunOptions): Promise<Tokenizer | undefined> {
-  const folder = given ?? setting(config, "model.name") ?? null;
-  if (folder === null || (given === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
+async function tokenizerOf(config: Tree, { tokenizer }: ServedRunOptions): Promise<Tokenizer | undefined> {
+  const folder = tokenizer ?? setting(config, "model.name") ?? null;
+  if (folder === null || (tokenizer === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
   const found = await openTokenizer(folder);
   if (found) return withTemplate(found, templateOf(config));
   throw new ConfigError("Cannot use the tokenizer: the folder has no tokenizer.json. Name another folder.", {

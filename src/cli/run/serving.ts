@@ -129,8 +129,8 @@ async function namedModels({
         `Cannot serve ${name} as an adapter: the folder holds a whole model (${dir}). Serve it by itself with --model.`,
       );
   const aliases = (names ?? []).slice(1);
-  const all = [main.name, ...aliases, ...rest.map(({ name }) => name)];
-  const twice = all.find((name, i) => all.indexOf(name) < i);
+  const servedNames = [main.name, ...aliases, ...rest.map(({ name }) => name)];
+  const twice = servedNames.find((name, i) => servedNames.indexOf(name) < i);
   if (twice !== undefined)
     throw new ConfigError(
       `Cannot serve two models as ${twice}: give each another name (--adapter NAME=DIR, --model-name NAME).`,
@@ -155,10 +155,10 @@ async function named(name: string, folder: string): Promise<Named> {
 /** The folder whose weights all models share, and the tokenizer of the model that is named first. */
 async function baseOf(
   { dir, kind }: Named,
-  given: string | undefined,
+  alias: string | undefined,
 ): Promise<{ base: string; tokenizer: TextTokenizer }> {
-  const base = kind === "adapter" ? (await openBase(dir, { base: given })).mark.folder : dir;
-  const { tokenizer } = await openModel(dir, { base: given });
+  const base = kind === "adapter" ? (await openBase(dir, { base: alias })).mark.folder : dir;
+  const { tokenizer } = await openModel(dir, { base: alias });
   if (tokenizer) return { base, tokenizer };
   throw new UnsupportedError(`Cannot serve the model: it has no tokenizer.json (${dir}). Add the file.`, {
     part: "serve",

@@ -85,14 +85,14 @@ export async function composeRun(
   io: Io,
 ): Promise<Composition> {
   await importModules(imports);
-  const given = splitArguments(args);
-  for (const file of given.files) requireFile(file);
+  const split = splitArguments(args);
+  for (const file of split.files) requireFile(file);
   const { estimatorNames } = await import("../../algorithm/advantage/estimators.ts");
   await import("../../algorithm/advantage/host.ts");
   const { lossNames } = await import("../../algorithm/loss/losses.ts");
   const composed = composeConfig({
-    files: given.files,
-    overrides: [...given.overrides, ...overrides],
+    files: split.files,
+    overrides: [...split.overrides, ...overrides],
     allowUnsupported,
     readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,
@@ -168,13 +168,13 @@ async function describeTask(
   {
     judges,
     isRecorded,
-    ...given
+    ...args
   }: Pick<RunSession, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
 ): Promise<RunSession> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
-  const { isGiven } = given;
+  const { isGiven } = args;
   const inUse = [...chosen.judges, ...evaluatorsOf(config)];
   const val_only = setting(config, "rllm.trainer.val_only");
   const [train, val] = [
@@ -196,7 +196,7 @@ async function describeTask(
   }
   return {
     config,
-    ...given,
+    ...args,
     gateway,
     environment,
     rollout: chosen.rollout,

@@ -49,14 +49,14 @@ export async function composeRows(
   { io, base }: { readonly io: Io; readonly base: RowCommand },
 ): Promise<RowComposition> {
   await importModules(imports);
-  const given = splitArguments(args);
-  for (const file of given.files) requireFile(file);
+  const split = splitArguments(args);
+  for (const file of split.files) requireFile(file);
   await import("../../algorithm/loss/losses.ts");
   await import("../../algorithm/advantage/host.ts");
   const composed = composeConfig({
     base,
-    files: given.files,
-    overrides: [...given.overrides, ...overrides],
+    files: split.files,
+    overrides: [...split.overrides, ...overrides],
     allowUnsupported,
     readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,
@@ -73,8 +73,8 @@ export async function composeRows(
   const usual = usualRun(backend, io);
   const ownPath = new Map(Object.keys(ROW_TABLES[base]).map((path) => [runPathOf(path, ROW_TABLES[base]), path]));
   const isGiven = (path: string) => {
-    const own = ownPath.get(path);
-    return own !== undefined && isOwnGiven(own);
+    const sftPath = ownPath.get(path);
+    return sftPath !== undefined && isOwnGiven(sftPath);
   };
   const added = [...leaves(sft)].map(([path]) => path).filter((path) => !fieldAt(composed.schema, path));
   return { sft, config: asRun(sft, usual.config, run), isGiven, added };

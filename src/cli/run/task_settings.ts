@@ -25,7 +25,7 @@ export function rolloutSettings(config: Tree, { environment, judges, remote }: J
   // A reward or an evaluator of the user's own may read what the environment does not.
   if (environment.args && reward === null && !isJudged)
     checkArgs(args, {
-      known: environment.args,
+      names: environment.args,
       path: "task.args",
       owner: `the environment ${environment.name}`,
     });
@@ -57,8 +57,8 @@ function readWorkflow(config: Tree): RolloutSettings["workflow"] {
     env_cls: setting(config, "rllm.workflow.workflow_args.env_cls"),
     env_args: setting(config, "rllm.workflow.workflow_args.env_args"),
   };
-  const all = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
-  const args = Object.fromEntries(all.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
+  const entries = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
+  const args = Object.fromEntries(entries.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
   return {
     use_workflow: setting(config, "rllm.workflow.use_workflow"),
     name: setting(config, "rllm.workflow.name"),
@@ -104,7 +104,7 @@ function withComponents(reward: RewardFunction | undefined, config: Tree): Rewar
 export function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
   const name = setting(config, "task.evaluator");
   if (name === null) return undefined;
-  const [own, args] = [evaluators.find(name), setting(config, "task.args")];
-  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
+  const [registered, args] = [evaluators.find(name), setting(config, "task.args")];
+  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? registered;
   return (task, episode) => evaluator(task, episode, args);
 }

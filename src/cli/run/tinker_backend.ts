@@ -82,8 +82,8 @@ async function findTokenizer(config: Tree, { name, tokenizerId }: ModelInfo): Pr
   const named = tinkerSetting(config, "model.tokenizer");
   const folders = named
     ? [named]
-    : [tinkerSetting(config, "model.name"), tokenizerId, name].filter((it) => it !== undefined);
-  const folder = folders.find((it) => existsSync(join(it, "tokenizer.json")));
+    : [tinkerSetting(config, "model.name"), tokenizerId, name].filter((name) => name !== undefined);
+  const folder = folders.find((candidate) => existsSync(join(candidate, "tokenizer.json")));
   const tokenizer = folder && (await openTokenizer(folder));
   if (tokenizer) return tokenizer;
   throw new ConfigError(

@@ -22,8 +22,8 @@ const ENDINGS: readonly (readonly [RegExp, Format])[] = [
  * By the ending, unless a format is given.
  * @throws {ConfigError} for a file whose ending says nothing
  */
-export function traceFormat(file: string, given?: unknown): Format {
-  const format = (given as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
+export function traceFormat(file: string, formatOption?: unknown): Format {
+  const format = (formatOption as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
   if (format) return format;
   throw new ConfigError(
     `Cannot tell the format of ${file}: its ending is not .jsonl, .parquet, .otlp, .otlp.json or .db. Name it so, or give --format where a command has it.`,

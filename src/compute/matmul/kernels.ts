@@ -239,8 +239,8 @@ function multiplyParts(views: Views, p: Params, { PARTS: parts, ...constants }: 
   for (let part = 0; part < parts!; part++) {
     const first = Math.min(part * length, p.k);
     const [a_offset, b_offset] = [p.a_offset + first * p.a_k, p.b_offset + first * p.b_k];
-    const own = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
-    multiplyReference(views, { ...p, ...own, k: Math.min(length, p.k - first) }, constants);
+    const offsets = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
+    multiplyReference(views, { ...p, ...offsets, k: Math.min(length, p.k - first) }, constants);
   }
 }
 

@@ -55,7 +55,7 @@ export class Allocations {
     this.gpuDevice.pushErrorScope("validation");
     write();
     const answer = this.answer();
-    this.unchecked.findLast((it) => it.storage === storage)?.writes.push(answer);
+    this.unchecked.findLast((allocation) => allocation.storage === storage)?.writes.push(answer);
   }
 
   /** The allocations since the last call, for {@link check}. */

@@ -120,6 +120,6 @@ function isFor({ layout, buffers }: KeptGroup, op: DispatchOp): boolean {
   return true;
 }
 
-function isSameRange(one: StorageRange, other: StorageRange): boolean {
-  return one.id === other.id && one.byteOffset === other.byteOffset && one.byteLength === other.byteLength;
+function isSameRange(range: StorageRange, other: StorageRange): boolean {
+  return range.id === other.id && range.byteOffset === other.byteOffset && range.byteLength === other.byteLength;
 }

@@ -55,8 +55,8 @@ const ALWAYS_DISABLED = ["timestamp_quantization"];
 /** The flags that choose. A toggle with a leading `-` is disabled. */
 export function dawnFlags(chosen: Partial<AdapterName>, toggles: readonly string[]): string[] {
   const enabled = toggles.filter((name) => !name.startsWith("-"));
-  const given = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
-  const disabled = [...ALWAYS_DISABLED.filter((name) => !toggles.includes(name)), ...given];
+  const turnedOff = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
+  const disabled = [...ALWAYS_DISABLED.filter((name) => !toggles.includes(name)), ...turnedOff];
   return [
     chosen.backend ? `backend=${chosen.backend}` : "",
     chosen.name ? `adapter=${chosen.name}` : "",

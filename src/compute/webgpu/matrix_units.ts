@@ -44,7 +44,7 @@ export function matrixSupport({ info, features, limits }: GpuAdapter): Pick<Subg
     units &&
       limits.maxComputeWorkgroupStorageSize < units.workgroupBytes &&
       `${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, and ${units.workgroupBytes} are needed`,
-  ].filter((it) => typeof it === "string");
+  ].filter((reason) => typeof reason === "string");
   return { inputs: units?.inputs, missing: missing.length > 0 ? missing.join("; ") : undefined };
 }
 

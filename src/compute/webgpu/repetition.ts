@@ -18,10 +18,10 @@ export function keepOps(
   if (ops.some(({ type }) => type === "write" || type === "read")) return undefined;
   const buffers = [...new Set(ops.flatMap((op) => rangesOf(op).map(({ whole }) => whole)))] as StorageRange[];
   const held = buffers.filter((buffer) => at.pool.holds(buffer));
-  const own = new Map(buffers.filter((buffer) => !at.pool.holds(buffer)).map((buffer) => [buffer.id, buffer]));
+  const outside = new Map(buffers.filter((buffer) => !at.pool.holds(buffer)).map((buffer) => [buffer.id, buffer]));
   // A buffer in use has the storage of one that was released before it.
-  if (held.some(({ id }) => own.has(id))) return undefined;
-  const reservation = at.pool.reserve([...own.values()]);
+  if (held.some(({ id }) => outside.has(id))) return undefined;
+  const reservation = at.pool.reserve([...outside.values()]);
   return reservation && new KeptOps(ops, { ...at, held, reservation });
 }
 
@@ -58,8 +58,8 @@ class KeptOps implements KeptWork {
   }
 
   private with({ param, value }: Param): readonly Op[] {
-    const known = this.byValue.get(value);
-    if (known?.param === param) return known.ops;
+    const index = this.byValue.get(value);
+    if (index?.param === param) return index.ops;
     const ops = this.ops.map((op) => (op.type === "dispatch" ? withParam(op, { param, value }) : op));
     this.byValue.set(value, { param, ops });
     return ops;

@@ -23,7 +23,7 @@ const {
 } = ROW_FIELDS;
 
 /** null: the loss's own default. A setting that the loss does not have is refused. */
-const own = (describe: string) => float(null, describe, { min: 0 });
+const optionalFloat = (describe: string) => float(null, describe, { min: 0 });
 
 const LOSS_FIELDS = {
   "dpo.loss_type": oneOf(
@@ -35,14 +35,14 @@ const LOSS_FIELDS = {
     min: 0,
     note: "SimPO's paper has 2 to 2.5.",
   }),
-  "dpo.label_smoothing": own(
+  "dpo.label_smoothing": optionalFloat(
     "share of labels that are taken to be wrong, below 0.5 (sigmoid: cDPO; robust, simpo); null = 0",
   ),
-  "dpo.simpo_gamma": own("margin between the two rewards in simpo; null = 0.5"),
-  "dpo.rpo_alpha": own("weight of the likelihood of chosen answers (sigmoid, robust, hinge, ipo); null = 0"),
-  "dpo.cpo_alpha": own("weight of the likelihood of chosen answers in simpo; null = 0"),
-  "dpo.desirable_weight": own("weight of desirable rows in kto; null = 1"),
-  "dpo.undesirable_weight": own("weight of undesirable rows in kto; null = 1"),
+  "dpo.simpo_gamma": optionalFloat("margin between the two rewards in simpo; null = 0.5"),
+  "dpo.rpo_alpha": optionalFloat("weight of the likelihood of chosen answers (sigmoid, robust, hinge, ipo); null = 0"),
+  "dpo.cpo_alpha": optionalFloat("weight of the likelihood of chosen answers in simpo; null = 0"),
+  "dpo.desirable_weight": optionalFloat("weight of desirable rows in kto; null = 1"),
+  "dpo.undesirable_weight": optionalFloat("weight of undesirable rows in kto; null = 1"),
 } as const;
 
 const ANSWER_FIELDS = {

@@ -30,15 +30,15 @@ export function supportOn(path: string, target: FieldTarget): Support {
     const statuses = portable.on ?? (portable.verl ? "acts acts forwarded forwarded" : "acts acts acts acts");
     return explained(portable, { target, status: statuses.split(" ")[TARGETS.indexOf(target)] as FieldStatus });
   }
-  const own = rowAt(BACKEND_FIELDS[target], path);
-  if (own?.on || (own && !isClusterBackend(target)))
-    return explained(own, { target, status: (own.on ?? (own.same ? "forwarded" : "acts")) as FieldStatus });
+  const row = rowAt(BACKEND_FIELDS[target], path);
+  if (row?.on || (row && !isClusterBackend(target)))
+    return explained(row, { target, status: (row.on ?? (row.same ? "forwarded" : "acts")) as FieldStatus });
   if (!isClusterBackend(target) || !isInVerlsTree(path)) return ABSENT;
   return { status: "forwarded", reason: target === "verl" ? VERLS_OWN : CONVERTED };
 }
 
-function explained({ why, same, describe }: Field, it: { target: FieldTarget; status: FieldStatus }): Support {
-  const { target, status } = it;
+function explained({ why, same, describe }: Field, effect: { target: FieldTarget; status: FieldStatus }): Support {
+  const { target, status } = effect;
   const usual = same ? `the same setting as ${same}` : describe;
   if (typeof why === "object" && why[target] !== undefined) return { status, reason: why[target] };
   const unavailable = UNAVAILABLE[`${target} ${status}`];
@@ -52,7 +52,7 @@ export const reasonOn = (path: string, target: FieldTarget): string => supportOn
 /** The row of a setting, of the dict that contains it, or of the open section around it. */
 function rowAt(fields: FieldTable, path: string): Field | undefined {
   for (let at = path; at !== ""; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) {
-    const name = [at, `${at}.*`].find((it) => Object.hasOwn(fields, it));
+    const name = [at, `${at}.*`].find((key) => Object.hasOwn(fields, key));
     if (name) return fields[name];
   }
   return undefined;
@@ -76,9 +76,9 @@ export function supportTable(): SupportLine[] {
   const paths = [...new Set(tables.flatMap((table) => Object.keys(table)))];
   const lines = paths.map((pattern) => ({ pattern, on: supportEverywhere(pattern) }));
   const folded = [...new Set(paths.map(sectionOf))].flatMap((section) => {
-    const all = lines.filter(({ pattern }) => sectionOf(pattern) === section);
-    const isAlike = all.length > 1 && new Set(all.map(({ on }) => JSON.stringify(on))).size === 1;
-    return isAlike ? [{ pattern: `${section}.*`, on: all[0]!.on }] : all;
+    const rows = lines.filter(({ pattern }) => sectionOf(pattern) === section);
+    const isAlike = rows.length > 1 && new Set(rows.map(({ on }) => JSON.stringify(on))).size === 1;
+    return isAlike ? [{ pattern: `${section}.*`, on: rows[0]!.on }] : rows;
   });
   return [...folded, { pattern: "*", on: supportEverywhere("*") }];
 }

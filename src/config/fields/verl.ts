@@ -83,7 +83,7 @@ export function isOurs(path: string): boolean {
     path.startsWith("rllm.") ||
     path === "training.seed" ||
     [DATA_FIELDS, OWN_FIELDS, NAMES_OF_LOCAL].some((fields) =>
-      Object.keys(fields).some((own) => path === own || path.startsWith(`${own}.`)),
+      Object.keys(fields).some((key) => path === key || path.startsWith(`${key}.`)),
     )
   );
 }

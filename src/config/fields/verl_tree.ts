@@ -96,8 +96,8 @@ export function splitEngines(trees: Readonly<Record<string, Tree>>): {
   const isShared = (path: string, value: YamlValue) =>
     flat.every(([, tree]) => tree.has(path) && JSON.stringify(tree.get(path)) === JSON.stringify(value));
   const shared = new Map([...flat[0]![1]].filter(([path, value]) => isShared(path, value)));
-  const own = flat.map(([engine, tree]) => [engine, new Map([...tree].filter(([path]) => !shared.has(path)))]);
-  return { shared, own: Object.fromEntries(own) };
+  const distinct = flat.map(([engine, tree]) => [engine, new Map([...tree].filter(([path]) => !shared.has(path)))]);
+  return { shared, own: Object.fromEntries(distinct) };
 }
 
 export const VERL_SECTIONS: Readonly<Record<string, string>> = {

@@ -35,11 +35,11 @@ export function callFunction(name: string, call: FunctionCall): Parsed {
 }
 
 function argumentOf(name: string, { args, named }: FunctionCall): Parsed {
-  const given = [...args, ...named.values()];
-  if (given.length > 1 && named.size === 0) refuseSweep();
-  const isRight = given.length === 1 && [...named.keys()].every((key) => key === "value");
+  const values = [...args, ...named.values()];
+  if (values.length > 1 && named.size === 0) refuseSweep();
+  const isRight = values.length === 1 && [...named.keys()].every((key) => key === "value");
   if (!isRight) throw new BadValue(`calls ${name}() with other arguments than one value`, QUOTE_IT);
-  return given[0]!;
+  return values[0]!;
 }
 
 function cast(value: Parsed, name: string): Parsed {

@@ -92,15 +92,15 @@ export const VERL_RULES: readonly Rule[] = [
     );
   }),
   readyRule((read) => {
-    const [both, one] = [read(`${ACTOR}.ppo_micro_batch_size`), read(`${ACTOR}.ppo_micro_batch_size_per_gpu`)];
+    const [both, perGpu] = [read(`${ACTOR}.ppo_micro_batch_size`), read(`${ACTOR}.ppo_micro_batch_size_per_gpu`)];
     const isDynamic = read(`${ACTOR}.use_dynamic_bsz`) === true;
-    if (both != null && one != null) {
+    if (both != null && perGpu != null) {
       return error(
         `${ACTOR}.ppo_micro_batch_size`,
         `Cannot set both ${ACTOR}.ppo_micro_batch_size and _per_gpu. Keep the second.`,
       );
     }
-    if (isDynamic || both != null || one != null) return undefined;
+    if (isDynamic || both != null || perGpu != null) return undefined;
     return error(
       `${ACTOR}.ppo_micro_batch_size_per_gpu`,
       `Cannot size the passes: verl needs ${ACTOR}.use_dynamic_bsz=true or ${ACTOR}.ppo_micro_batch_size_per_gpu. Neither is set. Set the first.`,

@@ -47,10 +47,10 @@ function followLocalNames(draft: Draft): void {
 
 /** verl counts the prompts of a mini-batch, the local backend the mini-batches of a step. */
 function splitBatch(draft: Draft): void {
-  const [native, own] = ["training.num_minibatches", `${ACTOR}.ppo_mini_batch_size`];
+  const [native, verlPath] = ["training.num_minibatches", `${ACTOR}.ppo_mini_batch_size`];
   const [count, batch] = [draft.read(native), draft.read("data.train_batch_size")];
-  if (!draft.isExplicit(native) || draft.isExplicit(own) || !isNumber(count) || !isNumber(batch)) return;
-  draft.mirror(Math.ceil(batch / count), native, own);
+  if (!draft.isExplicit(native) || draft.isExplicit(verlPath) || !isNumber(count) || !isNumber(batch)) return;
+  draft.mirror(Math.ceil(batch / count), native, verlPath);
 }
 
 /** Where the engine's optimiser has its schedule. */
@@ -87,9 +87,9 @@ function followRouterReplay(draft: Draft): void {
   const rllm = "rllm.algorithm.router_replay";
   const mode = draft.read(rllm);
   if (mode === "R3") draft.mirror(true, rllm, `${ROLLOUT}.enable_rollout_routing_replay`);
-  const own = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
-  if (mode != null && mode !== "disabled" && draft.read(own) !== undefined && !draft.isExplicit(own))
-    draft.mirror(mode, rllm, own);
+  const verlPath = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
+  if (mode != null && mode !== "disabled" && draft.read(verlPath) !== undefined && !draft.isExplicit(verlPath))
+    draft.mirror(mode, rllm, verlPath);
 }
 
 /**

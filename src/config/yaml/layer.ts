@@ -124,7 +124,7 @@ export function originInFile(
 export function forgetOrigins(origins: Origins, path: string, old: YamlValue | undefined): void {
   origins.delete(path);
   if (!isTree(old) || Object.keys(old).length === 0) return;
-  for (const known of [...origins.keys()]) if (known.startsWith(`${path}.`)) origins.delete(known);
+  for (const key of [...origins.keys()]) if (key.startsWith(`${path}.`)) origins.delete(key);
 }
 
 /** The line of a path, or of the closest section around it. */
@@ -151,7 +151,7 @@ export function levelAt(tree: Tree, origins: Origins, path: string): number {
   if (value === undefined) return -1;
   let level: number = originOf(origins, path)?.level ?? LEVEL.native;
   if (isTree(value)) {
-    for (const [known, origin] of origins) if (known.startsWith(`${path}.`)) level = Math.max(level, origin.level);
+    for (const [key, origin] of origins) if (key.startsWith(`${path}.`)) level = Math.max(level, origin.level);
   }
   return level;
 }

@@ -143,7 +143,7 @@ class YamlReader {
   private merge(into: Tree, { value, offset }: { value: YamlValue; offset: number | undefined }): void {
     if (value === null) return;
     const maps = [value].flat();
-    if (maps.every((it) => typeof it === "object" && it !== null)) Object.assign(into, ...maps.toReversed());
+    if (maps.every((map) => typeof map === "object" && map !== null)) Object.assign(into, ...maps.toReversed());
     else this.fail("Cannot merge with <<: it takes a map or a list of maps.", offset);
   }
 

@@ -70,8 +70,8 @@ class PlainReader {
     const value = readScalar(text);
     if (value === undefined) return false;
     section[key] = value;
-    const own = this.place(path, key, number);
-    if (Array.isArray(value)) for (const i of value.keys()) this.lines.set(`${own}.${i}`, number);
+    const place = this.place(path, key, number);
+    if (Array.isArray(value)) for (const i of value.keys()) this.lines.set(`${place}.${i}`, number);
     return true;
   }
 
@@ -80,9 +80,9 @@ class PlainReader {
   }
 
   private place(path: string, key: string, number: number): string {
-    const own = path === "" ? key : `${path}.${key}`;
-    this.lines.set(own, number);
-    return own;
+    const fullPath = path === "" ? key : `${path}.${key}`;
+    this.lines.set(fullPath, number);
+    return fullPath;
   }
 }
 

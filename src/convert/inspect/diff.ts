@@ -43,8 +43,8 @@ export function diffSources(
   const differences: SettingDifference[] = [];
   for (const path of paths) {
     const side = (values: typeof left.values): Side => {
-      const own = values.get(path);
-      return own ? { value: own.value, from: own.from } : { value: read(path), from: [] };
+      const value = values.get(path);
+      return value ? { value: value.value, from: value.from } : { value: read(path), from: [] };
     };
     const [x, y] = [side(left.values), side(right.values)];
     if (!equalValues(comparable(x.value), comparable(y.value))) differences.push({ path, a: x, b: y });
@@ -84,8 +84,8 @@ export function formatDiff(diff: Diff, names: { a: string; b: string }): string 
       const shown = value === undefined ? "(none)" : showSetting(path, value);
       return from.length === 0 ? `${shown} (default)` : shown;
     });
-    const own = [a, b].flatMap(({ from }) => from.filter((name) => name !== path));
-    const aliases = own.length > 0 ? `   [${[...new Set(own)].join(", ")}]` : "";
+    const names = [a, b].flatMap(({ from }) => from.filter((name) => name !== path));
+    const aliases = names.length > 0 ? `   [${[...new Set(names)].join(", ")}]` : "";
     return `${path}: ${sides[0]} -> ${sides[1]}${aliases}`;
   });
   for (const path of diff.onlyA) lines.push(`only in ${names.a}: ${path}`);

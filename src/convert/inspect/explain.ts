@@ -40,12 +40,12 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   if (sectionSettings(path).length > 0) return undefined;
   const trinity = isTrinityPath(path) ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null) : undefined;
   const places = packagedPlaces(path, readConfig);
-  const own = ownField(path) ?? places.find(({ field }) => field)?.field;
-  const field = own ?? trinity ?? undefined;
+  const ownRow = ownField(path) ?? places.find(({ field }) => field)?.field;
+  const field = ownRow ?? trinity ?? undefined;
   if (field === undefined && trinity === undefined && places.length === 0) return undefined;
   const defaults = places.map(({ value, where }) => ({ value, where }));
-  if (own?.optional) defaults.unshift({ value: inline(own.default), where: "where it is not set" });
-  if (own === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
+  if (ownRow?.optional) defaults.unshift({ value: inline(ownRow.default), where: "where it is not set" });
+  if (ownRow === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
   const isOurs = ownField(path) !== undefined || places.length > 0;
   return {
     path,
@@ -95,8 +95,8 @@ function packagedPlaces(path: string, readConfig: ReadConfig): { value: string; 
 /** The settings of ours in a section, each with its default and meaning. */
 export function sectionSettings(section: string): { path: string; field: Field }[] {
   const tables: Readonly<Record<string, Field>>[] = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])];
-  const all = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
-  return all
+  const fields = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
+  return fields
     .filter(([path]) => path.startsWith(`${section}.`) && !path.endsWith(".*"))
     .map(([path, field]) => ({ path, field }));
 }
@@ -123,9 +123,9 @@ export function valueInRun(
 
 /** The known path closest to one that does not exist. */
 export function nearestSetting(path: string, readConfig: ReadConfig): string | undefined {
-  const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table));
+  const paths = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table));
   const native = allVerlLeaves(readConfig).keys();
-  return nearestPath(path, [...known, ...native, ...TRINITY_ORDER]);
+  return nearestPath(path, [...paths, ...native, ...TRINITY_ORDER]);
 }
 
 /** An explanation as text. */

@@ -78,7 +78,7 @@ function validateComposed(
 
 function validateSource(source: ConvertedSource, { readConfig, registered }: ValidateOptions): Problem[] {
   const problems: Problem[] = [...source.problems, ...readingWarnings(source)];
-  const { isKnown, all } = knownSettings(source.system, readConfig);
+  const { isKnown, all: paths } = knownSettings(source.system, readConfig);
   const natives = source.system === "trinity" ? undefined : allVerlLeaves(readConfig);
   for (const [path, { value, file, line, isAdded, unread }] of source.values) {
     if (unread !== undefined) continue;
@@ -87,7 +87,7 @@ function validateSource(source: ConvertedSource, { readConfig, registered }: Val
     };
     if (isAdded && !isKnown(path) && source.system !== "trinity") continue;
     if (!isKnown(path)) {
-      const close = nearestPath(path, all);
+      const close = nearestPath(path, paths);
       addProblem(
         "error",
         `Cannot set ${path}: ${source.system} has no such setting.${close ? ` Did you mean ${close}?` : ""}`,
@@ -115,9 +115,9 @@ function validateTrinity(source: ConvertedSource): Problem[] {
   for (const [path, { value }] of source.values) build.values.set(path, { value, from: [path] });
   checkTrinity(build);
   const paths = [...source.values.keys()];
-  const one = paths.find((path) => path.startsWith("buffer.explorer_input.taskset."));
-  if (one && paths.some((path) => path.startsWith("buffer.explorer_input.tasksets."))) {
-    build.fail("Cannot explore both taskset and tasksets. Keep one.", one);
+  const example = paths.find((path) => path.startsWith("buffer.explorer_input.taskset."));
+  if (example && paths.some((path) => path.startsWith("buffer.explorer_input.tasksets."))) {
+    build.fail("Cannot explore both taskset and tasksets. Keep one.", example);
   }
   const checks = build.notes
     .filter(({ kind, message }) => kind === "check" && !/verl|^\d+ x \d+ = /.test(message ?? ""))

@@ -38,7 +38,9 @@ export function printf(shell: Shell, call: ShellCall): Flow {
 
 /** `cat <<EOF`: the text itself. */
 export function cat(shell: Shell, call: ShellCall): Flow {
-  const document = call.node.redirects.find((it) => it.type === "HereDoc" || it.type === "HereString");
+  const document = call.node.redirects.find(
+    (redirect) => redirect.type === "HereDoc" || redirect.type === "HereString",
+  );
   if (document === undefined || call.args.length > 0) {
     return print(shell, call, shell.session.unknown(`the output of \`cat ${commandText(call.args)}\``, call.line).text);
   }

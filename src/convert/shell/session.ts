@@ -50,14 +50,14 @@ export class ShellSession {
   readonly given: ReadonlyMap<string, string>;
   private commands = 0;
 
-  constructor(given: ReadonlyMap<string, string>) {
-    this.given = given;
+  constructor(environment: ReadonlyMap<string, string>) {
+    this.given = environment;
   }
 
   /** The value that the environment gives a variable; undefined where it is unset. */
   environment(name: string, line: number, { hasDefault = false } = {}): string | undefined {
-    const given = this.given.get(name);
-    if (given !== undefined) return given;
+    const value = this.given.get(name);
+    if (value !== undefined) return value;
     if (OF_THE_SHELL.test(name)) return this.unknown(`$${name}`, line).text;
     if (this.unset.has(name)) return undefined;
     if (hasDefault && !ALWAYS_SET.has(name) && !this.open.has(name)) {

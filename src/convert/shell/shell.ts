@@ -115,7 +115,7 @@ export class Shell {
     const old = this.state.variables.get(name);
     const elements = new Map(old === undefined ? [] : isShellArray(old) ? old : [["0", old]]);
     elements.set(key, item);
-    const isIndexed = [...elements.keys()].every((it) => /^\d+$/.test(it));
+    const isIndexed = [...elements.keys()].every((index) => /^\d+$/.test(index));
     const sorted = isIndexed ? [...elements].sort(([a], [b]) => Number(a) - Number(b)) : elements;
     this.state.variables.set(name, new Map(sorted));
   }
@@ -146,8 +146,8 @@ export class Shell {
 
   /** Words are split at spaces; another `IFS` is not followed. */
   checkSeparators(line: number): void {
-    const own = this.state.variables.get("IFS");
-    if (own !== undefined) this.refuseAt("it changes IFS, which splits words", line);
+    const separators = this.state.variables.get("IFS");
+    if (separators !== undefined) this.refuseAt("it changes IFS, which splits words", line);
   }
 
   /** The output of a command substitution without trailing line ends. */
@@ -158,9 +158,9 @@ export class Shell {
     const outer = this.state;
     this.state = outer.clone();
     this.state.output = "";
-    const own = inner.source;
-    if (own === undefined) this.runScript(inner.commands);
-    else this.withSource(own, node.pos, () => this.runScript(inner.commands));
+    const source = inner.source;
+    if (source === undefined) this.runScript(inner.commands);
+    else this.withSource(source, node.pos, () => this.runScript(inner.commands));
     // A branch inside replaces the state.
     const { output, status } = this.state;
     this.state = outer;

@@ -38,8 +38,8 @@ function piecesOf(shell: Shell, part: WordPart, isQuoted: boolean): PatternPiece
       return [{ text: part.text, isQuoted }];
     default: {
       const found = expansion(shell, part, isQuoted);
-      const own = found.pieces?.map((piece) => ({ ...piece, isQuoted: isQuoted || piece.isQuoted }));
-      if (own) return own;
+      const pieces = found.pieces?.map((piece) => ({ ...piece, isQuoted: isQuoted || piece.isQuoted }));
+      if (pieces) return pieces;
       const isWords = found.isList && isQuoted;
       if (!isWords) return [{ text: joined(found), isQuoted }];
       return found.items.map(({ text }, k) => ({ text, isQuoted, isNext: k > 0 }));
@@ -96,7 +96,7 @@ export function expandFields(shell: Shell, words: readonly Word[]): Item[] {
       const [statement] = parse(`x ${text}`).commands;
       const inner = statement?.command.type === "Command" ? statement.command.suffix : [];
       return shell.withSource(`x ${text}`, word.pos, () =>
-        inner.flatMap((it) => (it.type === "Word" ? fieldsOf(shell, it) : [])),
+        inner.flatMap((part) => (part.type === "Word" ? fieldsOf(shell, part) : [])),
       );
     });
   });

@@ -50,7 +50,7 @@ export function configBelow({ configName }: ShellRun, { system, names }: Place):
 
 /** The settings that the defaults list of a YAML file puts under its own. Reports files and groups that do not ship here. */
 export function defaultsBelow(defaults: YamlValue | undefined, line?: number): ConfigBelow {
-  const names = (Array.isArray(defaults) ? defaults : []).filter((it): it is string => typeof it === "string");
+  const names = (Array.isArray(defaults) ? defaults : []).filter((name): name is string => typeof name === "string");
   const others = names.filter((name) => name !== "_self_" && !DEFAULTS.includes(name) && !MEGATRON.includes(name));
   const message = `defaults: ${others.join(", ")}: their settings are not read. Give those files first.`;
   return {

@@ -41,9 +41,9 @@ function checkTrainerConfig(build: Build): void {
   const at = "trainer.trainer_config.";
   for (const path of build.values.keys()) {
     if (!path.startsWith(at)) continue;
-    const own = path.slice(at.length);
-    if (FILLED_IN.test(own)) build.check(`${path} has no effect: Trinity fills it in itself`, path);
-    else if (build.options.target === "new" && FROZEN_IN_NEW.test(own)) {
+    const key = path.slice(at.length);
+    if (FILLED_IN.test(key)) build.check(`${path} has no effect: Trinity fills it in itself`, path);
+    else if (build.options.target === "new" && FROZEN_IN_NEW.test(key)) {
       build.check(`${path} has no effect: the new builder takes it from its own settings`, path);
     }
   }

@@ -88,9 +88,9 @@ function putRow(build: Build, row: SettingPair, interval: number): void {
     const mapped = row.values.find(([verl]) => verl === value);
     if (mapped) build.put(row.trinity, mapped[1], { kind: "renamed", from: [row.verl], message: row.note });
     else if (row.trinity === "algorithm.policy_loss_fn" && !build.options.profile.has(row.trinity)) {
-      const known = row.values.map(([verl]) => verl).join(", ");
+      const accepted = row.values.map(([verl]) => verl).join(", ");
       build.fail(
-        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${known}). Give ${row.trinity} in the profile.`,
+        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${accepted}). Give ${row.trinity} in the profile.`,
         row.verl,
       );
     } else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
@@ -202,11 +202,11 @@ function putTrainer(build: Build, interval: number): void {
 function putMonitor(build: Build): void {
   const path = "trainer.logger";
   const loggers = valueList(build.take(path)).map(String);
-  const known = loggers.filter((name) => MONITORS.includes(name));
-  if (known.length > 0) {
-    const others = loggers.filter((name) => name !== known[0]);
+  const monitors = loggers.filter((name) => MONITORS.includes(name));
+  if (monitors.length > 0) {
+    const others = loggers.filter((name) => name !== monitors[0]);
     const message = others.length > 0 ? `one monitor only; left out: ${others.join(", ")}` : undefined;
-    build.put("monitor.monitor_type", known[0]!, { kind: "merged", from: [path], message });
+    build.put("monitor.monitor_type", monitors[0]!, { kind: "merged", from: [path], message });
   } else if (loggers.length > 0) {
     build.drop(path, `Trinity monitors with ${MONITORS.join(", ")}; its default stays`);
   }

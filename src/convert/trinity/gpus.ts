@@ -51,8 +51,10 @@ export function putEngines(build: Build): void {
   const path = `${ENGINE}.engine_num`;
   if (build.options.profile.has(path)) return;
   const out: Out = (at) => build.options.profile.get(at) ?? build.values.get(at)?.value;
-  const one = planOf(out, 1);
-  const plans = Array.from({ length: one === undefined ? 0 : one.nodes * one.perNode }, (_, i) => planOf(out, i + 1));
+  const single = planOf(out, 1);
+  const plans = Array.from({ length: single === undefined ? 0 : single.nodes * single.perNode }, (_, i) =>
+    planOf(out, i + 1),
+  );
   const fitting = plans.flatMap((plan, i) =>
     plan && plan.trainer > 0 && usesWholeNodes(plan) ? [{ plan, engines: i + 1 }] : [],
   );

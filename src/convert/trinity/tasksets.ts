@@ -110,7 +110,8 @@ function putFiles(build: Build, { source, at, suffix, common }: Files): void {
     build.put(`${at}.${i}.storage_type`, "file", { kind: "constant" });
     build.put(`${at}.${i}.path`, path, { kind: "split", from });
     build.put(`${at}.${i}.split`, split, { kind: "split", from });
-    for (const { key, value, from: own } of common) build.put(`${at}.${i}.${key}`, value, { kind: "split", from: own });
+    for (const { key, value, from: keySource } of common)
+      build.put(`${at}.${i}.${key}`, value, { kind: "split", from: keySource });
   }
 }
 

@@ -71,13 +71,13 @@ function putEstimator(build: Build): void {
   const kind = ALGORITHM_TYPES[String(type ?? "ppo")];
   const name = String(fn ?? kind?.advantage ?? type);
   const path = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
-  const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((it) => build.has(it));
+  const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((path) => build.has(path));
   const near = NEAR_ADVANTAGES[name];
   const estimator = near?.verl ?? [...ESTIMATORS, ...WITHOUT_TYPE].find(([, advantage]) => advantage === name)?.[0];
   if (estimator !== undefined) build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from });
   else if (!build.options.profile.has("algorithm.adv_estimator")) {
     build.fail(
-      `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}, ` +
+      `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, estimator]) => estimator).join(", ")}, ` +
         `${Object.keys(NEAR_ADVANTAGES).join(", ")}). Give algorithm.adv_estimator in the profile.`,
       path,
     );
@@ -117,9 +117,9 @@ function putClip(build: Build, loss: string): void {
   const [ratio, low, high] = ["", "_low", "_high"].map((side) => build.peek(CLIP + side));
   const usual = CLIP_DEFAULTS[loss];
   if (ratio === undefined && low === undefined && high === undefined && usual === undefined) return;
-  for (const [i, given] of [low, high].entries()) {
+  for (const [i, bound] of [low, high].entries()) {
     const to = `${ACTOR}.clip_ratio_${["low", "high"][i]}`;
-    if (given !== undefined) continue;
+    if (bound !== undefined) continue;
     if (ratio !== undefined) build.put(to, ratio, { kind: "split", from: [CLIP] });
     else if (usual) build.put(to, usual[i]!, { kind: "computed", message: `the default of Trinity's ${loss}` });
   }
@@ -131,13 +131,13 @@ function usualOfOthers(type: string): string {
 }
 
 function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
-  const given = build.take(fn);
+  const written = build.take(fn);
   // Trinity's algorithms have a KL loss when none is named.
   const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
   const usual = fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
-  const name = given ?? usual;
+  const name = written ?? usual;
   if (name === undefined) return;
-  const from = [given === undefined ? "algorithm.algorithm_type" : fn];
+  const from = [written === undefined ? "algorithm.algorithm_type" : fn];
   if (name === "none") {
     build.put(use, false, { kind: "split", from });
     return;

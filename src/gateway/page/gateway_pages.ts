@@ -73,7 +73,7 @@ function sessionsPart(sessions: Iterable<{ id: string; running: number }>): stri
 }
 
 function gatewayMetrics({ sessions, workers, recorder, bodies }: GatewayService): string {
-  const all = workers.list();
+  const listed = workers.list();
   const lines = [
     gauge("grpu_gateway_sessions", "Sessions in memory.", sessions.count),
     gauge("grpu_gateway_body_bytes", "Memory of requests that are being answered.", bodies.used),
@@ -82,7 +82,7 @@ function gatewayMetrics({ sessions, workers, recorder, bodies }: GatewayService)
     counter("grpu_gateway_traces_lost_total", "Traces that were given up.", recorder.figures.lost),
     metric(
       { name: "grpu_gateway_worker_healthy", help: "Whether a worker answers.", type: "gauge" },
-      all.map(({ url, healthy }) => [{ worker: url }, healthy ? 1 : 0]),
+      listed.map(({ url, healthy }) => [{ worker: url }, healthy ? 1 : 0]),
     ),
   ];
   return `${lines.join("\n")}\n`;

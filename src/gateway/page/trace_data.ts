@@ -138,8 +138,8 @@ function viewTrace(
   };
 }
 
-function commonLength(one: readonly number[], other: readonly number[]): number {
-  const most = Math.min(one.length, other.length);
-  for (let i = 0; i < most; i++) if (one[i] !== other[i]) return i;
+function commonLength(tokens: readonly number[], other: readonly number[]): number {
+  const most = Math.min(tokens.length, other.length);
+  for (let i = 0; i < most; i++) if (tokens[i] !== other[i]) return i;
   return most;
 }

@@ -25,8 +25,8 @@ export function paramsFor(path: string, { rllm_metadata: _, ...params }: JsonBod
 }
 
 function withoutChats(params: JsonBody): JsonBody {
-  const own = Object.entries(params).filter(
+  const kept = Object.entries(params).filter(
     ([name, value]) => !OF_CHAT.includes(name) && (!(name in NEUTRAL) || (value !== null && value !== NEUTRAL[name])),
   );
-  return Object.fromEntries(own);
+  return Object.fromEntries(kept);
 }

@@ -117,8 +117,8 @@ async function create(request: Request, context: RouteContext): Promise<Response
 }
 
 /** Checks the size of the metadata, which every trace of a session repeats and its listing shows. */
-function checkSize(given: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
-  for (const [name, value] of Object.entries(given))
+function checkSize(fields: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
+  for (const [name, value] of Object.entries(fields))
     if (value && stringifyJson(value).length > most)
       throw new Refusal(
         413,
@@ -146,11 +146,16 @@ async function report(id: string, request: Request, context: RouteContext): Prom
     const isAgents = guard.key !== undefined && !isAdministrator;
     const isWrong = isAgents && !OUTCOME.safeParse(body).success;
     const form = isAdministrator ? RUN_OUTCOME : OUTCOME;
-    const given: z.infer<typeof RUN_OUTCOME> = isWrong ? {} : checked(form, body, "the body");
+    const fields: z.infer<typeof RUN_OUTCOME> = isWrong ? {} : checked(form, body, "the body");
     const isKept = isWrong || (guard.key && Object.keys(body).some((field) => !(field in form.shape)));
     if (isKept) checkSize({ report: body }, { most: service.limits.metadataLetters, what: "end" });
-    const trajectories = isAdministrator && given.trajectories ? { trajectories: given.trajectories } : {};
-    const outcome = { ...known(given), ...trajectories, reward: given.reward ?? null, ...(isKept && { report: body }) };
+    const trajectories = isAdministrator && fields.trajectories ? { trajectories: fields.trajectories } : {};
+    const outcome = {
+      ...known(fields),
+      ...trajectories,
+      reward: fields.reward ?? null,
+      ...(isKept && { report: body }),
+    };
     await sessions.report(id, { outcome, mayReplace: isAdministrator });
     return Response.json({ session_id: id, status: "ended" });
   } finally {
@@ -165,8 +170,8 @@ async function entered(request: Request, { access, calls }: RouteContext, sessio
 }
 
 /** The fields that an outcome has; null stands for an absent one. */
-function known(given: z.infer<typeof OUTCOME>): Partial<SessionOutcome> {
-  const { is_correct, termination_reason, metrics, signals, trajectory_rewards } = given;
+function known(outcome: z.infer<typeof OUTCOME>): Partial<SessionOutcome> {
+  const { is_correct, termination_reason, metrics, signals, trajectory_rewards } = outcome;
   return {
     ...(is_correct != null && { is_correct }),
     ...(termination_reason != null && { termination_reason }),

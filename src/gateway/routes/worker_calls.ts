@@ -132,8 +132,8 @@ async function recorderOf(session: LiveSession, { named, service }: PendingCall)
   const history = await service.historyOf(session);
   return async (body: JsonBody, sampled: Gathered, how: HowItEnded): Promise<void> => {
     const latency_ms = performance.now() - started;
-    const own = { session: session.record, body, model: named, history, weight_version, timestamp, latency_ms };
-    for (const trace of workerTraces(sampled, how, own)) {
+    const call = { session: session.record, body, model: named, history, weight_version, timestamp, latency_ms };
+    for (const trace of workerTraces(sampled, how, call)) {
       service.sessions.remember(session, trace);
       await service.recorder.put(trace);
     }

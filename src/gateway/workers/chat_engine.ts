@@ -46,15 +46,15 @@ interface Replying extends WorkerEngineOptions {
   readonly listener: LiveListener;
 }
 
-async function replied(request: ChatRequest, it: Replying): Promise<readonly DrawnChat[]> {
-  const { signal } = it.listener;
-  const body = chatBodyOf(request, it.model);
-  const { worker, response } = await it.ask(body, signal);
+async function replied(request: ChatRequest, context: Replying): Promise<readonly DrawnChat[]> {
+  const { signal } = context.listener;
+  const body = chatBodyOf(request, context.model);
+  const { worker, response } = await context.ask(body, signal);
   const sampled = new Gathered();
   let brokeOff: HowItEnded["brokeOff"] = "error";
   try {
     if (!response.ok) throw await workerError(response);
-    await follow(response, { sampled, ...it });
+    await follow(response, { sampled, ...context });
     if (!sampled.isWhole) throw brokenOff(worker);
     brokeOff = undefined;
     return [drawnOf(sampled)];
@@ -64,13 +64,13 @@ async function replied(request: ChatRequest, it: Replying): Promise<readonly Dra
     throw error instanceof ApiError ? error : brokenOff(worker, error);
   } finally {
     worker.release();
-    if (!sampled.isEmpty) await it.record(body, sampled, brokeOff === undefined ? {} : { brokeOff });
+    if (!sampled.isEmpty) await context.record(body, sampled, brokeOff === undefined ? {} : { brokeOff });
   }
 }
 
 /** Passes on what arrives. A worker that does not stream answers with one object. */
-async function follow(response: Response, it: Replying & { readonly sampled: Gathered }): Promise<void> {
-  const { sampled, listener, tokenizer } = it;
+async function follow(response: Response, context: Replying & { readonly sampled: Gathered }): Promise<void> {
+  const { sampled, listener, tokenizer } = context;
   const live = new LiveParts();
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
   const events = isStream && response.body ? eventsIn(response.body) : [(await readReplyJson(response)) as JsonBody];

@@ -67,8 +67,8 @@ export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
     const demands = demandsOf(request, { tokenizer, isConstrainable: false });
     const { params, stop, seed } = request;
     const settings = Array.from({ length: request.n }, (_, i) => {
-      const own = seed === undefined ? undefined : seed + i;
-      return { params, stop, seed: own, demands, sampling: knownCall(choiceCall(call, i)) };
+      const choiceSeed = seed === undefined ? undefined : seed + i;
+      return { params, stop, seed: choiceSeed, demands, sampling: knownCall(choiceCall(call, i)) };
     });
     return together(settings, { run, signal: call?.signal });
   };
@@ -94,7 +94,9 @@ async function together<T extends Reply>(
 ): Promise<T[]> {
   const ending = new SharedAbort(signal);
   try {
-    const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: ending.signal() } }));
+    const drawn = settings.map((choice) =>
+      run({ ...choice, sampling: { ...choice.sampling, signal: ending.signal() } }),
+    );
     return (await Promise.all(drawn)).map(withoutUnknown);
   } catch (error) {
     ending.abort(error);
@@ -109,24 +111,24 @@ function knownCall(call: ChoiceCall): ChoiceCall {
   const { onStart, onReply } = call;
   return {
     ...call,
-    ...(onStart && { onStart: ({ sampling_params: _, ...known }: ChoiceStart) => onStart(known) }),
+    ...(onStart && { onStart: ({ sampling_params: _, ...start }: ChoiceStart) => onStart(start) }),
     ...(onReply && { onReply: (reply: Reply | ChatTurn) => onReply(withoutUnknown(reply)) }),
   };
 }
 
 /** Without what is the worker's choice, which nobody tells: the settings that a request left open, at times the version. */
 function withoutUnknown<T extends Reply>(reply: T): T {
-  const { sampling_params: _, weight_version, ...known } = reply;
-  return { ...known, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;
+  const { sampling_params: _, weight_version, ...rest } = reply;
+  return { ...rest, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;
 }
 
 interface Drawing extends CumulativeOptions {
   readonly settings: Settings;
 }
 
-async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequence> {
-  const signal = it.settings.sampling?.signal;
-  const { worker, response } = await it.ask(bodyOf(request, it), signal);
+async function draw(request: SampleRequest, drawing: Drawing): Promise<SampledSequence> {
+  const signal = drawing.settings.sampling?.signal;
+  const { worker, response } = await drawing.ask(bodyOf(request, drawing), signal);
   try {
     if (!response.ok || !response.body) throw await workerError(response);
     const sampled = new Gathered();
@@ -152,7 +154,7 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
       tokens,
       logprobs,
       finish_reason: !isEnded && choice?.finish_reason === "length" ? "length" : "stop",
-      weight_version: sampled.weightVersion ?? it.weightVersion() ?? UNKNOWN_VERSION,
+      weight_version: sampled.weightVersion ?? drawing.weightVersion() ?? UNKNOWN_VERSION,
     };
   } catch (error) {
     signal?.throwIfAborted();
@@ -194,16 +196,16 @@ export function pushUpToEnd(
 }
 
 /** @throws {ApiError} 502 for an answer whose tokens cannot be trained on */
-function check(sampled: Gathered, it: { request: SampleRequest; count: number; isEnded: boolean }): void {
+function check(sampled: Gathered, context: { request: SampleRequest; count: number; isEnded: boolean }): void {
   const [choice] = sampled.choices();
   const { length } = choice?.tokens ?? [];
   if (
     choice &&
-    !it.isEnded &&
+    !context.isEnded &&
     (choice.logprobs.length !== length || (length === 0 && sampled.counts(0).completion > 0))
   )
     throw unusable(`it reports ${length} token ids and ${choice.logprobs.length} log-probs`);
-  if (sampled.promptIds.length > 0 && `${sampled.promptIds}` !== `${it.request.prompt_ids}`)
+  if (sampled.promptIds.length > 0 && `${sampled.promptIds}` !== `${context.request.prompt_ids}`)
     throw unusable("it changed the prompt");
 }
 

@@ -17,8 +17,8 @@ export class WorkerHistory {
   add({ prompt_token_ids, completion_token_ids, trace_id, messages, response_message }: TraceRecord): void {
     const whole = [...prompt_token_ids, ...completion_token_ids];
     if (whole.length > 0) this.sampled.add(whole, trace_id);
-    const all = read([...messages, response_message as ChatMessage]);
-    if (all) this.replies.add(this.histories.add(all));
+    const conversation = read([...messages, response_message as ChatMessage]);
+    if (conversation) this.replies.add(this.histories.add(conversation));
   }
 
   /** How a worker's prompt came about. The worker rendered it: where it repeats a reply in other tokens, it diverged. */

@@ -23,9 +23,9 @@ export interface RecordedWorkerCall {
 export function workerTraces(
   sampled: Gathered,
   { brokeOff, raw_response }: HowItEnded,
-  it: RecordedWorkerCall,
+  call: RecordedWorkerCall,
 ): TraceRecord[] {
-  const { session, body, history } = it;
+  const { session, body, history } = call;
   const messages = (Array.isArray(body.messages) ? body.messages : []) as ChatMessage[];
   const { origin, parent } = history.originOf({ ids: sampled.promptIds, messages });
   return sampled.choices().map((choice): TraceRecord => {
@@ -33,17 +33,17 @@ export function workerTraces(
       // A run that is the worker names the calls of its outcome by its own ids.
       trace_id: choice.traceId ?? crypto.randomUUID(),
       session_id: session.session_id,
-      model: it.model ?? sampled.model ?? "",
+      model: call.model ?? sampled.model ?? "",
       messages,
       prompt_token_ids: sampled.promptIds,
       response_message: choice.message,
       completion_token_ids: choice.tokens,
       logprobs: logprobsOf(choice),
       finish_reason: choice.finish_reason ?? brokeOff ?? null,
-      weight_version: sampled.weightVersion ?? it.weight_version,
-      latency_ms: it.latency_ms,
+      weight_version: sampled.weightVersion ?? call.weight_version,
+      latency_ms: call.latency_ms,
       token_counts: countsOf(sampled, choice),
-      timestamp: it.timestamp,
+      timestamp: call.timestamp,
       metadata: { ...session.metadata, ...(body.metadata as JsonBody | undefined) },
       raw_request: body,
       raw_response: raw_response ?? null,

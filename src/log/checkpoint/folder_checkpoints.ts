@@ -53,7 +53,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     this.options = options;
   }
 
-  async save(name: string, it: CheckpointContents<State>): Promise<void> {
+  async save(name: string, contents: CheckpointContents<State>): Promise<void> {
     await this.options.beforeWrite?.();
     this.found = undefined;
     const target = join(this.dir, name);
@@ -61,14 +61,14 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     try {
       await this.dropUnfinished();
       await mkdir(temporary, { recursive: true });
-      await it.write(temporary);
-      await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
+      await contents.write(temporary);
+      await writeFile(join(temporary, STATE_FILE), JSON.stringify(contents.state));
       await sealFolder(temporary);
       // Another process may have taken the folder during the write.
       await this.options.beforeWrite?.();
       await discard(target);
       await rename(temporary, target);
-      if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
+      if (contents.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...contents.best })}\n`);
       // Last: after a crash before this line, the run resumes from the previous checkpoint and makes this one again.
       const step = NAME.exec(name);
       if (step?.[1] === "global") await this.point(TRACKER_FILE, `${step[2]}\n`);
@@ -77,7 +77,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       throw await this.explain(error, target);
     }
     await this.prune();
-    this.lastSaved = { dir: target, state: it.state };
+    this.lastSaved = { dir: target, state: contents.state };
   }
 
   find(): Promise<Checkpoint<State> | undefined> {

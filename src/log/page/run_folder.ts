@@ -82,13 +82,13 @@ export class RunFolder {
   /** A damaged line (a killed run leaves one half written) is counted and left out. */
   private follow<T>(
     file: FollowedFile,
-    of: { read: (line: string) => T | undefined; add: (it: T) => void; reset: () => void },
+    of: { read: (line: string) => T | undefined; add: (item: T) => void; reset: () => void },
   ): void {
     file.poll(
       (line) => {
-        const it = of.read(line);
-        if (it === undefined) this.bad.set(file, this.badIn(file) + 1);
-        else of.add(it);
+        const item = of.read(line);
+        if (item === undefined) this.bad.set(file, this.badIn(file) + 1);
+        else of.add(item);
         this.changes++;
       },
       () => {

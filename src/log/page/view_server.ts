@@ -97,15 +97,15 @@ class Pages {
   open(): Response {
     if (this.streams.size >= MOST_PAGES)
       throw new Refusal(503, `Cannot follow from another page: ${MOST_PAGES} are open. Close one.`);
-    let own: ReadableStreamDefaultController<Uint8Array>;
+    let streamController: ReadableStreamDefaultController<Uint8Array>;
     const stream = new ReadableStream<Uint8Array>({
       start: (controller) => {
-        own = controller;
-        this.streams.add(own);
+        streamController = controller;
+        this.streams.add(streamController);
         // What changed between the page and this connection.
-        own.enqueue(encoded("data: 0\n\n"));
+        streamController.enqueue(encoded("data: 0\n\n"));
       },
-      cancel: () => void this.streams.delete(own),
+      cancel: () => void this.streams.delete(streamController),
     });
     return new Response(stream, { headers: { "Content-Type": "text/event-stream; charset=utf-8" } });
   }

@@ -91,13 +91,13 @@ function readPiece(ids: Uint32Array, readers: Readers): ReadPiece {
   const written = Array.from(ids, (id) => bytesOf(student, id));
   const text = longestText(written);
   const tokens = text === "" ? [] : encoded(text, readers);
-  const own = tokens.map((id) => bytesOf(teacher, id));
-  const all = joined(written);
-  const extra = leadingSpace(own, all);
-  if (extra) own[0] = own[0]!.subarray(1);
-  const same = commonLength(joined(own), all);
-  const [s, t] = commonEnds(written, own, same);
-  const spans = alignSpans(lengths(written.slice(0, s)), lengths(own.slice(0, t)));
+  const teacherBytes = tokens.map((id) => bytesOf(teacher, id));
+  const bytes = joined(written);
+  const extra = leadingSpace(teacherBytes, bytes);
+  if (extra) teacherBytes[0] = teacherBytes[0]!.subarray(1);
+  const same = commonLength(joined(teacherBytes), bytes);
+  const [s, t] = commonEnds(written, teacherBytes, same);
+  const spans = alignSpans(lengths(written.slice(0, s)), lengths(teacherBytes.slice(0, t)));
   return { tokens: tokens.slice(0, t), spans, isWhole: s === ids.length };
 }
 

@@ -67,22 +67,22 @@ export function totalDpoSteps(options: Omit<DpoOptions, "backend" | "checkpoints
 const SIDES = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"];
 
 function dpoSettings({
-  settings: given,
+  settings: settingsOption,
   loss: spec = { loss_type: "sigmoid" },
   rows,
   batchTokens,
 }: Omit<DpoOptions, "backend">): LoopSettings {
   const { loss, settings } = planPreference(spec);
-  const own = loopSettings(given);
+  const runSettings = loopSettings(settingsOption);
   const measured = ["loss", ...SIDES, loss.unit === "pair" ? "rewards/accuracies" : "kl"];
   checkBestMetric(
-    own.training.metric_for_best_model,
+    runSettings.training.metric_for_best_model,
     measured.map((name) => `val/${name}`),
   );
   for (const preference of [...rows.train, ...(rows.val ?? [])]) checkForm(preference, loss);
-  if (loss.unit === "row") checkBaseline(loss.name, { settings: own, batchTokens, held: rows.val?.length });
+  if (loss.unit === "row") checkBaseline(loss.name, { settings: runSettings, batchTokens, held: rows.val?.length });
   // A reference is kept where a training run would keep one: for a KL term.
-  return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? settings.beta : 0 } };
+  return { ...runSettings, algorithm: { ...runSettings.algorithm, kl_beta: loss.hasReference ? settings.beta : 0 } };
 }
 
 /** @throws {ConfigError} where the baseline of a step, or of the held-out rows, would come from one row and its own completion */

@@ -46,7 +46,7 @@ function correctness(outcome: RecordedAttempt["outcome"]): Pick<RolloutResult, "
   return typeof reward === "number" && !trajectory_rewards ? { is_correct: reward > 0 } : {};
 }
 
-function reasonOf(given: string | undefined): TerminationReason | undefined {
-  if (given === undefined) return undefined;
-  return TERMINATION_REASONS.find((reason) => reason === given) ?? "unknown";
+function reasonOf(text: string | undefined): TerminationReason | undefined {
+  if (text === undefined) return undefined;
+  return TERMINATION_REASONS.find((reason) => reason === text) ?? "unknown";
 }

@@ -67,11 +67,11 @@ export function totalRewardModelSteps(options: Omit<RewardModelRunOptions, "back
 const MEASURED = ["loss", "accuracy", "margin", "mean_reward", "min_reward", "max_reward"];
 
 function rewardModelSettings({
-  settings: given,
+  settings: settingsOption,
   rows,
   loss = {},
 }: Omit<RewardModelRunOptions, "backend">): LoopSettings {
-  const settings = loopSettings(given);
+  const settings = loopSettings(settingsOption);
   // Checks the coefficient.
   rewardModelLoss({ scores: [0, 0] }, loss);
   checkBestMetric(

@@ -236,10 +236,10 @@ function stepOf({ call, ...reply }: Reply): Completion {
 
 function fitParams(
   params: SamplingParams,
-  it: { prompt_ids: readonly number[]; options: PolicyOptions },
+  call: { prompt_ids: readonly number[]; options: PolicyOptions },
 ): SamplingParams {
-  const room = it.options.backend.model.contextLength - it.prompt_ids.length;
-  if (it.prompt_ids.length > it.options.maxPromptLength || room < 1) {
+  const room = call.options.backend.model.contextLength - call.prompt_ids.length;
+  if (call.prompt_ids.length > call.options.maxPromptLength || room < 1) {
     throw new Termination("max_prompt_length_exceeded");
   }
   return { ...params, max_tokens: Math.min(params.max_tokens, room) };

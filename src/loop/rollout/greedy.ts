@@ -13,9 +13,9 @@ import { isMasked, named } from "./eligible.ts";
 type Naming = Pick<LoopSettings, "transform" | "compact_filtering">;
 
 /** The `count` attempts at one task, and a greedy one after them. */
-export function withGreedyAttempt(task: Task, it: { task_index: number; count: number }): Attempt[] {
-  const { task_index, count } = it;
-  return [...attemptsAt(task, it), { task, task_index, rollout_index: count, isGreedy: true }];
+export function withGreedyAttempt(task: Task, options: { task_index: number; count: number }): Attempt[] {
+  const { task_index, count } = options;
+  return [...attemptsAt(task, options), { task, task_index, rollout_index: count, isGreedy: true }];
 }
 
 /**

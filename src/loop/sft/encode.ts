@@ -27,18 +27,18 @@ export interface EncodeOptions {
  * A conversation as {@link encodeConversation} has it; a prompt and its response, which is trained on with the end token; a
  * text, all of which is trained on.
  */
-export function encodeExample(example: SupervisedExample, it: EncodeOptions): MaskedConversation {
-  const { tokenizer, trainOn, most } = it;
+export function encodeExample(example: SupervisedExample, options: EncodeOptions): MaskedConversation {
+  const { tokenizer, trainOn, most } = options;
   if ("messages" in example) {
     const { messages, tools, variables } = example;
     return encodeConversation(messages, { tokenizer, tools, variables, trainOn, most });
   }
   if ("text" in example) {
-    const ids = ended(encodeText(tokenizer, example.text), 0, it);
+    const ids = ended(encodeText(tokenizer, example.text), 0, options);
     return { ids, mask: ids.map(() => 1) };
   }
   const { ids: both, start } = encodeJoined(tokenizer, joinedOf(example, tokenizer));
-  const ids = ended(both, start, it);
+  const ids = ended(both, start, options);
   return { ids, mask: ids.map((_, i) => Number(i >= start)) };
 }
 

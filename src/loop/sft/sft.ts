@@ -57,8 +57,8 @@ export function totalSftSteps(options: Pick<SftOptions, "rows" | "settings" | "b
   return totalExampleSteps({ ...options, settings: sftSettings(options.settings), tokensOf });
 }
 
-function sftSettings(given: SftOptions["settings"]): LoopSettings {
-  const settings = loopSettings(given);
+function sftSettings(options: SftOptions["settings"]): LoopSettings {
+  const settings = loopSettings(options);
   checkBestMetric(settings.training.metric_for_best_model, HELD_OUT_METRICS);
   return settings;
 }

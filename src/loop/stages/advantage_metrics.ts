@@ -35,7 +35,7 @@ interface Compared {
 export function difficulty(role: string, units: readonly Compared[]): Metrics {
   const byGroup = groupBy(units, (unit) => unit.group);
   const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(
-    (it) => it.length >= 2,
+    (values) => values.length >= 2,
   );
   if (compared.length === 0) return {};
   const means = compared.map(mean);

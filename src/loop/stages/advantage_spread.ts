@@ -52,10 +52,10 @@ export class AdvantageSpread {
   }
 
   /** Keeps the advantages that the steps of these trajectories carry, 0 where they carry none. Returns them per token. */
-  keepGiven(given: readonly number[]): number[] {
+  keepGiven(advantages: readonly number[]): number[] {
     const { givenAdvantages, trajectories } = this.rows;
     const kept: number[] = [];
-    this.fillTokens(new Set(given), (t, { row, trajectory }) => {
+    this.fillTokens(new Set(advantages), (t, { row, trajectory }) => {
       const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t]! : 0;
       checkFinite(value, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
       kept.push(value);

@@ -40,8 +40,8 @@ export async function roleAdvantages(rows: ProcessedRows, context: StageContext)
   Object.assign(metrics, componentMetrics(rows, context.settings));
   const estimated = withTeacher(rows, { value: spread.advantages(), metrics }, context);
   if (!targets) return estimated;
-  const { value: given } = estimated;
-  const value = { ...given, advantages: { ...given.advantages, targets: targets.targets() } };
+  const { value: advantages } = estimated;
+  const value = { ...advantages, advantages: { ...advantages.advantages, targets: targets.targets() } };
   return { value, metrics: { ...estimated.metrics, ...criticDataMetrics(value) } };
 }
 

@@ -56,8 +56,8 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
 }
 
 function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): void {
-  const { name: known, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
-  mergeSettings("estimator", findEstimator(known), settings);
+  const { name: estimator, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
+  mergeSettings("estimator", findEstimator(estimator), settings);
 }
 
 function choose({ name, norm_adv_by_std_in_grpo, gamma, lam, settings = {} }: AdvantageOptions): {

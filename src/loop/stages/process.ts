@@ -41,12 +41,12 @@ export async function process(rows: PackedRows, context: StageContext): Promise<
 /** min(p_old / p_rollout, cap), per token or over the whole row. @see verl's rollout correction (TIS) */
 function importanceWeights(
   rows: PackedRows,
-  it: { old: Float32Array; correction: LoopSettings["algorithm"]["rollout_correction"] },
+  options: { old: Float32Array; correction: LoopSettings["algorithm"]["rollout_correction"] },
 ): Float32Array | undefined {
-  const { tis_mode, tis_cap } = it.correction;
+  const { tis_mode, tis_cap } = options.correction;
   if (tis_mode === null) return undefined;
   const { offsets, mask, rolloutLogprobs, tokens } = rows;
-  const logRatios = Float64Array.from(tokens, (_, t) => (mask[t] ? it.old[t]! - rolloutLogprobs[t]! : 0));
+  const logRatios = Float64Array.from(tokens, (_, t) => (mask[t] ? options.old[t]! - rolloutLogprobs[t]! : 0));
   if (tis_mode === "sequence") {
     for (let row = 0; row + 1 < offsets.length; row++) {
       const part = logRatios.subarray(offsets[row], offsets[row + 1]);

@@ -114,10 +114,10 @@ export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGrou
 }
 
 function checkGroup(group: Grouping): TrajectoryGroup {
-  const given = group.trajectories.filter(({ reward }) => reward !== null).length;
-  if (given !== 0 && given !== group.trajectories.length) {
+  const rewarded = group.trajectories.filter(({ reward }) => reward !== null).length;
+  if (rewarded !== 0 && rewarded !== group.trajectories.length) {
     throw new ConfigError(
-      `Cannot compare the group ${group.group_id}: ${given} of ${group.trajectories.length} trajectories have a reward. Give one to all of them, or to none.`,
+      `Cannot compare the group ${group.group_id}: ${rewarded} of ${group.trajectories.length} trajectories have a reward. Give one to all of them, or to none.`,
       { kind: "code" },
     );
   }

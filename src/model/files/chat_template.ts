@@ -50,8 +50,8 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
   });
   return (values) =>
     refusing("format the conversation with the chat template", at, () => {
-      const given = Object.entries(values).filter(([, value]) => value !== undefined);
-      const names = given.map(([name]): [string, JinjaValue] => [name, memberOf(values, name)]);
+      const defined = Object.entries(values).filter(([, value]) => value !== undefined);
+      const names = defined.map(([name]): [string, JinjaValue] => [name, memberOf(values, name)]);
       const render = (block: (out: TextWriter) => PythonCallable) => {
         const work = new Counter(bounds);
         const out = new TextWriter(work);

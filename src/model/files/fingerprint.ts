@@ -42,8 +42,8 @@ export function floatBytes({ buffer, byteOffset, byteLength }: Float32Array): Ui
 }
 
 /** Differences of two configurations, each `key: one, other`. Empty when a forward pass is the same for both. */
-export function configDifferences(one: ModelConfig, other: ModelConfig): string[] {
-  const [a, b] = [shapeOf(one), shapeOf(other)];
+export function configDifferences(config: ModelConfig, other: ModelConfig): string[] {
+  const [a, b] = [shapeOf(config), shapeOf(other)];
   const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
   return Array.from(keys)
     .filter((key) => JSON.stringify(a[key]) !== JSON.stringify(b[key]))

@@ -74,7 +74,9 @@ export async function openTokenizer(
 async function tokenizerConfig(reader: FolderReader): Promise<unknown> {
   const config = await readFolderJson(reader, "tokenizer_config.json");
   const tokens = await readFolderJson(reader, "special_tokens_map.json");
-  const areObjects = [config ?? {}, tokens].every((it) => typeof it === "object" && it !== null && !Array.isArray(it));
+  const areObjects = [config ?? {}, tokens].every(
+    (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+  );
   return areObjects ? { ...(tokens as object), ...(config as object | undefined) } : config;
 }
 
@@ -83,11 +85,11 @@ const UNUSED = /\.rotary_emb\.inv_freq$/;
 
 const FLOAT_TYPES: ReadonlySet<string> = new Set(["F32", "BF16", "F16", "F64"]);
 
-function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: ModelConfig; name: string }): void {
-  const shapes = weightShapes(it.config);
+function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, model: { config: ModelConfig; name: string }): void {
+  const shapes = weightShapes(model.config);
   for (const [name, shape] of shapes) {
     const info = tensors.get(name);
-    if (!info) throw missingTensor(name, { shape, ...it });
+    if (!info) throw missingTensor(name, { shape, ...model });
     if (`${info.shape}` !== `${shape}`)
       throw new ConfigError(
         `Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).${keysOf(name)}`,
@@ -100,9 +102,9 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
       );
   }
   for (const [name, info] of tensors) {
-    if (shapes.has(name) || UNUSED.test(name) || isRepeatedTable(name, it.config)) continue;
+    if (shapes.has(name) || UNUSED.test(name) || isRepeatedTable(name, model.config)) continue;
     throw new ConfigError(
-      `Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}${layersOf(name, it.config)}.`,
+      `Cannot load the model: the architecture ${model.config.architecture} has no tensor ${name}${layersOf(name, model.config)}.`,
       { file: info.file },
     );
   }

@@ -149,14 +149,14 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
     throw new ConfigError(`Cannot read the adapter: ${PREFIX}${SCORE} is missing, which modules_to_save names.`, {
       file: `${reader.name}/adapter_model.safetensors`,
     });
-  const own = (await readFolderJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
+  const saved = (await readFolderJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
   return {
     config: {
       ...config,
       // A person may have written another base into adapter_config.json.
-      base: own?.name !== undefined && own.name === config.base ? own.folder : config.base,
+      base: saved?.name !== undefined && saved.name === config.base ? saved.folder : config.base,
       targets: targetsOf(names, { listed: targets, file }),
-      fingerprint: own?.fingerprint,
+      fingerprint: saved?.fingerprint,
     },
     names,
     files,

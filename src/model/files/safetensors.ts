@@ -98,10 +98,10 @@ async function readHeader(reader: ByteReader): Promise<{ header: object; dataSta
   return { header, dataStart: 8 + length };
 }
 
-function readEntry(it: { name: string; entry: unknown; dataStart: number; file: string }): TensorInfo {
-  const { dtype, shape, data_offsets: offsets } = (it.entry ?? {}) as Record<string, unknown>;
+function readEntry(header: { name: string; entry: unknown; dataStart: number; file: string }): TensorInfo {
+  const { dtype, shape, data_offsets: offsets } = (header.entry ?? {}) as Record<string, unknown>;
   const fail = (rule: string, value: unknown) =>
-    new ConfigError(`Cannot read tensor ${it.name}: ${rule} (${JSON.stringify(value)}).`, { file: it.file });
+    new ConfigError(`Cannot read tensor ${header.name}: ${rule} (${JSON.stringify(value)}).`, { file: header.file });
   if (typeof dtype !== "string" || !Object.hasOwn(BYTES_OF, dtype)) throw fail("its dtype is unknown", dtype);
   if (!isCounts(shape)) throw fail("its shape is not a list of sizes", shape);
   if (!isCounts(offsets) || offsets.length !== 2) throw fail("data_offsets must be two positions", offsets);
@@ -111,20 +111,20 @@ function readEntry(it: { name: string; entry: unknown; dataStart: number; file: 
   if (begin! > end! || end! - begin! !== bytes)
     throw fail(`${dtype} [${shape}] needs ${bytes} bytes, not these data_offsets`, offsets);
   return {
-    name: it.name,
+    name: header.name,
     dtype: dtype as DType,
     shape,
     length,
-    offset: it.dataStart + begin!,
+    offset: header.dataStart + begin!,
     byteLength: end! - begin!,
-    file: it.file,
+    file: header.file,
   };
 }
 
 /** Tensors must fill the data exactly: no overlap, no hole, nothing after the last. */
-function checkLayout(infos: readonly TensorInfo[], it: { dataStart: number; reader: ByteReader }): void {
-  const { reader } = it;
-  let position = it.dataStart;
+function checkLayout(infos: readonly TensorInfo[], layout: { dataStart: number; reader: ByteReader }): void {
+  const { reader } = layout;
+  let position = layout.dataStart;
   for (const { name, offset, byteLength } of infos) {
     const fail = (rule: string) => new ConfigError(`Cannot read tensor ${name}: ${rule}.`, at(reader));
     const end = offset + byteLength;

@@ -28,18 +28,18 @@ export async function openTensors(folder: string | FolderReader, stem = "model")
 
 async function joinShards(
   reader: FolderReader,
-  it: { index: unknown; file: string; whole: string },
+  listing: { index: unknown; file: string; whole: string },
 ): Promise<TensorFiles> {
-  const source = { file: `${reader.name}/${it.file}` };
-  const map = (it.index as { weight_map?: Record<string, string> } | null)?.weight_map;
+  const source = { file: `${reader.name}/${listing.file}` };
+  const map = (listing.index as { weight_map?: Record<string, string> } | null)?.weight_map;
   if (typeof map !== "object" || map === null)
     throw new ConfigError("Cannot read the index of weights: it has no weight_map.", source);
-  if (!Object.values(map).includes(it.whole) && (await reader.open(it.whole)))
+  if (!Object.values(map).includes(listing.whole) && (await reader.open(listing.whole)))
     throw new ConfigError(
-      `Cannot read the weights: there is both an index of weights and a file ${it.whole} that it does not name. Remove the one that is not the model.`,
+      `Cannot read the weights: there is both an index of weights and a file ${listing.whole} that it does not name. Remove the one that is not the model.`,
       source,
     );
-  checkRepeats((await readFolderText(reader, it.file)) ?? "", source);
+  checkRepeats((await readFolderText(reader, listing.file)) ?? "", source);
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, file] of Object.entries(map)) {

@@ -57,8 +57,8 @@ function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerC
   return {
     vocabSize: largest + 1,
     encode(text, { addSpecialTokens = true, continues = false } = {}) {
-      const own = encodeText(text, steps, continues);
-      return addSpecialTokens ? postProcess(own) : own;
+      const ids = encodeText(text, steps, continues);
+      return addSpecialTokens ? postProcess(ids) : ids;
     },
     decode(tokens, { skipSpecialTokens = true } = {}) {
       const kept = skipSpecialTokens ? tokens.filter((id) => !special.has(id)) : tokens;
@@ -84,21 +84,21 @@ interface EncodingSteps {
   readonly findNormalized: (text: string) => TextSection[];
 }
 
-function encodeText(text: string, it: EncodingSteps, continues: boolean): number[] {
+function encodeText(text: string, options: EncodingSteps, continues: boolean): number[] {
   const out: number[] = [];
-  for (const section of it.findWritten(text)) {
+  for (const section of options.findWritten(text)) {
     if ("token" in section) {
       out.push(section.token.id);
       continue;
     }
-    const steps = continues && section.start === 0 ? it.continued : it.first;
+    const steps = continues && section.start === 0 ? options.continued : options.first;
     const normalized = steps.normalizer ? steps.normalizer(section.text) : section.text;
-    for (const part of it.findNormalized(normalized)) {
+    for (const part of options.findNormalized(normalized)) {
       if ("token" in part) out.push(part.token.id);
       else {
         const isFirst = section.start === 0 && part.start === 0 && !continues;
-        const { preTokenizer } = part.start === 0 ? steps : it.first;
-        encodePiece({ text: part.text, isFirst }, { preTokenizer, model: it.model, out });
+        const { preTokenizer } = part.start === 0 ? steps : options.first;
+        encodePiece({ text: part.text, isFirst }, { preTokenizer, model: options.model, out });
       }
     }
   }
@@ -107,10 +107,10 @@ function encodeText(text: string, it: EncodingSteps, continues: boolean): number
 
 function encodePiece(
   whole: TextPiece,
-  it: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
+  options: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
 ): void {
-  for (const piece of it.preTokenizer ? it.preTokenizer([whole]) : [whole])
-    for (const id of it.model.encode(piece.text)) it.out.push(id);
+  for (const piece of options.preTokenizer ? options.preTokenizer([whole]) : [whole])
+    for (const id of options.model.encode(piece.text)) options.out.push(id);
 }
 
 /**

@@ -129,9 +129,9 @@ export interface ChunkRows {
 /** Reads a chunk's tokens back, and gives each sequence its own up to where it ends. @returns the further reads. */
 export async function collect(
   model: Transformer,
-  it: ChunkRows & { readonly reads?: readonly ReadRequest[] | undefined },
+  chunk: ChunkRows & { readonly reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {
-  return deliver(model, it, await readChunk(model, it));
+  return deliver(model, chunk, await readChunk(model, chunk));
 }
 
 /** Runs a chunk. @returns its tokens and log-probs, then the further reads, then logits where the host selects from them */
@@ -159,10 +159,10 @@ function hostOf({ running, rows }: ChunkRows) {
  * Gives each sequence its tokens up to where it ends: none where it ended, or came to need a mask, in the chunk before.
  * @returns the further reads.
  */
-export function deliver(model: Transformer, it: ChunkRows, [tokens, logprobs, ...rest]: readonly Data[]): Data[] {
-  const { running, rows } = it;
+export function deliver(model: Transformer, chunk: ChunkRows, [tokens, logprobs, ...rest]: readonly Data[]): Data[] {
+  const { running, rows } = chunk;
   const { vocabSize } = model.config;
-  const host = hostOf(it);
+  const host = hostOf(chunk);
   const logits = host && rest.pop();
   for (const [row, sequence] of running.entries()) {
     const before = sequence.tokens.length;

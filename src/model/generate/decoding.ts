@@ -68,8 +68,8 @@ export class Decoding {
     ahead: Ahead | undefined,
   ): Promise<Ahead | undefined> {
     if (!ahead) return this.start(run, running);
-    const known = new Set(ahead.running);
-    const isSame = running.every((sequence) => known.has(sequence) && !needsHost(sequence));
+    const runningAhead = new Set(ahead.running);
+    const isSame = running.every((sequence) => runningAhead.has(sequence) && !needsHost(sequence));
     const next = await this.finish(run, ahead, isSame);
     return isSame ? next : this.first(run, running);
   }

@@ -15,7 +15,7 @@ export function isFolded(
 ): boolean {
   if (choice !== "auto") return choice;
   const isSoftware = weights.device.info.family === "scalar";
-  const isOnTiedTable = [...adapters, adapter].some((it) => it.isOnTiedTable);
+  const isOnTiedTable = [...adapters, adapter].some((each) => each.isOnTiedTable);
   return (
     isSoftware && !isOnTiedTable && weights.plain !== undefined && parameterCount(weights.config) <= MAX_FOLDED_ELEMENTS
   );
@@ -49,7 +49,7 @@ export class FoldedWeights {
    * other adapters have been requested.
    */
   of(adapter: LoraAdapter): StoredWeights {
-    const slot = this.slots.find((it) => it.adapter === adapter) ?? this.vacate();
+    const slot = this.slots.find((slot) => slot.adapter === adapter) ?? this.vacate();
     if (slot.adapter !== adapter || slot.version !== adapter.version) {
       slot.weights.copyFrom(this.base.weights);
       for (const each of [...this.base.adapters, adapter]) each.addTo(slot.weights);
@@ -62,7 +62,7 @@ export class FoldedWeights {
 
   /** Frees an adapter's copy for others. */
   forget(adapter: LoraAdapter): void {
-    const at = this.slots.findIndex((it) => it.adapter === adapter);
+    const at = this.slots.findIndex((slot) => slot.adapter === adapter);
     if (at < 0) return;
     this.slots[at]!.adapter = undefined;
     this.slots.unshift(...this.slots.splice(at, 1));

@@ -36,7 +36,7 @@ function inverseTemperatureOf({ request }: Sequence): number {
 /** Sequences that are drawn together: those without the host first, then the others by temperature, a window at most. */
 export function drawGroups(model: Transformer, sequences: readonly Sequence[]): (readonly Sequence[])[] {
   if (!sequences.some(needsHost)) return [sequences];
-  const free = sequences.filter((it) => !needsHost(it));
+  const free = sequences.filter((sequence) => !needsHost(sequence));
   const groups = free.length > 0 ? [free] : [];
   const byTemperature = new Map<number, Sequence[]>();
   for (const sequence of sequences.filter(needsHost)) {

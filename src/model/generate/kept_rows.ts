@@ -89,6 +89,6 @@ function shapeOf(
   return [running.length, tableTokens(running, at), at.stride, topK, topP, ...at.weights.state()];
 }
 
-function isSame(one: readonly unknown[], other: readonly unknown[]): boolean {
-  return one.length === other.length && one.every((item, i) => item === other[i]);
+function isSame(shape: readonly unknown[], other: readonly unknown[]): boolean {
+  return shape.length === other.length && shape.every((item, i) => item === other[i]);
 }

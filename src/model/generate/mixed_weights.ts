@@ -90,9 +90,9 @@ class MixedWeights implements Weights {
     const { base } = this;
     base?.apply(name, io);
     for (const { weights, first, rows: m } of this.segments) {
-      const own = { ...io, first, m };
-      if (!base) weights.apply(name, own);
-      else if (weights instanceof AdaptedWeights && weights !== base) weights.addTo(name, own);
+      const segmentIo = { ...io, first, m };
+      if (!base) weights.apply(name, segmentIo);
+      else if (weights instanceof AdaptedWeights && weights !== base) weights.addTo(name, segmentIo);
     }
   }
 
@@ -101,9 +101,9 @@ class MixedWeights implements Weights {
   }
 
   ofRows({ first, rows }: RowRun): Weights {
-    const cut = this.segments.flatMap((it) => {
-      const [from, to] = [Math.max(it.first, first), Math.min(it.first + it.rows, first + rows)];
-      return from < to ? [{ weights: it.weights, first: from - first, rows: to - from }] : [];
+    const cut = this.segments.flatMap((segment) => {
+      const [from, to] = [Math.max(segment.first, first), Math.min(segment.first + segment.rows, first + rows)];
+      return from < to ? [{ weights: segment.weights, first: from - first, rows: to - from }] : [];
     });
     return cut.length === 1 ? cut[0]!.weights : new MixedWeights(cut);
   }
@@ -111,7 +111,9 @@ class MixedWeights implements Weights {
 
 /** Returns the weights that all policies are, or have an adapter beside: the same object. */
 function sharedBase(segments: readonly Segment[]): Weights | undefined {
-  const all = segments.map(({ weights }) => weights);
-  const bases = [all[0]!, ...(all[0] instanceof AdaptedWeights ? [all[0].base] : [])];
-  return bases.find((base) => all.every((it) => it === base || (it instanceof AdaptedWeights && it.base === base)));
+  const byPolicy = segments.map(({ weights }) => weights);
+  const bases = [byPolicy[0]!, ...(byPolicy[0] instanceof AdaptedWeights ? [byPolicy[0].base] : [])];
+  return bases.find((base) =>
+    byPolicy.every((other) => other === base || (other instanceof AdaptedWeights && other.base === base)),
+  );
 }

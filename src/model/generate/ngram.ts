@@ -76,10 +76,10 @@ export class NgramIndex {
     // The longest first: each builds on the shorter one that ends a token earlier.
     for (let n = Math.min(this.lookup.longest, count); n >= 1; n--) {
       const key = this.last[n - 1]! * TOKENS + token;
-      const known = this.children.get(key);
-      if (known === undefined) this.children.set(key, this.after.push(count) - 1);
-      else if (this.found.length === 0) this.found = { length: n, after: this.after[known]! };
-      this.last[n] = known ?? this.after.length - 1;
+      const child = this.children.get(key);
+      if (child === undefined) this.children.set(key, this.after.push(count) - 1);
+      else if (this.found.length === 0) this.found = { length: n, after: this.after[child]! };
+      this.last[n] = child ?? this.after.length - 1;
     }
   }
 

@@ -73,7 +73,7 @@ export function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): vo
 /** The rows one after another. */
 export function concatRows(rows: readonly Float32Array[]): Float32Array {
   const width = rows[0]!.length;
-  const all = new Float32Array(rows.length * width);
-  for (const [i, row] of rows.entries()) all.set(row, i * width);
-  return all;
+  const packed = new Float32Array(rows.length * width);
+  for (const [i, row] of rows.entries()) packed.set(row, i * width);
+  return packed;
 }

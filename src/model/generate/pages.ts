@@ -25,7 +25,7 @@ export function usablePages(needs: readonly Need[], sequences: number): number {
       .sort((a, b) => b - a)
       .slice(0, sequences)
       .reduce((sum, count) => sum + count, 0);
-  return largest(needs.map(({ own }) => own)) + largest([...prompts.values()]);
+  return largest(needs.map(({ own: ownPages }) => ownPages)) + largest([...prompts.values()]);
 }
 
 /** The free pages of a cache. */

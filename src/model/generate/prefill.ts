@@ -82,7 +82,7 @@ export class Prefill {
       run,
       waiting.filter(({ prompt }) => prompt.hidden),
     );
-    let left = this.tokensFor(running.filter((it) => !it.stopped && !isWaiting(it)));
+    let left = this.tokensFor(running.filter((sequence) => !sequence.stopped && !isWaiting(sequence)));
     for (let prompts = this.pending(run, waiting); prompts.length > 0 && left >= PAGE_TOKENS; ) {
       const pieces = this.nextPieces(prompts, left);
       const tokens = pieces.reduce((sum, { from, to }) => sum + to - from, 0);
@@ -101,7 +101,9 @@ export class Prefill {
 
   /** Prompts that are not complete. One of which a part is done comes first, and the others of its policy with it. */
   private pending(run: GenerationRun, waiting: readonly Sequence[]): readonly Prompt[] {
-    const prompts = new Set(waiting.filter((it) => isWaiting(it) && !it.prompt.hidden).map(({ prompt }) => prompt));
+    const prompts = new Set(
+      waiting.filter((sequence) => isWaiting(sequence) && !sequence.prompt.hidden).map(({ prompt }) => prompt),
+    );
     // A prompt that was computed for nobody: all its sequences failed meanwhile.
     for (const prompt of prompts) if (prompt.computed === prompt.ids.length) prompt.computed = 0;
     const begun = [...prompts].filter(({ computed }) => computed > 0);
@@ -201,14 +203,14 @@ export class Prefill {
   private fill({ cache }: GenerationRun, { packed, scratch }: { packed: PackedPieces; scratch: Scratch }): QkvVisitor {
     const { config, device } = this.model;
     const { first, places, starts, tokens } = packed;
-    const all = scratch.upload(places, "places in the cache");
-    const own = first === 0 ? all : scratch.upload(places.slice(first), "places in the cache");
+    const allPlaces = scratch.upload(places, "places in the cache");
+    const sequencePlaces = first === 0 ? allPlaces : scratch.upload(places.slice(first), "places in the cache");
     const reads = first > 0 || cache.dtype !== "float32";
     const sequenceStart = reads ? scratch.upload(starts, "sequence starts") : undefined;
     return (layer, qkv) => {
-      appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, places: own });
+      appendToCache(device, cache, { config, layer, qkv, rows: tokens.length, places: sequencePlaces });
       if (!sequenceStart) return undefined;
-      const { k, v } = gatherFromCache(cache, { config, layer, rows: places.length, places: all, scratch });
+      const { k, v } = gatherFromCache(cache, { config, layer, rows: places.length, places: allPlaces, scratch });
       return { k, v, first, sequenceStart };
     };
   }

@@ -69,9 +69,9 @@ export function tokenLimit({ prompt_ids, params }: SampleRequest, contextLength:
 /** @param at.own the pages after those of the prompt. */
 export function startSequence(
   { index, request, limit }: Pick<Sequence, "index" | "request" | "limit">,
-  { prompt, own }: { prompt: Prompt; own: readonly number[] },
+  { prompt, ownPages }: { prompt: Prompt; ownPages: readonly number[] },
 ): Sequence {
-  const pages = [...prompt.pages, ...own];
+  const pages = [...prompt.pages, ...ownPages];
   const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, masked: 0, stopped: false, ended: false };
   const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
   runForSequence(sequence, () => {

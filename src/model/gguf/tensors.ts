@@ -10,9 +10,9 @@ import { GGUF_FORMS, type GgufForm } from "./form.ts";
 
 export function ggufTensors(
   sources: readonly TensorSource[],
-  it: { config: ModelConfig; form: GgufForm },
+  target: { config: ModelConfig; form: GgufForm },
 ): GgufTensor[] {
-  return [...sources.map((source) => tensorOf(source, it)), ...ropeFactors(it.config)];
+  return [...sources.map((source) => tensorOf(source, target)), ...ropeFactors(target.config)];
 }
 
 function tensorOf(source: TensorSource, { config, form }: { config: ModelConfig; form: GgufForm }): GgufTensor {

@@ -79,9 +79,13 @@ function normalise(
   for (let c = 0; c < x.length; c++) normed[c] = x[c]! * scale * vectors[at + c]!;
 }
 
-function product(to: Float32Array, it: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean }): void {
+function product(
+  to: Float32Array,
+  operands: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean },
+): void {
   const sums = new Float64Array(to.length);
-  for (let k = 0; k < it.by.length; k++)
-    for (let j = 0; j < sums.length; j++) sums[j]! += it.by[k]! * it.matrices[4 * it.at + k * to.length + j]!;
-  for (let j = 0; j < sums.length; j++) to[j] = sums[j]! + (it.add ? to[j]! : 0);
+  for (let k = 0; k < operands.by.length; k++)
+    for (let j = 0; j < sums.length; j++)
+      sums[j]! += operands.by[k]! * operands.matrices[4 * operands.at + k * to.length + j]!;
+  for (let j = 0; j < sums.length; j++) to[j] = sums[j]! + (operands.add ? to[j]! : 0);
 }

@@ -31,12 +31,12 @@ export const sampleSegments = defineKernel({
   grid: segmentGrid,
   reference({ logits, settings, segments }, params) {
     forEachSegment(params, (index, { row, first, from, end }) => {
-      const own = logits.subarray(from, end);
+      const rowLogits = logits.subarray(from, end);
       const { inverse } = settingOf(settings, params.first_row + row);
-      const [highest, total] = softmaxOf(own, inverse);
+      const [highest, total] = softmaxOf(rowLogits, inverse);
       let best = 0;
-      for (const [i, logit] of own.entries()) if (logit > own[best]!) best = i;
-      segments.set([highest, total, own[best]!, first + best, total, LOWEST, 0, 0], index * SEGMENT_FLOATS);
+      for (const [i, logit] of rowLogits.entries()) if (logit > rowLogits[best]!) best = i;
+      segments.set([highest, total, rowLogits[best]!, first + best, total, LOWEST, 0, 0], index * SEGMENT_FLOATS);
     });
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },
@@ -134,9 +134,9 @@ export function recordSample(device: Device, { buffers, params, filters, scratch
   const { logits, settings } = buffers;
   const count = params.rows * segmentCount(params.vocabulary);
   const segments = scratch.floats(count * SEGMENT_FLOATS, "segments of logits");
-  const own = { logits, settings, segments };
-  device.dispatch(sampleSegments, { buffers: own, params: { ...params, step: 0 } });
-  if (filters.topK || filters.topP) recordFilters(device, { buffers: own, params, filters, scratch });
+  const buffersOfRows = { logits, settings, segments };
+  device.dispatch(sampleSegments, { buffers: buffersOfRows, params: { ...params, step: 0 } });
+  if (filters.topK || filters.topP) recordFilters(device, { buffers: buffersOfRows, params, filters, scratch });
   device.dispatch(sampleTiled, { buffers: { ...buffers, segments }, params });
   scratch.free(segments);
 }
@@ -166,10 +166,10 @@ function recordRun(device: Device, { buffers, params, filters, scratch }: Filter
   const histograms = scratch.floats(params.rows * HISTOGRAM_WORDS, "histograms of logits");
   const choices = scratch.floats(params.rows * CHOICE_WORDS, "choices of filters");
   device.clear(histograms);
-  const own = { ...buffers, histograms, choices };
+  const rowBuffers = { ...buffers, histograms, choices };
   for (let step = 0; step < SELECTION_STEPS; step++)
     if (step < SELECTION_STEPS / 2 ? filters.topK : filters.topP)
-      device.dispatch(sampleHistogram, { buffers: own, params: { ...params, step } });
-  device.dispatch(sampleKept, { buffers: own, params: { ...params, step: SELECTION_STEPS } });
+      device.dispatch(sampleHistogram, { buffers: rowBuffers, params: { ...params, step } });
+  device.dispatch(sampleKept, { buffers: rowBuffers, params: { ...params, step: SELECTION_STEPS } });
   scratch.free(histograms, choices);
 }

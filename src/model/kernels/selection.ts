@@ -112,8 +112,8 @@ export class RowSelection {
   private settle(step: number): Choice {
     const choice = this.kept(step);
     const values = Array.from({ length: BINS }, (_, bin) => this.value(step, bin));
-    const all = values.reduce((sum, value) => sum + value, 0);
-    const enough = step === BYTES ? Math.max(this.setting.topP * all, 1e-30) : choice.enough;
+    const total = values.reduce((sum, value) => sum + value, 0);
+    const enough = step === BYTES ? Math.max(this.setting.topP * total, 1e-30) : choice.enough;
     let { above } = choice;
     let bin = BINS - 1;
     while (bin > 0 && above + values[bin]! < enough) above += values[bin--]!;

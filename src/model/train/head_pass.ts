@@ -201,10 +201,10 @@ export class HeadPass {
   /** Replaces logits by their gradient. */
   private logitGradients(part: TargetLogits, { logprobs, entropies }: LogitGradients): void {
     const { targetBuffer: targets, logSumExps } = this;
-    const own = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
+    const softmaxInputs = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
     const { device } = this.model;
     device.dispatch(chooseLogprobBackward(device.info), {
-      buffers: { ...own, logprobGrads: logprobs, entropyGrads: entropies },
+      buffers: { ...softmaxInputs, logprobGrads: logprobs, entropyGrads: entropies },
       params: this.params(part),
     });
   }

@@ -144,8 +144,8 @@ export class LoraAdapter {
         `Cannot load the adapter: it has ${describeLora(saved)}, and the model's has ${describeLora(this.config)}. Open the model with the shape of the saved adapter.`,
         { file },
       );
-    const own = new Set(this.tensors().map(({ tensor }) => moduleOf(tensor)));
-    const other = [...saved.modules.keys()].find((module) => !own.has(module));
+    const modules = new Set(this.tensors().map(({ tensor }) => moduleOf(tensor)));
+    const other = [...saved.modules.keys()].find((module) => !modules.has(module));
     if (other === undefined) return;
     throw new ConfigError(
       `Cannot load the adapter: the model has no module ${other}. The adapter belongs to another model.`,

@@ -54,10 +54,10 @@ export class PassSize {
   /** A size to reduce for one batch: this one, if it is that already, or a copy. */
   ofOneBatch(): PassSize {
     if (this.isOfOneBatch) return this;
-    const own = new PassSize({ passLength: this.tokens }, { maxTokensPerPass: this.tokens });
-    own.recomputes = this.recomputes;
-    own.isOfOneBatch = true;
-    return own;
+    const copy = new PassSize({ passLength: this.tokens }, { maxTokensPerPass: this.tokens });
+    copy.recomputes = this.recomputes;
+    copy.isOfOneBatch = true;
+    return copy;
   }
 
   /** Returns a text about what was reduced since the last call; undefined where nothing was. */

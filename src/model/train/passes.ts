@@ -409,7 +409,7 @@ async function finished<R>(work: Promise<R>): Promise<Running<R>> {
 
 function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange, all: Uint32Array): Part {
   const part = slicePacked(rows, sequences);
-  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences, all }) };
+  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences, targetOffsets: all }) };
 }
 
 function join<A extends Float32Array | Uint32Array>(parts: readonly A[], make: new (length: number) => A): A {

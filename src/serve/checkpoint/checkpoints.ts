@@ -76,7 +76,7 @@ export class Checkpoints {
   findRun(id: string): RunRecord {
     const run = this.runs.get(id);
     if (run) return run;
-    const damage = this.damage.find((it) => it.run === id);
+    const damage = this.damage.find((entry) => entry.run === id);
     const why = damage ? `${damage.path} cannot be read (${damage.reason})` : "no run has that id";
     throw new Refusal(404, `Cannot find the training run ${id}: ${why}.`);
   }

@@ -75,11 +75,11 @@ async function readRun(state: ServiceState, at: Place): Promise<void> {
     const each = async (name: string, read: (dir: string) => Promise<void>) =>
       read(join(dir, name)).catch((cause) => state.damage.push(damageAt(at.root, join(dir, name), cause)));
     // In this order a finished save comes before the older checkpoint that it replaces.
-    for (const name of (await at.list(dir)).filter((it) => it.startsWith(".")).sort())
-      await each(name, (it) => finish(it, { ...at, kind }));
-    for (const name of (await at.list(dir)).filter((it) => !it.startsWith(".")))
-      await each(name, async (it) => {
-        const record = await readRecord(it, { ...at, kind });
+    for (const name of (await at.list(dir)).filter((entry) => entry.startsWith(".")).sort())
+      await each(name, (entry) => finish(entry, { ...at, kind }));
+    for (const name of (await at.list(dir)).filter((entry) => !entry.startsWith(".")))
+      await each(name, async (entry) => {
+        const record = await readRecord(entry, { ...at, kind });
         state.records.set(formatPath(record), record);
       });
   }
@@ -110,8 +110,8 @@ async function finish(dir: string, of: { run: string; kind: CheckpointKind }): P
 function damageAt(root: string, path: string, cause: unknown): Damage {
   const { code, message } = cause as NodeJS.ErrnoException;
   const missing = basename(path) === RUN_RECORD ? "it is missing" : `it has no ${RECORD}`;
-  const known: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user must not read it" };
-  return { path: relative(root, path) || ".", reason: known[code ?? ""] ?? code ?? message };
+  const reasons: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user must not read it" };
+  return { path: relative(root, path) || ".", reason: reasons[code ?? ""] ?? code ?? message };
 }
 
 /** Names of the folders in a folder; none if it does not exist. */

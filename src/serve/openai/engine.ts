@@ -78,9 +78,10 @@ export function servedEngine(
     tokenizer,
     chat: async (request, call) => {
       const { messages, tools, variables } = request;
-      return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
+      return each(request, call, (engine, settings) => engine.chat(messages, { tools, variables, settings }));
     },
-    complete: async (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+    complete: async (request, call) =>
+      each(request, call, (engine, settings) => engine.complete(request.prompt, settings)),
     promptIds: async ({ messages, tools, variables }) => {
       texts.check(messages);
       const transcript = new Transcript({ tokenizer: texts.tokenizer });

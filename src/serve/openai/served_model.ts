@@ -212,9 +212,9 @@ class Heard {
   listener(): TokenListener {
     let seen = 0;
     return (tokens, logprobs, top) => {
-      const known = Math.max(0, Math.min(this.count - seen, tokens.length));
+      const unseen = Math.max(0, Math.min(this.count - seen, tokens.length));
       seen += tokens.length;
-      this.pass(tokens.slice(known), logprobs.slice(known), top?.slice(known));
+      this.pass(tokens.slice(unseen), logprobs.slice(unseen), top?.slice(unseen));
     };
   }
 

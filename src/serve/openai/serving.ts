@@ -130,9 +130,9 @@ export class Serving {
         ),
       );
     const stop_token_ids = [...new Set([...eosTokenIds, ...(params.stop_token_ids ?? [])])];
-    const given = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
-    const all = { ...this.defaults, ...given, stop_token_ids };
-    return { ...all, max_tokens: Math.min(all.max_tokens, room) };
+    const defined = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
+    const merged = { ...this.defaults, ...defined, stop_token_ids };
+    return { ...merged, max_tokens: Math.min(merged.max_tokens, room) };
   }
 
   /**

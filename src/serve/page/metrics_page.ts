@@ -16,7 +16,7 @@ export function tinkerMetricsText(service: TinkerService): string {
     gauge(
       "grpu_base_models_loaded",
       "Base models on the device.",
-      models.all.filter((it) => models.isLoaded(it)).length,
+      models.all.filter((model) => models.isLoaded(model)).length,
     ),
     gauge("grpu_samplers", "Sampling sessions.", service.samplers.size),
     gauge("grpu_training_requests_queued", "Training requests waiting for the device.", training),

@@ -96,8 +96,8 @@ function stateOf(run: TrainingRun): string {
 }
 
 function samplersPart({ samplers }: TinkerService): string {
-  const all = [...samplers.values()].reverse();
-  const rows = all.map(({ id, modelPath, source, queue, asked }) => [
+  const newestFirst = [...samplers.values()].reverse();
+  const rows = newestFirst.map(({ id, modelPath, source, queue, asked }) => [
     mono(id),
     modelPath ? mono(modelPath) : source.name === id ? "snapshot" : escapeHtml(source.name),
     compact(asked.size),

@@ -107,10 +107,10 @@ class MessageReader {
         413,
         `Cannot accept more than ${MOST_DATA} data in one request. Split the batch into several requests.`,
       );
-    const own = { left: Math.min(MOST_DATUM_FIELDS, this.count.left) };
-    const before = own.left;
-    this.data.push(decodeDatum(bytes, own));
-    this.count.left -= before - own.left;
+    const fieldCount = { left: Math.min(MOST_DATUM_FIELDS, this.count.left) };
+    const before = fieldCount.left;
+    this.data.push(decodeDatum(bytes, fieldCount));
+    this.count.left -= before - fieldCount.left;
   }
 
   private takeTypedConfig(bytes: Uint8Array): void {

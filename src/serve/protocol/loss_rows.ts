@@ -121,7 +121,7 @@ function shapeOf({ chunks, inputs }: RequestDatum, { i, names }: { i: number; na
 }
 
 function checkTensor(
-  { values, sparse, shape: given }: TensorMessage,
+  { values, sparse, shape }: TensorMessage,
   { i, name, shape: { length, width } }: { i: number; name: string; shape: Shape },
 ): void {
   const isTarget = name === TARGETS;
@@ -129,10 +129,10 @@ function checkTensor(
     throw wrong(i, `${name} must be ${isTarget ? "int64" : "float32"}.`);
   const wanted = width === undefined ? [length] : [length, width];
   // A vector may come without its shape.
-  const fits = given.length === 0 ? width === undefined : given.join() === wanted.join();
+  const fits = shape.length === 0 ? width === undefined : shape.join() === wanted.join();
   const isWhole = sparse ? width !== undefined : values.length === length * (width ?? 1);
   if (fits && isWhole) return;
-  const found = `${sparse ? "sparse " : ""}[${given}] with ${values.length} elements`;
+  const found = `${sparse ? "sparse " : ""}[${shape}] with ${values.length} elements`;
   throw wrong(
     i,
     `${name} must have one element per token${width === undefined ? "" : " and target"}, [${wanted}] (${found}).`,

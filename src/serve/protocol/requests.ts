@@ -246,14 +246,14 @@ function isEmpty(value: unknown): boolean {
 export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
-  const texts = (stop ?? []).filter((it) => typeof it === "string");
+  const texts = (stop ?? []).filter((item) => typeof item === "string");
   return {
     prompt: promptOf(request.prompt.chunks),
     count: request.num_samples,
     maxTokens: params.max_tokens ?? undefined,
     seed: params.seed ?? undefined,
     stopTexts: texts,
-    stopTokens: stop?.filter((it) => typeof it === "number"),
+    stopTokens: stop?.filter((item) => typeof item === "number"),
     temperature: params.temperature,
     topK: params.top_k,
     topP: params.top_p,
@@ -285,15 +285,15 @@ const SCOPES: readonly (string | undefined)[] = [undefined, "owned", "accessible
 
 /**
  * The page of a list that a query selects.
- * @param known names of further fields that the list's route reads
+ * @param names names of further fields that the list's route reads
  * @throws Refusal 422 for values that are no counts, and for fields that would be ignored.
  */
 export function pageOf(
   query: Record<string, string | undefined>,
-  known: readonly string[] = [],
+  names: readonly string[] = [],
 ): { offset: number; limit: number } {
   for (const name of Object.keys(query))
-    if (!["offset", "limit", "access_scope", ...known].includes(name))
+    if (!["offset", "limit", "access_scope", ...names].includes(name))
       throw new Refusal(422, `Cannot read the query: this server does not support the field ${name.slice(0, 100)}.`);
   if (!SCOPES.includes(query.access_scope))
     throw new Refusal(

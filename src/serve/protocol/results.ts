@@ -111,13 +111,13 @@ function sequenceOf(
     .varint(1, finish_reason === "stop" ? 0 : 1)
     .bytes(2, bytesOf(Int32Array.from(tokens)))
     .bytes(3, bytesOf(Float32Array.from(logprobs)));
-  const all = top?.flatMap((row) => row.slice(0, k)) ?? [];
-  if (all.length === 0) return sequence;
+  const cells = top?.flatMap((row) => row.slice(0, k)) ?? [];
+  if (cells.length === 0) return sequence;
   const columns = {
-    tokens: Int32Array.from(all, ({ token }) => token),
-    logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+    tokens: Int32Array.from(cells, ({ token }) => token),
+    logprobs: Float32Array.from(cells, ({ logprob }) => logprob),
   };
-  return sequence.message(4, topOf({ ...columns, k: all.length / tokens.length, length: tokens.length }));
+  return sequence.message(4, topOf({ ...columns, k: cells.length / tokens.length, length: tokens.length }));
 }
 
 /** TopkLogprobs: matrices [length, k], best first. */

@@ -85,15 +85,15 @@ export class Batch {
   /** Takes a sequence that is complete, by its place among those of all jobs. */
   end(sequence: SampledSequence, index: number): void {
     const job = this.put(sequence, index);
-    const own = job && this.open.get(job);
-    if (own && own.filter(() => true).length === job.requests.length) this.settle(job, own);
+    const open = job && this.open.get(job);
+    if (open && open.filter(() => true).length === job.requests.length) this.settle(job, open);
   }
 
   private put(sequence: SampledSequence, index: number): SampleJob | undefined {
     const [job, place] = this.places.get(index) ?? [];
     if (this.places.delete(index)) this.count(sequence);
-    const own = job && this.open.get(job);
-    if (own) own[place!] = sequence;
+    const open = job && this.open.get(job);
+    if (open) open[place!] = sequence;
     return job;
   }
 
@@ -117,7 +117,7 @@ export class Batch {
       const sequence = sequences[index];
       if (sequence) this.put(sequence, index);
     }
-    for (const [job, own] of this.open) this.settle(job, own);
+    for (const [job, open] of this.open) this.settle(job, open);
   }
 
   private settle(job: SampleJob, sequences: readonly SampledSequence[]): void {

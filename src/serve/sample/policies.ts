@@ -150,8 +150,8 @@ export class SampledPolicies {
   }
 
   private queueOf(model: ServedBaseModel): SamplingQueue {
-    const known = this.byModel.get(model);
-    if (known) return known;
+    const existing = this.byModel.get(model);
+    if (existing) return existing;
     const { onBatch, signal, scheduler, models } = this.options;
     const queue = new SamplingQueue(`the samplers of ${model.names[0]}`, {
       onBatch,

@@ -101,8 +101,8 @@ export class Samplers {
     const id = `${session.id}:sample:${of.number}`;
     const key = `sampler ${of.number}`;
     askedBefore(session, { key, print: of.print });
-    const known = this.byId.get(id);
-    const sampler = known ?? this.add({ id, modelPath: of.modelPath, ...this.queueOf(of) }, session);
+    const existing = this.byId.get(id);
+    const sampler = existing ?? this.add({ id, modelPath: of.modelPath, ...this.queueOf(of) }, session);
     remember(session, key, { print: of.print });
     return sampler;
   }
@@ -140,13 +140,13 @@ export class Samplers {
    */
   sample(sampler: Sampler, of: NumberedSample): SampleFutures {
     const key = of.number?.toString();
-    const known = key === undefined ? undefined : sampler.asked.get(key);
-    if (known && known.print !== of.print)
+    const asked = key === undefined ? undefined : sampler.asked.get(key);
+    if (asked && asked.print !== of.print)
       throw new Refusal(
         400,
         `Cannot sample: seq_id ${key} belongs to another request. Give each request its own number.`,
       );
-    if (known) return known;
+    if (asked) return asked;
     this.refuseFull(sampler);
     const future = this.options.futures.open({
       session: sampler.session,
@@ -165,12 +165,12 @@ export class Samplers {
 
   private refuseFull({ session }: Sampler): void {
     const { policies, limits } = this.options;
-    const [all, own] = [policies.queued, policies.queuedBy(session)];
-    const isFull = all >= limits.queuedSamples && own >= Math.min(ALWAYS_QUEUED, limits.queuedSamples);
-    if (!isFull && own < limits.queuedBySession) return;
+    const [queued, queuedHere] = [policies.queued, policies.queuedBy(session)];
+    const isFull = queued >= limits.queuedSamples && queuedHere >= Math.min(ALWAYS_QUEUED, limits.queuedSamples);
+    if (!isFull && queuedHere < limits.queuedBySession) return;
     throw new Refusal(
       429,
-      `Cannot accept the request: ${own} requests of the session and ${all} in total already wait. Try again later.`,
+      `Cannot accept the request: ${queuedHere} requests of the session and ${queued} in total already wait. Try again later.`,
     );
   }
 
@@ -262,11 +262,11 @@ type Seeded = PromptRequest & { readonly seed: number };
 
 /** Returns the scoring of the prompt; undefined where there is none. */
 function scoringOf(request: Seeded, { vocabSize }: Engine): PromptScoring | undefined {
-  const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
+  const { prompt, promptLogprobs: scoresPrompt, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
   const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });
   const { promptAltTokens: k, temperature, seed } = request;
   const draws = k > 0 ? { k, temperature, seed } : undefined;
-  return own || topk > 0 || targets || draws ? { own, topk, targets, draws } : undefined;
+  return scoresPrompt || topk > 0 || targets || draws ? { own: scoresPrompt, topk, targets, draws } : undefined;
 }
 
 /** Moves a sampler to the end of its session's list, which is in the order of use. */

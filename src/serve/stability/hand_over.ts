@@ -90,8 +90,8 @@ export class HandOvers {
   }
 
   private async attempt(url: string, { message, watch }: { message: Uint8Array<ArrayBuffer>; watch: Watch }) {
-    const { fetch: own = fetch, apiKey } = this.options;
-    const response = await own(`${url}${HANDED_ROUTE}`, {
+    const { fetch: peerFetch = fetch, apiKey } = this.options;
+    const response = await peerFetch(`${url}${HANDED_ROUTE}`, {
       method: "POST",
       headers: { "X-API-Key": apiKey, "Content-Type": "application/x-protobuf" },
       body: message,

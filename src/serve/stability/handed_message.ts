@@ -36,13 +36,13 @@ export function* handedMessages({ path, sequences }: HandedSequences): Generator
   let part: NamedSequence[] = [];
   let bytes = 0;
   for (const sequence of sequences) {
-    const own = 4 * sequence.tokens.length * (1 + 2 * sequence.k);
-    if (part.length > 0 && bytes + own > PART_BYTES) {
+    const sequenceBytes = 4 * sequence.tokens.length * (1 + 2 * sequence.k);
+    if (part.length > 0 && bytes + sequenceBytes > PART_BYTES) {
       yield encode(path, part);
       [part, bytes] = [[], 0];
     }
     part.push(sequence);
-    bytes += own;
+    bytes += sequenceBytes;
   }
   if (part.length > 0) yield encode(path, part);
 }
@@ -133,7 +133,7 @@ function checkSequence({ id, prompt, tokens, k, top }: NamedSequence, { vocabSiz
     ],
     [() => top.tokens.length === cells && top.logprobs.length === cells, "its arrays must have these at every place"],
     [
-      () => [prompt, tokens, top.tokens].every((ids) => ids.every((it) => it < vocabSize)),
+      () => [prompt, tokens, top.tokens].every((ids) => ids.every((id) => id < vocabSize)),
       `ids must be below ${vocabSize}`,
     ],
     [() => areDistributions(top.logprobs, k), "the probabilities at a place must add up to 1 at most"],

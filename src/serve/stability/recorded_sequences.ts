@@ -93,12 +93,13 @@ export class RecordedSequences {
     const of = this.samplers.get(key) ?? { session, byId: new Map(), bytes: 0 };
     this.samplers.set(key, of);
     for (const { id, ...sequence } of sequences) {
-      const known = of.byId.get(id);
-      if (known && isSame(known, sequence)) continue;
-      if (known) throw new ConfigError(`another sequence is recorded under the id ${JSON.stringify(id.slice(0, 100))}`);
+      const record = of.byId.get(id);
+      if (record && isSame(record, sequence)) continue;
+      if (record)
+        throw new ConfigError(`another sequence is recorded under the id ${JSON.stringify(id.slice(0, 100))}`);
       const { prompt, tokens, top } = sequence;
-      const own = tokens.byteLength + top.tokens.byteLength + top.logprobs.byteLength;
-      const bytes = ENTRY_BYTES + own + Math.ceil(prompt.byteLength / sequences.length);
+      const dataBytes = tokens.byteLength + top.tokens.byteLength + top.logprobs.byteLength;
+      const bytes = ENTRY_BYTES + dataBytes + Math.ceil(prompt.byteLength / sequences.length);
       of.byId.set(id, { ...sequence, bytes, used: this.now() });
       of.bytes += bytes;
     }
@@ -172,7 +173,7 @@ function isSame(a: RecordedSequence, b: RecordedSequence): boolean {
   const of = ({ prompt, tokens, k, top }: RecordedSequence) => [prompt, tokens, [k], top.tokens, top.logprobs];
   const others = of(b);
   return of(a).every(
-    (values, i) => values.length === others[i]!.length && values.every((it, j) => it === others[i]![j]),
+    (values, i) => values.length === others[i]!.length && values.every((value, j) => value === others[i]![j]),
   );
 }
 
@@ -194,12 +195,12 @@ function pointMasses(tokens: Uint32Array): Pick<RecordedSequence, "k" | "top"> {
 function topOf({ tokens, top_logprobs: top }: SampledSequence): Pick<RecordedSequence, "k" | "top"> {
   if (top?.length !== tokens.length) throw new Error("Cannot record a sequence: it has no most likely tokens.");
   const rows = top.map((row) => row.slice(0, RECORDED_TOP));
-  const all = rows.flat();
+  const cells = rows.flat();
   return {
     k: rows[0]?.length ?? 0,
     top: {
-      tokens: Uint32Array.from(all, ({ token }) => token),
-      logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+      tokens: Uint32Array.from(cells, ({ token }) => token),
+      logprobs: Float32Array.from(cells, ({ logprob }) => logprob),
     },
   };
 }

@@ -124,8 +124,8 @@ export class TrainingRuns {
     checkMetadata(of.userMetadata);
     const session = sessions.find(of.session);
     const key = `model ${of.number}`;
-    const known = askedBefore(session, { key, print: of.print });
-    if (known?.future) return known.future;
+    const earlier = askedBefore(session, { key, print: of.print });
+    if (earlier?.future) return earlier.future;
     const refused = this.refusalOf(of, session);
     if (refused) return this.failed(session, refused);
     const run = this.add(session, { ...of, model: of.model! });

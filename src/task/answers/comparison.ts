@@ -15,8 +15,8 @@ export class Comparison {
     return this.sameLists(answerList(a), answerList(b));
   }
 
-  private sameLists(one: ListNode, other: ListNode): boolean {
-    let [p, q] = [one, other];
+  private sameLists(list: ListNode, other: ListNode): boolean {
+    let [p, q] = [list, other];
     if (isSpan(q)) p = asIntervals(p) ?? p;
     else if (isSpan(p)) q = asIntervals(q) ?? q;
     if (p.members.length !== q.members.length) return false;

@@ -27,8 +27,8 @@ interface Answer {
  * their letters; expressions by value. Integers and ratios are compared exactly, other numbers with 40 digits. A unit after a number
  * is ignored, and `50\%` is 50 and 1/2. What cannot be read, or would take too much work, equals only the same text.
  */
-export function answersEqual(one: string, other: string): boolean {
-  const [a, b] = [one, other].map((each) => READ.get(each, () => readAnswer(each))) as [Answer, Answer];
+export function answersEqual(answer: string, other: string): boolean {
+  const [a, b] = [answer, other].map((each) => READ.get(each, () => readAnswer(each))) as [Answer, Answer];
   if (a.text === b.text) return a.text !== "";
   if (!a.node || !b.node) return false;
   if (a.node.kind === "text" || b.node.kind === "text")

@@ -36,10 +36,10 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   const agentOf = (request: SamplingRequest): Policy => {
     if (!isOpen) throw ended();
     const { name, group, label } = placeOf(request, options);
-    const known = agents.get(label);
+    const existing = agents.get(label);
     const place = JSON.stringify([name, group]);
-    if (known && places.get(label) !== place) throw clash(label, { name, group });
-    if (known) return known;
+    if (existing && places.get(label) !== place) throw clash(label, { name, group });
+    if (existing) return existing;
     const agent = policy.agent(name);
     agents.set(label, agent);
     places.set(label, place);
@@ -77,9 +77,9 @@ function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: str
 
 /** A reward by this label could be that of either trajectory. */
 function clash(label: string, { name, group }: { name: string; group: string | undefined }): ApiError {
-  const own = group === undefined ? `the name ${name} without a group` : `the group ${group} of ${name}`;
+  const named = group === undefined ? `the name ${name} without a group` : `the group ${group} of ${name}`;
   return new ApiError(
-    `Cannot tell the trajectory of a call: ${own} has the label ${label}, which another name and group have already. Rename one of the two in the agent.`,
+    `Cannot tell the trajectory of a call: ${named} has the label ${label}, which another name and group have already. Rename one of the two in the agent.`,
     { param: "metadata" },
   );
 }

@@ -35,8 +35,8 @@ export function toParts(message: Readonly<Record<string, unknown>>): PartMessage
   return { role: role ?? "assistant", parts, ...(typeof name === "string" && { name }) };
 }
 
-function toCall({ id, function: { name, arguments: given } }: ToolCall): MessagePart {
-  return { type: "tool_call", id: id ?? null, name, arguments: parsed(given) };
+function toCall({ id, function: { name, arguments: args } }: ToolCall): MessagePart {
+  return { type: "tool_call", id: id ?? null, name, arguments: parsed(args) };
 }
 
 function parsed(value: unknown): unknown {
@@ -71,8 +71,8 @@ export function fromParts({ role, parts, name }: PartMessage): ChatMessage[] {
   return messages;
 }
 
-function fromCall({ id, name = "", arguments: given }: MessagePart): ToolCall {
-  return { ...(id && { id }), type: "function", function: { name, arguments: asText(given ?? {}) } };
+function fromCall({ id, name = "", arguments: args }: MessagePart): ToolCall {
+  return { ...(id && { id }), type: "function", function: { name, arguments: asText(args ?? {}) } };
 }
 
 function asText(value: unknown): string {

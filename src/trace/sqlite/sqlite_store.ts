@@ -202,8 +202,8 @@ export class SqliteTraceStore implements OpenTraceStore {
   }
 
   #statement(sql: string): SqlStatement {
-    const known = this.#statements.get(sql);
-    if (known) return known;
+    const cached = this.#statements.get(sql);
+    if (cached) return cached;
     const statement = this.#database.prepare(sql);
     this.#statements.set(sql, statement);
     return statement;

@@ -29,7 +29,7 @@ function prompt(length: number, pages: number[]): Prompt {
 
 function sequence(of: Prompt, own: number[], changes: Partial<SampleRequest> = {}): Sequence {
   const waiting = { index: of.members.size, request: { ...request(1, 9, 0), ...changes }, limit: 3 };
-  const it = startSequence(waiting, { prompt: of, own });
+  const it = startSequence(waiting, { prompt: of, ownPages: own });
   of.members.add(it);
   return it;
 }

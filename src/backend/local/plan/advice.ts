@@ -43,7 +43,7 @@ async function adviceTogether(request: PlanRequest): Promise<string[]> {
   if (!(await fitsWith(TRIES, request))) return [];
   let needed = TRIES;
   for (const attempt of [...TRIES].reverse()) {
-    const others = needed.filter((it) => it !== attempt);
+    const others = needed.filter((other) => other !== attempt);
     if (await fitsWith(others, request)) needed = others;
   }
   return [changed(request, needed).set];

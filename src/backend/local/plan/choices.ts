@@ -44,25 +44,25 @@ function fixedTokens({ shape, options }: Omit<PlanRequest, "budget">, longest: n
 }
 
 async function largestPass(request: PlanRequest, gradientCheckpointing: boolean): Promise<PassChoice> {
-  const { maxTokensPerPass: given } = request.options;
+  const { maxTokensPerPass: setTokens } = request.options;
   const options = {
     ...request.options,
     gradientCheckpointing,
-    maxTokensPerPass: Math.max(given ?? 0, MOST_TOKENS),
+    maxTokensPerPass: Math.max(setTokens ?? 0, MOST_TOKENS),
   };
   const rehearsal = await Rehearsal.open({ ...request, options });
   const { longest, held } = rehearsal;
   const isChosen = request.options.gradientCheckpointing !== true;
   const enough = enoughTokens(request, longest);
   const most = gradientCheckpointing && isChosen ? enough : Math.max(MOST_TOKENS, longest);
-  const sizes = given === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
+  const sizes = setTokens === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
   const room = roomFor(request, held);
   const work = request.shape.isTrained
     ? (size: number) => rehearsal.train(size)
     : (size: number) => rehearsal.score(size);
   const fits = async (size: number) => held.bytes <= room && (await bytesOr(() => work(size))) <= room;
   const at = await lastFitting(sizes, fits);
-  return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
+  return { tokens: setTokens ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
 }
 
 /** Where sampling goes on during training, each has half of what is free. */

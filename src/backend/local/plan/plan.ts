@@ -54,7 +54,7 @@ async function planAsGiven(request: PlanRequest): Promise<{ plan: Plan; enough: 
   const cache = { ...(sampler.fits && { bytes }), ...sized.cache, maxSequences: sampler.fits ? rows : 1 };
   const options = { ...sized, cache };
   const phases = await phasesOf({ ...request, options });
-  const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
+  const peakBytes = Math.max(...phases.map((phase) => phase.peakBytes));
   const fits = pass.fits && sampler.fits && peakBytes <= budget;
   const plan = { fits, budget, peakBytes, tokensPerPass, gradientCheckpointing, slots, phases, options };
   return { plan, enough };
@@ -84,11 +84,11 @@ function phase(name: PlanPhase["name"], peak: Peak): PlanPhase {
 }
 
 /** Two phases that go on at once, over what both hold. */
-function together(one: Peak, { with: other, held }: { with: Peak; held: Peak }): Peak {
-  const byLabel = new Map(one.byLabel);
+function together(peak: Peak, { with: other, held }: { with: Peak; held: Peak }): Peak {
+  const byLabel = new Map(peak.byLabel);
   for (const [label, bytes] of other.byLabel)
     byLabel.set(label, (byLabel.get(label) ?? 0) + bytes - (held.byLabel.get(label) ?? 0));
-  return { bytes: one.bytes + other.bytes - held.bytes, byLabel };
+  return { bytes: peak.bytes + other.bytes - held.bytes, byLabel };
 }
 
 /** Bytes of parts at the end of a plan, for tables. */

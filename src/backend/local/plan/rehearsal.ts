@@ -198,12 +198,12 @@ function recordsOf(
   const records = new SampledRecords({ mostBytes: Number.POSITIVE_INFINITY });
   const { vocabSize } = model.config;
   const k = Math.min(RECORDED_TOP, vocabSize);
-  const known = new Set<number>();
+  const recorded = new Set<number>();
   for (const [row, end] of offsets.subarray(1).entries()) {
     const length = end - offsets[row]!;
     const context = mask.subarray(offsets[row], end).indexOf(1);
-    if (context < 0 || known.has(context)) continue;
-    known.add(context);
+    if (context < 0 || recorded.has(context)) continue;
+    recorded.add(context);
     const [prompt, tokens] = [new Array<number>(context).fill(0), new Array<number>(length - context).fill(0)];
     const top = { k, tokens: new Uint32Array(tokens.length * k), logprobs: new Float32Array(tokens.length * k) };
     // The row's own token is not among them where the vocabulary has others: it is scored too.

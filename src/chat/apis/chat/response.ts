@@ -86,11 +86,11 @@ export function chatCompletion(drawn: readonly DrawnChat[], options: ResponseOpt
   };
 }
 
-function chatChoice(drawn: DrawnChat, it: { index: number; options: ResponseOptions }): ChatCompletionChoice {
+function chatChoice(drawn: DrawnChat, context: { index: number; options: ResponseOptions }): ChatCompletionChoice {
   const { content, reasoning_content, tool_calls } = drawn.message;
   const { response_ids: tokens, logprobs, top_logprobs } = drawn;
   return {
-    index: it.index,
+    index: context.index,
     message: {
       role: "assistant",
       content: content === "" && tool_calls ? null : content,
@@ -100,8 +100,8 @@ function chatChoice(drawn: DrawnChat, it: { index: number; options: ResponseOpti
     },
     finish_reason: finishReason(drawn),
     logprobs: null,
-    ...tokenFields({ tokens, logprobs, top_logprobs }, it.options),
-    ...recordFields(drawn, it.options),
+    ...tokenFields({ tokens, logprobs, top_logprobs }, context.options),
+    ...recordFields(drawn, context.options),
   };
 }
 

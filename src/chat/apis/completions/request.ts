@@ -41,13 +41,13 @@ export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]]
     logprobs: typeof logprobs === "number",
     ...(logprobs && { topLogprobs: logprobs }),
   };
-  const all = prompts(prompt);
-  if (all.length > 1 && all.length * common.n > MOST_PROMPTS)
+  const promptList = prompts(prompt);
+  if (promptList.length > 1 && promptList.length * common.n > MOST_PROMPTS)
     throw new ApiError(
-      `Cannot use n: ${all.length} prompts of ${common.n} choices each are more than ${MOST_PROMPTS} in all. Send fewer at once.`,
+      `Cannot use n: ${promptList.length} prompts of ${common.n} choices each are more than ${MOST_PROMPTS} in all. Send fewer at once.`,
       { param: "n" },
     );
-  return all.map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
+  return promptList.map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
 }
 
 /** The request of a body with one prompt. @throws {ApiError} also for several prompts */

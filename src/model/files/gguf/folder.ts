@@ -64,14 +64,14 @@ function joined(shards: readonly (readonly StoredTensor[])[]): Map<string, Store
 /** @throws ConfigError where a shard is missing */
 function checkShards(
   metadata: ReadonlyMap<string, MetadataValue>,
-  it: { count: number; tensors: number; file: string },
+  source: { count: number; tensors: number; file: string },
 ): void {
   const count = metadata.get("split.count") ?? 1;
-  const tensors = metadata.get("split.tensors.count") ?? it.tensors;
-  if (Number(count) === it.count && Number(tensors) === it.tensors) return;
+  const tensors = metadata.get("split.tensors.count") ?? source.tensors;
+  if (Number(count) === source.count && Number(tensors) === source.tensors) return;
   throw new ConfigError(
-    `Cannot read the GGUF file: it has ${count} shards with ${tensors} tensors, and ${it.count} with ${it.tensors} are here. Put all shards into one folder, and name the first.`,
-    { file: it.file },
+    `Cannot read the GGUF file: it has ${count} shards with ${tensors} tensors, and ${source.count} with ${source.tensors} are here. Put all shards into one folder, and name the first.`,
+    { file: source.file },
   );
 }
 
@@ -112,12 +112,15 @@ interface Place extends HubTensor {
 function safetensors(model: GgufModel, { dtype, name }: { dtype: "bfloat16" | "float32"; name: string }): ByteReader {
   const found = [...model.tensors.values()].flatMap((tensor) => hubTensor(tensor, { model, dtype }) ?? []);
   let end = 0;
-  const places: Place[] = found.map((it) => {
+  const places: Place[] = found.map((tensor) => {
     const begin = end;
-    end += it.width * it.shape.reduce((product, size) => product * size, 1);
-    return { ...it, begin, end };
+    end += tensor.width * tensor.shape.reduce((product, size) => product * size, 1);
+    return { ...tensor, begin, end };
   });
-  const entries = places.map((it) => [it.name, { dtype: it.dtype, shape: it.shape, data_offsets: [it.begin, it.end] }]);
+  const entries = places.map((place) => [
+    place.name,
+    { dtype: place.dtype, shape: place.shape, data_offsets: [place.begin, place.end] },
+  ]);
   const header = new TextEncoder().encode(JSON.stringify(Object.fromEntries(entries)));
   const prefix = new Uint8Array(8 + header.length);
   new DataView(prefix.buffer).setBigUint64(0, BigInt(header.length), true);
@@ -139,12 +142,12 @@ function safetensors(model: GgufModel, { dtype, name }: { dtype: "bfloat16" | "f
 }
 
 /** Bytes of the file from one of a tensor's to another: whole rows are decoded, and cut. */
-async function bytesOf(it: Place, { from, to }: { from: number; to: number }): Promise<Uint8Array> {
-  const rowBytes = it.shape.at(-1)! * it.width;
-  const first = Math.floor((from - it.begin) / rowBytes);
-  const count = Math.ceil((to - it.begin) / rowBytes) - first;
-  const bytes = encoded(await it.rows({ first, count }), it.dtype);
-  const skip = from - it.begin - first * rowBytes;
+async function bytesOf(place: Place, { from, to }: { from: number; to: number }): Promise<Uint8Array> {
+  const rowBytes = place.shape.at(-1)! * place.width;
+  const first = Math.floor((from - place.begin) / rowBytes);
+  const count = Math.ceil((to - place.begin) / rowBytes) - first;
+  const bytes = encoded(await place.rows({ first, count }), place.dtype);
+  const skip = from - place.begin - first * rowBytes;
   return bytes.subarray(skip, skip + to - from);
 }
 

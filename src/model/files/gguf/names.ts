@@ -40,10 +40,10 @@ export function ggufName(name: string, { outputNorms }: { readonly outputNorms?:
 export function hubName(name: string, { outputNorms }: { outputNorms: boolean }): string | undefined {
   const [, layer, module, part] = /^blk\.(\d+)\.(.+)\.(weight|bias)$/.exec(name) ?? [];
   if (module === undefined) return nameOf(OUTSIDE, name);
-  const own = nameOf(outputNorms ? WITH_OUTPUT_NORMS : INSIDE, module);
-  return own && `model.layers.${layer}.${own}.${part}`;
+  const layerName = nameOf(outputNorms ? WITH_OUTPUT_NORMS : INSIDE, module);
+  return layerName && `model.layers.${layer}.${layerName}.${part}`;
 }
 
 function nameOf(table: Readonly<Record<string, string>>, value: string): string | undefined {
-  return Object.entries(table).find(([, it]) => it === value)?.[0];
+  return Object.entries(table).find(([, name]) => name === value)?.[0];
 }

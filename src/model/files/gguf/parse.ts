@@ -63,7 +63,7 @@ function parse(cursor: Cursor, reader: ByteReader): GgufFile {
   if (typeof alignment !== "number" || alignment < 1 || !Number.isSafeInteger(Math.log2(alignment)))
     throw damaged(reader, `general.alignment must be a power of 2 (${alignment})`);
   const start = Math.ceil(cursor.position / alignment) * alignment;
-  const tensors = entries.map((it) => ({ ...it, reader, offset: start + it.offset }));
+  const tensors = entries.map((entry) => ({ ...entry, reader, offset: start + entry.offset }));
   checkLayout(tensors, { alignment, start, reader });
   return { metadata, tensors };
 }

@@ -36,10 +36,10 @@ type Flow = "next" | "break" | "continue";
 export function renderTemplate(
   program: Template,
   globals: ReadonlyMap<string, JinjaValue>,
-  it: { work: WorkCounter; out: TextWriter },
+  run: { work: WorkCounter; out: TextWriter },
 ): void {
-  const scope = new Scope(new Scope(undefined, functions(it.work)), globals);
-  new Evaluator(it.work, scope).block(program.body, scope, it.out);
+  const scope = new Scope(new Scope(undefined, functions(run.work)), globals);
+  new Evaluator(run.work, scope).block(program.body, scope, run.out);
 }
 
 class Evaluator {
@@ -180,9 +180,9 @@ class Evaluator {
       const inner = new Scope(scope);
       const left = new Map(named);
       for (const [i, [key, fallback]] of parameters.entries()) {
-        const given = i < args.length ? args[i] : left.get(key);
+        const arg = i < args.length ? args[i] : left.get(key);
         if (i >= args.length) left.delete(key);
-        inner.set(key, given === undefined && fallback ? this.value(fallback, inner) : orUndefined(given, key));
+        inner.set(key, arg === undefined && fallback ? this.value(fallback, inner) : orUndefined(arg, key));
       }
       const isOwn = parameters.some(([key]) => key === "caller");
       if (uses.has("caller") && !isOwn) inner.set("caller", orUndefined(left.get("caller"), "caller"));
@@ -293,12 +293,12 @@ class Evaluator {
     return result;
   }
 
-  private given(it: CallArguments, scope: Scope): Omit<FilterArguments, "work"> {
-    const args = it.args.map((node) => this.value(node, scope));
-    const named = new Map(it.named.map(([name, node]) => [name, this.value(node, scope)] as const));
-    if (it.spread) args.push(...itemsOf(this.value(it.spread, scope), this.work));
-    if (!it.namedSpread) return { args, named };
-    const more = this.value(it.namedSpread, scope);
+  private given(call: CallArguments, scope: Scope): Omit<FilterArguments, "work"> {
+    const args = call.args.map((node) => this.value(node, scope));
+    const named = new Map(call.named.map(([name, node]) => [name, this.value(node, scope)] as const));
+    if (call.spread) args.push(...itemsOf(this.value(call.spread, scope), this.work));
+    if (!call.namedSpread) return { args, named };
+    const more = this.value(call.namedSpread, scope);
     if (!isDict(more)) throw new Error(`argument after ** must be a mapping, not ${typeName(more)}`);
     for (const [key, value] of more) {
       const name = textIn(key);

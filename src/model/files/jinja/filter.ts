@@ -9,16 +9,16 @@ export interface FilterArguments {
   readonly work: WorkCounter;
 }
 
-export type FilterFunction = (value: JinjaValue, given: FilterArguments) => JinjaValue;
+export type FilterFunction = (value: JinjaValue, args: FilterArguments) => JinjaValue;
 
 /** Arguments by their names. @throws for an argument that the filter does not have. */
-export function read<N extends string>(given: FilterArguments, ...names: readonly N[]): Partial<Record<N, JinjaValue>> {
+export function read<N extends string>(args: FilterArguments, ...names: readonly N[]): Partial<Record<N, JinjaValue>> {
   const out: Partial<Record<N, JinjaValue>> = {};
-  if (given.args.length > names.length) throw new Error(`a filter takes at most ${names.length} arguments`);
-  given.args.forEach((value, i) => {
+  if (args.args.length > names.length) throw new Error(`a filter takes at most ${names.length} arguments`);
+  args.args.forEach((value, i) => {
     out[names[i]!] = value;
   });
-  for (const [name, value] of given.named) {
+  for (const [name, value] of args.named) {
     if (!names.includes(name as N)) throw new Error(`a filter has no argument ${name}`);
     out[name as N] = value;
   }
@@ -29,14 +29,14 @@ export function read<N extends string>(given: FilterArguments, ...names: readonl
 export function attributeOf(
   item: JinjaValue,
   path: JinjaValue,
-  it: { work: WorkCounter; fallback?: JinjaValue | undefined },
+  options: { work: WorkCounter; fallback?: JinjaValue | undefined },
 ): JinjaValue {
   let found = item;
-  it.work.room(textIn(path)?.length ?? 0);
+  options.work.room(textIn(path)?.length ?? 0);
   for (const part of partsOf(path)) {
-    it.work.spend(1);
-    found = subscript(found, part, it.work);
-    const { fallback } = it;
+    options.work.spend(1);
+    found = subscript(found, part, options.work);
+    const { fallback } = options;
     if (found instanceof Undefined && fallback !== undefined && fallback !== null) found = fallback;
   }
   return found;
@@ -52,11 +52,11 @@ function partsOf(path: JinjaValue): readonly JinjaValue[] {
 export function attributesOf(
   item: JinjaValue,
   path: JinjaValue,
-  it: { work: WorkCounter; change: (value: JinjaValue) => JinjaValue },
+  options: { work: WorkCounter; change: (value: JinjaValue) => JinjaValue },
 ): JinjaValue {
-  it.work.room(textIn(path)?.length ?? 0);
+  options.work.room(textIn(path)?.length ?? 0);
   const paths: readonly JinjaValue[] = textIn(path)?.split(",") ?? [path];
-  return new Tuple(paths.map((each) => it.change(attributeOf(item, each, it))));
+  return new Tuple(paths.map((each) => options.change(attributeOf(item, each, options))));
 }
 
 /** A whole number among the arguments. */

@@ -67,8 +67,8 @@ function chosen(keep: boolean, byAttribute: boolean): FilterFunction {
   return (value, { args, named, work }) =>
     lazily(value, work, function* (items) {
       if (byAttribute && args.length === 0) throw new Error("selectattr and rejectattr take the name of an attribute");
-      const [path, given] = byAttribute ? [args[0]!, args.slice(1)] : [null, args];
-      const [name, ...others] = given;
+      const [path, testArgs] = byAttribute ? [args[0]!, args.slice(1)] : [null, args];
+      const [name, ...others] = testArgs;
       const test = name === undefined ? isTrue : testOf(pythonStr(name, work), named);
       for (const item of items) {
         if (test(byAttribute ? attributeOf(item, path, { work }) : item, others, work) === keep) yield item;
@@ -79,60 +79,60 @@ function chosen(keep: boolean, byAttribute: boolean): FilterFunction {
 /** Jinja2 takes what is false, None too, for no items. */
 const orNothing =
   (filter: FilterFunction): FilterFunction =>
-  (value, given) =>
-    isTrue(value) ? filter(value, given) : new Lazy([][Symbol.iterator]());
+  (value, args) =>
+    isTrue(value) ? filter(value, args) : new Lazy([][Symbol.iterator]());
 
-const map: FilterFunction = (value, given) =>
-  lazily(value, given.work, function* (items) {
-    const change = changeOf(given);
+const map: FilterFunction = (value, args) =>
+  lazily(value, args.work, function* (items) {
+    const change = changeOf(args);
     for (const item of items) yield change(item);
   });
 
 /** Returns the function that `map` applies to an item: `map("upper")`, `map(attribute="role")`. */
-function changeOf(given: FilterArguments): (item: JinjaValue) => JinjaValue {
-  const { args, named, work } = given;
+function changeOf(filterArgs: FilterArguments): (item: JinjaValue) => JinjaValue {
+  const { args, named, work } = filterArgs;
   const [name, ...others] = args;
   if (name !== undefined) {
     const filter = filterOf(pythonStr(name, work));
     return (item) => filter(item, { args: others, named, work });
   }
-  const { attribute: path, default: fallback } = read(given, "attribute", "default");
+  const { attribute: path, default: fallback } = read(filterArgs, "attribute", "default");
   if (path === undefined) throw new Error("map requires a filter argument");
   return (item) => attributeOf(item, path, { work, fallback });
 }
 
-const tojson: FilterFunction = (value, given) => {
+const tojson: FilterFunction = (value, args) => {
   const {
     ensure_ascii,
     indent = null,
     separators = null,
     sort_keys,
-  } = read(given, "ensure_ascii", "indent", "separators", "sort_keys");
-  const pair = separators === null ? [indent === null ? ", " : ",", ": "] : itemsOf(separators, given.work);
+  } = read(args, "ensure_ascii", "indent", "separators", "sort_keys");
+  const pair = separators === null ? [indent === null ? ", " : ",", ": "] : itemsOf(separators, args.work);
   if (indent !== null && typeof indent !== "number" && typeof indent !== "string")
     throw new Error("indent must be a number");
-  if (typeof indent === "number") given.work.room(indent);
+  if (typeof indent === "number") args.work.room(indent);
   return jsonText(
     value,
     {
       indent,
-      separators: [pythonStr(pair[0]!, given.work), pythonStr(pair[1]!, given.work)],
+      separators: [pythonStr(pair[0]!, args.work), pythonStr(pair[1]!, args.work)],
       ascii: isTrue(ensure_ascii ?? false),
       sortKeys: isTrue(sort_keys ?? false),
     },
-    given.work,
+    args.work,
   );
 };
 
-const fallback: FilterFunction = (value, given) => {
-  const { default_value = "", boolean = false } = read(given, "default_value", "boolean");
+const fallback: FilterFunction = (value, args) => {
+  const { default_value = "", boolean = false } = read(args, "default_value", "boolean");
   return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? default_value : value;
 };
 
-const int: FilterFunction = (value, given) => {
-  const { default: other = 0, base = 10 } = read(given, "default", "base");
+const int: FilterFunction = (value, args) => {
+  const { default: other = 0, base = 10 } = read(args, "default", "base");
   const text = textIn(value);
-  given.work.room(text?.length ?? 0);
+  args.work.room(text?.length ?? 0);
   const exact = text === undefined ? undefined : intInText(text, base);
   if (exact !== undefined) return exact;
   const number = numberOf(value);
@@ -140,8 +140,8 @@ const int: FilterFunction = (value, given) => {
   return number === undefined || !Number.isFinite(number) ? other : whole(BigInt(Math.trunc(number)));
 };
 
-const float: FilterFunction = (value, given) => {
-  const { default: other = new PythonFloat(0) } = read(given, "default");
+const float: FilterFunction = (value, args) => {
+  const { default: other = new PythonFloat(0) } = read(args, "default");
   const number = numberOf(value);
   return number === undefined ? other : new PythonFloat(Number(number));
 };
@@ -153,8 +153,8 @@ function numberOf(value: JinjaValue): number | bigint | undefined {
   return text === undefined ? numberIn(value) : numberInText(text);
 }
 
-const round: FilterFunction = (value, given) => {
-  const { precision = 0, method = "common" } = read(given, "precision", "method");
+const round: FilterFunction = (value, args) => {
+  const { precision = 0, method = "common" } = read(args, "precision", "method");
   const number = numberIn(value);
   if (number === undefined || typeof precision !== "number") throw new Error("round takes a number");
   if (method === "ceil" || method === "floor") {
@@ -170,9 +170,9 @@ const round: FilterFunction = (value, given) => {
 /** A filter without arguments. */
 const plain =
   (change: (value: JinjaValue, work: WorkCounter) => JinjaValue): FilterFunction =>
-  (value, given) => {
-    read(given);
-    return change(value, given.work);
+  (value, args) => {
+    read(args);
+    return change(value, args.work);
   };
 
 const length = plain(lengthOf);
@@ -199,11 +199,11 @@ const format: FilterFunction = (value, { args, named, work }) => {
   return binary("%", [text, named.size > 0 ? new Dict(named) : new Tuple(args)], work);
 };
 
-const attr: FilterFunction = (value, given) => {
-  const { name } = read(given, "name");
-  const text = pythonStr(name ?? null, given.work);
+const attr: FilterFunction = (value, args) => {
+  const { name } = read(args, "name");
+  const text = pythonStr(name ?? null, args.work);
   // The key of a dict is no attribute.
-  return isDict(value) ? orUndefined(method(value, text, given.work), text) : attribute(value, text, given.work);
+  return isDict(value) ? orUndefined(method(value, text, args.work), text) : attribute(value, text, args.work);
 };
 
 /** A filter of Jinja2 that no template needs, or whose result is by chance. */

@@ -33,21 +33,21 @@ function dictOf(args: readonly JinjaValue[], named: ReadonlyMap<string, JinjaVal
   return new Dict([...pairs, ...named]);
 }
 
-function range(args: readonly JinjaValue[], it: { named: ReadonlyMap<string, JinjaValue>; work: WorkCounter }): View {
-  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isPythonInt);
-  const given = args.map(Number);
-  const [start = 0, stop = 0, step = 1] = given.length > 1 ? given : [0, ...given];
+function range(args: readonly JinjaValue[], call: { named: ReadonlyMap<string, JinjaValue>; work: WorkCounter }): View {
+  const isFit = args.length >= 1 && args.length <= 3 && call.named.size === 0 && args.every(isPythonInt);
+  const numbers = args.map(Number);
+  const [start = 0, stop = 0, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
   if (!isFit || step === 0) throw new Error("range takes one to three whole numbers, and a step other than 0");
   const length = Math.max(Math.ceil((stop - start) / step), 0);
   if (length > LONGEST_RANGE) throw new Error(`a range has at most ${LONGEST_RANGE} items (${length})`);
-  it.work.room(length);
+  call.work.room(length);
   const items = Array.from({ length }, (_, i) => start + i * step);
   return new View("range", items, [start, stop, step]);
 }
 
 /** By name. */
 export function functions(work: WorkCounter): ReadonlyMap<string, JinjaValue> {
-  const all: Readonly<Record<string, PythonCallable>> = {
+  const globals: Readonly<Record<string, PythonCallable>> = {
     cycler,
     dict: (args, named) => dictOf(args, named, work),
     joiner,
@@ -60,5 +60,5 @@ export function functions(work: WorkCounter): ReadonlyMap<string, JinjaValue> {
     },
     range: (args, named) => range(args, { named, work }),
   };
-  return new Map(Object.entries(all));
+  return new Map(Object.entries(globals));
 }

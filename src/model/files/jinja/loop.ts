@@ -27,14 +27,14 @@ export class Loop {
   constructor(
     source: JinjaValue,
     items: Iterator<JinjaValue>,
-    it: { work: WorkCounter; depth0: number; call: PythonCallable | undefined; isFiltered: boolean },
+    context: { work: WorkCounter; depth0: number; call: PythonCallable | undefined; isFiltered: boolean },
   ) {
     // The length of what a test leaves is not known before.
-    this.source = it.isFiltered ? null : source;
+    this.source = context.isFiltered ? null : source;
     this.items = items;
-    this.work = it.work;
-    this.depth0 = it.depth0;
-    this.fields = new AttributeObject("LoopContext", { find: (name) => this.field(name), call: it.call });
+    this.work = context.work;
+    this.depth0 = context.depth0;
+    this.fields = new AttributeObject("LoopContext", { find: (name) => this.field(name), call: context.call });
   }
 
   /** The next item; undefined at the end. */
@@ -56,8 +56,8 @@ export class Loop {
 
   private length(): number {
     if (this.count !== undefined) return this.count;
-    const known = sequenceIn(this.source);
-    if (known) this.count = known.length;
+    const sequence = sequenceIn(this.source);
+    if (sequence) this.count = sequence.length;
     else {
       const left: JinjaValue[] = [];
       for (let next = this.items.next(); !next.done; next = this.items.next()) left.push(next.value);

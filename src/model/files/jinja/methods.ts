@@ -35,8 +35,8 @@ const optional = (value: JinjaValue | undefined) => (value === null ? undefined 
 
 /** Without the given characters, or spaces, at its ends. */
 export function strip(text: string, chars?: JinjaValue, sides: "left" | "right" | "both" = "both"): string {
-  const given = optional(chars);
-  const set = given === undefined ? undefined : new Set(string(given));
+  const characters = optional(chars);
+  const set = characters === undefined ? undefined : new Set(string(characters));
   const isCut = (letter: string) => (set ? set.has(letter) : IS_SPACE.test(letter));
   const letters = [...text];
   let [from, to] = [0, letters.length];
@@ -278,14 +278,14 @@ const FLOAT: Readonly<Record<string, Method<PythonFloat>>> = { is_integer: ({ va
 
 /** A method bound to its object; `undefined` where there is none of that name, and for those that change it. */
 export function methodOf(self: JinjaValue, name: string, work: WorkCounter): PythonCallable | undefined {
-  const bind = <T>(table: Readonly<Record<string, Method<T>>>, it: T): PythonCallable | undefined => {
+  const bind = <T>(table: Readonly<Record<string, Method<T>>>, receiver: T): PythonCallable | undefined => {
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
     return (
       method &&
       ((args, named) => {
         // Each call reads the whole text, list or dict.
         work.room(size);
-        return method(it, counted(name, withNamed(name, args, named)), work);
+        return method(receiver, counted(name, withNamed(name, args, named)), work);
       })
     );
   };
@@ -320,8 +320,8 @@ function marked(name: string, method: PythonCallable): PythonCallable {
   };
   return (args, named) => {
     // What `replace` looks for stays as it is.
-    const given = ESCAPING.has(name) ? args.map((arg, i) => (name === "replace" && i === 0 ? arg : safe(arg))) : args;
-    return mark(method(given, named));
+    const escaped = ESCAPING.has(name) ? args.map((arg, i) => (name === "replace" && i === 0 ? arg : safe(arg))) : args;
+    return mark(method(escaped, named));
   };
 }
 
@@ -372,12 +372,12 @@ function withNamed(
   args: readonly JinjaValue[],
   named: ReadonlyMap<string, JinjaValue>,
 ): readonly JinjaValue[] {
-  const all: (JinjaValue | undefined)[] = [...args];
+  const positional: (JinjaValue | undefined)[] = [...args];
   for (const [name, value] of named) {
     const at = (NAMED[method] ?? []).indexOf(name);
     if (at < 0) throw new Error(`${method}() takes no argument named ${name}`);
     if (at < args.length) throw new Error(`${method}() has two values for ${name}`);
-    all[at] = value;
+    positional[at] = value;
   }
-  return Array.from(all, (value) => (value === undefined ? null : value));
+  return Array.from(positional, (value) => (value === undefined ? null : value));
 }

@@ -179,14 +179,14 @@ export function exponential(value: number | bigint, places: number): string {
 export function general(
   value: number | bigint,
   precision: number,
-  it: { isFull?: boolean; least?: number } = {},
+  options: { isFull?: boolean; least?: number } = {},
 ): string {
   if (typeof value === "number" && !Number.isFinite(value)) return notFinite(value);
   const places = Math.max(checked(precision), 1);
   const [text, exponent] = significant(value, places - 1);
-  const isShort = exponent >= -4 && exponent < (it.least ?? places);
+  const isShort = exponent >= -4 && exponent < (options.least ?? places);
   const number = isShort ? fixed(value, Math.max(places - 1 - exponent, 0)) : exponentialOf(text);
-  const short = it.isFull || !number.includes(".") ? number : number.replace(/\.?0+$/, "");
+  const short = options.isFull || !number.includes(".") ? number : number.replace(/\.?0+$/, "");
   return isShort ? short : withExponent(`${short}e${exponent < 0 ? "-" : "+"}${Math.abs(exponent)}`);
 }
 
@@ -230,10 +230,10 @@ export function intInText(text: string, base: JinjaValue): number | bigint | und
   const match = /^([-+]?)(0[box])?_?([\da-z]+(?:_[\da-z]+)*)$/i.exec(text.trim());
   if (!match) return undefined;
   const [, sign, prefix = "", body = ""] = match;
-  const own = PREFIXES[prefix.toLowerCase()];
-  const isPrefixed = own !== undefined && (base === 0 || base === own);
+  const stated = PREFIXES[prefix.toLowerCase()];
+  const isPrefixed = stated !== undefined && (base === 0 || base === stated);
   const digits = (isPrefixed ? body : prefix + body).replaceAll("_", "").toLowerCase();
-  const radix = isPrefixed ? own : base || 10;
+  const radix = isPrefixed ? stated : base || 10;
   if ([...digits].some((digit) => Number.parseInt(digit, 36) >= radix)) return undefined;
   const size = sizeOf(digits, radix);
   return whole(sign === "-" ? -size : size);

@@ -76,10 +76,10 @@ function sequences(
   if (operator === "*")
     return isPythonInt(b) ? repeated(a, Number(b), work) : isPythonInt(a) ? repeated(b, Number(a), work) : undefined;
   if (operator !== "+") return undefined;
-  const [one, other] = [textIn(a), textIn(b)];
-  if (one !== undefined && other !== undefined) {
-    if (!(a instanceof Markup || b instanceof Markup)) return joined(one, other, work);
-    return new Markup(joined(escaped(a, one), escaped(b, other), work));
+  const [left, other] = [textIn(a), textIn(b)];
+  if (left !== undefined && other !== undefined) {
+    if (!(a instanceof Markup || b instanceof Markup)) return joined(left, other, work);
+    return new Markup(joined(escaped(a, left), escaped(b, other), work));
   }
   if (isJinjaList(a) && isJinjaList(b)) {
     work.room(a.length + b.length);
@@ -100,8 +100,8 @@ function repeated(value: JinjaValue, times: number, work: WorkCounter): JinjaVal
   const items = value instanceof View ? undefined : sequenceIn(value);
   if (!items) return undefined;
   work.room(items.length * count);
-  const all = Array.from({ length: count }, () => items).flat(1);
-  return value instanceof Tuple ? new Tuple(all) : all;
+  const copies = Array.from({ length: count }, () => items).flat(1);
+  return value instanceof Tuple ? new Tuple(copies) : copies;
 }
 
 /** `a.name`: a method, or the value under that key. */
@@ -139,8 +139,8 @@ export function method(object: JinjaValue, name: string, work: WorkCounter): Jin
 export function subscript(object: JinjaValue, key: JinjaValue, work: WorkCounter): JinjaValue {
   defined(object);
   // A list or a dict is no key of any dict: Jinja2 finds nothing there.
-  const own = isDict(object) && !isJinjaList(key) && !isDict(key) ? object.get(key) : undefined;
-  if (own !== undefined) return own;
+  const item = isDict(object) && !isJinjaList(key) && !isDict(key) ? object.get(key) : undefined;
+  if (item !== undefined) return item;
   const name = textIn(key);
   if (name !== undefined) return attribute(object, name, work);
   const items = isPythonInt(key) ? indexed(object, work) : undefined;
@@ -180,14 +180,14 @@ export function sliced(object: JinjaValue, bounds: readonly JinjaValue[], work: 
 }
 
 /** Where a slice starts and stops in so many items. */
-function places(length: number, it: { from: number | undefined; to: number | undefined; step: number }) {
-  const { step } = it;
+function places(length: number, bounds: { from: number | undefined; to: number | undefined; step: number }) {
+  const { step } = bounds;
   if (step === 0) throw new Error("slice step cannot be zero");
   const [least, most] = step > 0 ? [0, length] : [-1, length - 1];
   const place = (at: number | undefined, fallback: number) => {
     if (at === undefined) return fallback;
     return Math.min(Math.max(at < 0 ? at + length : at, least), most);
   };
-  const [start, stop] = [place(it.from, step > 0 ? least : most), place(it.to, step > 0 ? most : least)];
+  const [start, stop] = [place(bounds.from, step > 0 ? least : most), place(bounds.to, step > 0 ? most : least)];
   return { start, stop, step, count: Math.max(Math.ceil((stop - start) / step), 0) };
 }

@@ -327,18 +327,18 @@ class Parser {
   }
 
   /** Expressions with commas between them, or one. `isPlain` leaves `a if b` out. */
-  private tuple(it: { isPlain?: boolean; inBrackets?: boolean } = {}): JinjaNode {
+  private tuple(options: { isPlain?: boolean; inBrackets?: boolean } = {}): JinjaNode {
     const items: JinjaNode[] = [];
     let isTuple = false;
     for (;;) {
       if (items.length > 0) this.expect(",");
       if (this.isTupleEnd()) break;
-      items.push(it.isPlain ? this.nested(() => this.or()) : this.expression());
+      items.push(options.isPlain ? this.nested(() => this.or()) : this.expression());
       if (!this.is(",")) break;
       isTuple = true;
     }
     if (!isTuple && items.length === 1) return items[0]!;
-    if (!isTuple && !it.inBrackets) this.fail(`expected an expression, got ${described(this.token)}`);
+    if (!isTuple && !options.inBrackets) this.fail(`expected an expression, got ${described(this.token)}`);
     return { type: "Tuple", items };
   }
 

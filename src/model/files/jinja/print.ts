@@ -94,14 +94,14 @@ function brackets(value: JinjaValue, length: number): readonly [string, string] 
 
 function writeItems<T>(
   items: readonly T[],
-  it: { out: TextWriter; open: string; close: string; each: (item: T) => void },
+  options: { out: TextWriter; open: string; close: string; each: (item: T) => void },
 ): void {
-  it.out.write(it.open);
+  options.out.write(options.open);
   for (const [i, item] of items.entries()) {
-    if (i > 0) it.out.write(", ");
-    it.each(item);
+    if (i > 0) options.out.write(", ");
+    options.each(item);
   }
-  it.out.write(it.close);
+  options.out.write(options.close);
 }
 
 /** @throws for what Python prints with its address in memory. */
@@ -191,16 +191,16 @@ class JsonWriter {
 
   private block<T>(
     items: readonly T[],
-    it: { depth: number; open: string; close: string; each: (item: T) => void },
+    options: { depth: number; open: string; close: string; each: (item: T) => void },
   ): void {
-    this.out.write(it.open);
+    this.out.write(options.open);
     for (const [i, item] of items.entries()) {
       if (i > 0) this.out.write(this.options.separators[0]);
-      this.newLine(it.depth + 1);
-      it.each(item);
+      this.newLine(options.depth + 1);
+      options.each(item);
     }
-    if (items.length > 0) this.newLine(it.depth);
-    this.out.write(it.close);
+    if (items.length > 0) this.newLine(options.depth);
+    this.out.write(options.close);
   }
 
   private newLine(depth: number): void {

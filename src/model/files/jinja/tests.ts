@@ -146,12 +146,12 @@ export function testNamed(name: string, named: ReadonlyMap<string, JinjaValue> =
   const argument = Object.hasOwn(COMPARING, name) ? COMPARING[name] : undefined;
   const count = argument === undefined ? 0 : 1;
   return (value, args, work) => {
-    const all = [...args];
+    const positional = [...args];
     for (const [key, other] of named) {
       if (key !== argument) throw new Error(`the test ${name} has no argument ${key}`);
-      all.push(other);
+      positional.push(other);
     }
-    if (all.length === count) return TESTS[name]!(value, all, work);
-    throw new Error(`the test ${name} takes ${count} arguments (${all.length})`);
+    if (positional.length === count) return TESTS[name]!(value, positional, work);
+    throw new Error(`the test ${name} takes ${count} arguments (${positional.length})`);
   };
 }

@@ -30,9 +30,9 @@ function changed(value: JinjaValue, work: WorkCounter, change: (text: string) =>
 /** A filter without arguments that changes a text. */
 const onText =
   (change: (text: string) => string): FilterFunction =>
-  (value, given) => {
-    read(given);
-    return changed(value, given.work, change);
+  (value, args) => {
+    read(args);
+    return changed(value, args.work, change);
   };
 
 export const capitalize = onText(capitalized);
@@ -40,42 +40,42 @@ export const lower = onText((text) => text.toLowerCase());
 export const upper = onText((text) => text.toUpperCase());
 
 /** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
-export const title: FilterFunction = (value, given) => {
-  read(given);
-  const text = changed(value, given.work, (plain) =>
+export const title: FilterFunction = (value, args) => {
+  read(args);
+  const text = changed(value, args.work, (plain) =>
     plain
       .split(/([-\s({[<]+)/)
       .map((part) => (part === "" ? "" : part[0]!.toUpperCase() + part.slice(1).toLowerCase()))
       .join(""),
   );
-  return pythonStr(text, given.work);
+  return pythonStr(text, args.work);
 };
 
-export const trim: FilterFunction = (value, given) => {
-  const { chars } = read(given, "chars");
-  return changed(value, given.work, (text) => strip(text, chars));
+export const trim: FilterFunction = (value, args) => {
+  const { chars } = read(args, "chars");
+  return changed(value, args.work, (text) => strip(text, chars));
 };
 
-export const center: FilterFunction = (value, given) => {
-  const { width = 80 } = read(given, "width");
-  const text = textIn(value) === undefined ? pythonStr(value, given.work) : value;
-  return methodOf(text, "center", given.work)!([width], new Map());
+export const center: FilterFunction = (value, args) => {
+  const { width = 80 } = read(args, "width");
+  const text = textIn(value) === undefined ? pythonStr(value, args.work) : value;
+  return methodOf(text, "center", args.work)!([width], new Map());
 };
 
-export const replace: FilterFunction = (value, given) => {
-  const { old, new: by, count: most = null } = read(given, "old", "new", "count");
+export const replace: FilterFunction = (value, args) => {
+  const { old, new: by, count: most = null } = read(args, "old", "new", "count");
   if (old === undefined || by === undefined) throw new Error("replace takes an old and a new text");
-  const texts = [value, old, by].map((each) => pythonStr(each, given.work)) as [string, string, string];
-  return pythonReplace(texts[0], [texts[1], texts[2], most], given.work);
+  const texts = [value, old, by].map((each) => pythonStr(each, args.work)) as [string, string, string];
+  return pythonReplace(texts[0], [texts[1], texts[2], most], args.work);
 };
 
-export const indent: FilterFunction = (value, given) => {
-  const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
+export const indent: FilterFunction = (value, args) => {
+  const { width = 4, first = false, blank = false } = read(args, "width", "first", "blank");
   const text = textIn(value);
   if (text === undefined) throw new Error(`indent takes a text, not '${typeName(value)}'`);
-  const space = textIn(width) ?? " ".repeat(Math.max(spaces(width, given.work), 0));
+  const space = textIn(width) ?? " ".repeat(Math.max(spaces(width, args.work), 0));
   const lines = text.split(LINE_END);
-  given.work.room(text.length + lines.length * space.length);
+  args.work.room(text.length + lines.length * space.length);
   const [head = "", ...rest] = lines;
   const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
   return like(value, (isTrue(first) ? space : "") + [head, ...body].join("\n"));
@@ -87,17 +87,17 @@ function spaces(width: JinjaValue, work: WorkCounter): number {
   return size;
 }
 
-export const truncate: FilterFunction = (value, given) => {
-  const { length = 255, killwords = false, end = "...", leeway } = read(given, "length", "killwords", "end", "leeway");
+export const truncate: FilterFunction = (value, args) => {
+  const { length = 255, killwords = false, end = "...", leeway } = read(args, "length", "killwords", "end", "leeway");
   const [size, slack] = [
     wholeArgument(length, "length"),
     leeway === undefined || leeway === null ? 5 : wholeArgument(leeway, "leeway"),
   ];
   const text = textIn(value);
-  if (text === undefined && lengthOf(value, given.work) <= size + slack) return value;
+  if (text === undefined && lengthOf(value, args.work) <= size + slack) return value;
   if (text === undefined) throw new Error(`truncate takes a text, not '${typeName(value)}'`);
-  given.work.room(text.length);
-  const [letters, tail] = [[...text], pythonStr(end, given.work)];
+  args.work.room(text.length);
+  const [letters, tail] = [[...text], pythonStr(end, args.work)];
   const kept = size - [...tail].length;
   if (kept < 0) throw new Error(`expected length >= ${[...tail].length}, got ${size}`);
   if (slack < 0) throw new Error(`expected leeway >= 0, got ${slack}`);
@@ -105,21 +105,21 @@ export const truncate: FilterFunction = (value, given) => {
   const cut = letters.slice(0, kept).join("");
   const space = cut.lastIndexOf(" ");
   const head = isTrue(killwords) || space < 0 ? cut : cut.slice(0, space);
-  return value instanceof Markup ? new Markup(head + pythonStr(toMarkup(end, given.work), given.work)) : head + tail;
+  return value instanceof Markup ? new Markup(head + pythonStr(toMarkup(end, args.work), args.work)) : head + tail;
 };
 
 /** Runs of what Python's `\\w` has. */
-export const wordcount: FilterFunction = (value, given) => {
-  read(given);
-  const text = pythonStr(value, given.work);
-  given.work.room(text.length);
+export const wordcount: FilterFunction = (value, args) => {
+  read(args);
+  const text = pythonStr(value, args.work);
+  args.work.room(text.length);
   return text.match(/[\p{L}\p{N}_]+/gu)?.length ?? 0;
 };
 
 const UNITS = "kMGTPEZY";
 
-export const filesizeformat: FilterFunction = (value, given) => {
-  const { binary = false } = read(given, "binary");
+export const filesizeformat: FilterFunction = (value, args) => {
+  const { binary = false } = read(args, "binary");
   const text = textIn(value);
   const bytes = Number(text === undefined ? numberIn(value) : numberInText(text));
   if (Number.isNaN(bytes)) throw new Error("filesizeformat takes a number");
@@ -142,9 +142,9 @@ function quoted(value: JinjaValue, work: WorkCounter, isQuery = false): string {
   return isQuery ? text.replaceAll("%20", "+") : text.replaceAll("%2F", "/");
 }
 
-export const urlencode: FilterFunction = (value, given) => {
-  read(given);
-  const { work } = given;
+export const urlencode: FilterFunction = (value, args) => {
+  read(args);
+  const { work } = args;
   const isOne = textIn(value) !== undefined || numberIn(value) !== undefined || value === null;
   if (isOne) return quoted(value, work);
   const pairs = isDict(value) ? [...value] : itemsOf(value, work).map((pair) => itemsOf(pair, work));
@@ -152,15 +152,15 @@ export const urlencode: FilterFunction = (value, given) => {
   return pairs.map(([key, item]) => `${quoted(key!, work, true)}=${quoted(item!, work, true)}`).join("&");
 };
 
-export const xmlattr: FilterFunction = (value, given) => {
-  const { autospace = true } = read(given, "autospace");
+export const xmlattr: FilterFunction = (value, args) => {
+  const { autospace = true } = read(args, "autospace");
   if (!isDict(value)) throw new Error("xmlattr takes a dict");
   const parts = [...value]
     .filter(([, item]) => item !== null && !(item instanceof Undefined))
     .map(([key, item]) => {
       const name = textIn(key);
       if (name === undefined || /[\s/>=]/.test(name)) throw new Error("Invalid character in attribute name");
-      return `${toMarkup(key, given.work).text}="${toMarkup(item, given.work).text}"`;
+      return `${toMarkup(key, args.work).text}="${toMarkup(item, args.work).text}"`;
     });
   return (isTrue(autospace) && parts.length > 0 ? " " : "") + parts.join(" ");
 };

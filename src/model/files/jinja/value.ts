@@ -71,17 +71,17 @@ export class AttributeObject {
   readonly call: PythonCallable | undefined;
   constructor(
     kind: AttributeObject["kind"],
-    it: {
+    parts: {
       values?: Map<string, JinjaValue>;
       find?: (name: string) => JinjaValue | undefined;
       call?: PythonCallable | undefined;
     },
   ) {
-    const { values = new Map<string, JinjaValue>() } = it;
+    const { values = new Map<string, JinjaValue>() } = parts;
     this.kind = kind;
     this.values = values;
-    this.find = it.find ?? ((name) => values.get(name));
-    this.call = it.call;
+    this.find = parts.find ?? ((name) => values.get(name));
+    this.call = parts.call;
   }
 }
 
@@ -340,10 +340,10 @@ export function compare(a: JinjaValue, b: JinjaValue, work: WorkCounter): number
   const [text, other] = [textIn(a), textIn(b)];
   if (text !== undefined && other !== undefined) return compareTexts(text, other);
   const areTuples = a instanceof Tuple && b instanceof Tuple;
-  const [one, two] = areTuples ? [a.items, b.items] : isJinjaList(a) && isJinjaList(b) ? [a, b] : [];
-  if (!one || !two) throw new Error(`'${typeName(a)}' and '${typeName(b)}' cannot be compared`);
-  const at = one.findIndex((item, i) => i < two.length && !isEqual(item, two[i]!, work));
-  return at < 0 ? one.length - two.length : compare(one[at]!, two[at]!, work);
+  const [left, two] = areTuples ? [a.items, b.items] : isJinjaList(a) && isJinjaList(b) ? [a, b] : [];
+  if (!left || !two) throw new Error(`'${typeName(a)}' and '${typeName(b)}' cannot be compared`);
+  const at = left.findIndex((item, i) => i < two.length && !isEqual(item, two[i]!, work));
+  return at < 0 ? left.length - two.length : compare(left[at]!, two[at]!, work);
 }
 
 /** By code points, where JavaScript's order is that of UTF-16: U+FFFF comes after U+1F600 there. */

@@ -107,10 +107,10 @@ export function addedTokens(
     tokens.set(content, { ...token, content, id: tokens.get(content)?.id ?? idOf(content) ?? Number(id) });
   }
   for (const content of namedTokens(config)) {
-    const known = tokens.get(content);
-    const id = known?.id ?? idOf(content);
+    const existing = tokens.get(content);
+    const id = existing?.id ?? idOf(content);
     // One without an id has no row in the model's embedding table.
-    if (id !== undefined) tokens.set(content, { normalized: false, ...known, content, id, special: true });
+    if (id !== undefined) tokens.set(content, { normalized: false, ...existing, content, id, special: true });
   }
   return [...tokens.values()];
 }

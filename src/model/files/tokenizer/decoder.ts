@@ -96,11 +96,11 @@ function decodedRun(run: readonly number[]): string[] {
   }
 }
 
-function stripped(token: string, it: { content: string; start: number; stop: number }): string {
+function stripped(token: string, options: { content: string; start: number; stop: number }): string {
   const characters = Array.from(token);
   let [from, to] = [0, characters.length];
-  while (from < it.start && characters[from] === it.content) from++;
-  while (characters.length - to < it.stop && to > 0 && characters[to - 1] === it.content) to--;
+  while (from < options.start && characters[from] === options.content) from++;
+  while (characters.length - to < options.stop && to > 0 && characters[to - 1] === options.content) to--;
   return characters.slice(from, to).join("");
 }
 

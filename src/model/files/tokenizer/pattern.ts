@@ -9,10 +9,10 @@ export type Pattern = (text: string) => (readonly [start: number, end: number])[
 
 /** Returns the pattern of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
 export function stepPattern(step: TokenizerStep): Pattern {
-  const given = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
-  const literal = typeof given === "string" ? given : given?.String;
+  const pattern = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
+  const literal = typeof pattern === "string" ? pattern : pattern?.String;
   if (typeof literal === "string") return (value) => literalPlaces(value, literal);
-  const regex = (given as { Regex?: unknown } | undefined)?.Regex;
+  const regex = (pattern as { Regex?: unknown } | undefined)?.Regex;
   if (typeof regex !== "string") throw new Error(`${step.type}: pattern must be a text or a regular expression`);
   return regexPattern(regex);
 }

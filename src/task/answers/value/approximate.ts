@@ -110,7 +110,7 @@ function ratioOf(a: Function1, b: Function1): Function1 {
 
 const sin: Function1 = (a) => applied(a, bounded(a).sin(), ONE);
 const cos: Function1 = (a) => applied(a, bounded(a).cos(), ONE);
-const one: Function1 = () => real(ONE);
+const constantOne: Function1 = () => real(ONE);
 
 /** The principal value, by half angles. */
 export function sqrt(a: Approximate): Approximate {
@@ -146,8 +146,8 @@ export const APPROXIMATE_FUNCTIONS: Readonly<Record<string, Function1>> = {
   cos,
   tan: ratioOf(sin, cos),
   cot: ratioOf(cos, sin),
-  sec: ratioOf(one, cos),
-  csc: ratioOf(one, sin),
+  sec: ratioOf(constantOne, cos),
+  csc: ratioOf(constantOne, sin),
   asin: (a) => applied(a, arc(a).asin(), slopeOfArc(a)),
   acos: (a) => applied(a, arc(a).acos(), slopeOfArc(a)),
   atan: (a) => applied(a, bounded(a).atan(), ONE),

@@ -106,7 +106,7 @@ function endsAfterSomeDigits({ n, d }: Exact): boolean {
 
 /**
  * Whether `p = q` and `r = s` say the same: the differences of their sides are in one ratio at every point.
- * @param it.isPositive the ratio must be above 0: inequalities
+ * @param options.isPositive the ratio must be above 0: inequalities
  */
 export function equationsEqual(
   [p, q, r, s]: readonly [LatexNode, LatexNode, LatexNode, LatexNode],
