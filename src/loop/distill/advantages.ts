@@ -18,13 +18,13 @@ export function withTeacher(
   if (!teacherLogprobs) return { value: { ...rows, advantages: estimated }, metrics };
   const { loss_mode: kl, loss_max_clamp, kl_discount_factor: discount } = distillation.distillation_loss;
   const options = { kl, coef: coefOf(distillation), clamp: loss_max_clamp ?? undefined, discount };
-  const distilled = distillationAdvantages({ ...rows, logprobs, teacherLogprobs }, options);
-  const trained = distilled.filter((_, t) => mask[t] === 1);
+  const distilled_T = distillationAdvantages({ ...rows, logprobs, teacherLogprobs }, options);
+  const trained = distilled_T.filter((_, t) => mask[t] === 1);
   const rowOf = rowsOfTokens(rows.offsets);
   const estimate = advantageReader(estimated);
-  const values = distilled.map((value, t) => (mask[t] === 1 ? value + estimate(t, rowOf[t]!) : 0));
+  const values_T = distilled_T.map((value, t) => (mask[t] === 1 ? value + estimate(t, rowOf[t]!) : 0));
   return {
-    value: { ...rows, advantages: { level: "token", values } },
+    value: { ...rows, advantages: { level: "token", values: values_T } },
     metrics: { ...metrics, ...spreadWithStd("advantage/teacher", [...trained]) },
   };
 }

@@ -22,12 +22,12 @@ export interface Readers {
 export function textRows(rows: PackedRows, readers: Readers): TeacherRows {
   const parts = Array.from({ length: rowCount(rows) }, (_, row) => textRow(rows, row, readers));
   const offsets = offsetsOf(parts.map(({ tokens }) => tokens.length));
-  const tokens = Uint32Array.from(parts.flatMap((part) => part.tokens));
+  const tokens_T = Uint32Array.from(parts.flatMap((part) => part.tokens));
   const spans = parts.flatMap((part, row) => part.spans.map((span) => moved(span, { teacher: offsets[row]! })));
-  const mask = new Uint32Array(tokens.length);
-  for (const { teacher } of spans) mask.fill(1, ...teacher);
+  const mask_T = new Uint32Array(tokens_T.length);
+  for (const { teacher } of spans) mask_T.fill(1, ...teacher);
   return {
-    ...{ tokens, offsets, mask },
+    ...{ tokens: tokens_T, offsets, mask: mask_T },
     atRows: (values) => shareOverSpans(spans, { student: rows.rolloutLogprobs, teacher: values }),
     topAtRows: () => {
       throw new Error("The likeliest tokens of another vocabulary have no place in the student's.");

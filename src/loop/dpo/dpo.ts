@@ -145,24 +145,28 @@ async function preferenceStep(
     scoring,
     new AbortController().signal,
   );
-  const weights = Float32Array.from(dlogprobs, (slope) => -slope);
-  checkSlopes(weights, { preferences, loss: scoring.spec.loss_type, offsets: batch.offsets });
-  const [, optim] = await gradientStep(backend, { batch: { ...batch, weights }, loss: GIVEN_GRADIENT, params });
+  const weights_T = Float32Array.from(dlogprobs, (slope) => -slope);
+  checkSlopes(weights_T, { preferences, loss: scoring.spec.loss_type, offsets: batch.offsets });
+  const [, optim] = await gradientStep(backend, {
+    batch: { ...batch, weights: weights_T },
+    loss: GIVEN_GRADIENT,
+    params,
+  });
   const { "actor/grad_norm": norm, "actor/lr": lr = params.learning_rate } = optim;
   return { "train/loss": loss, ...metrics, ...(norm !== undefined && { "train/grad_norm": norm }), "train/lr": lr };
 }
 
 /** @throws {ConfigError} for a slope beyond float32, with the row that it belongs to */
 function checkSlopes(
-  weights: Float32Array,
+  weights_T: Float32Array,
   { preferences, loss, offsets }: { preferences: readonly EncodedPreference[]; loss: string; offsets: Uint32Array },
 ): void {
-  const broken = weights.findIndex((weight) => !Number.isFinite(weight));
+  const broken = weights_T.findIndex((weight) => !Number.isFinite(weight));
   if (broken < 0) return;
   const rows = preferences.flatMap((preference) => preference.rows);
   const { file, line } = rows[offsets.findIndex((end) => end > broken) - 1]!;
   throw new ConfigError(
-    `Cannot train with the loss ${loss}: the slope in a log-prob of this row is not finite in float32 (${weights[broken]}). Remove the row, or lower beta or the loss's weights.`,
+    `Cannot train with the loss ${loss}: the slope in a log-prob of this row is not finite in float32 (${weights_T[broken]}). Remove the row, or lower beta or the loss's weights.`,
     { file, line },
   );
 }

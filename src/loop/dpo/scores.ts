@@ -45,13 +45,13 @@ export class ReferenceScores {
     const { logprobs, offsets } = await logprobsOf(missing, { backend, signal, policy: "reference" });
     forEachRow(offsets, (i, first, end) => void this.known.set(missing[i]!, logprobs.slice(first, end)));
     const parts = rows.map((row) => this.known.get(row)!);
-    const joined = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
+    const logprobs_T = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
     let at = 0;
     for (const part of parts) {
-      joined.set(part, at);
+      logprobs_T.set(part, at);
       at += part.length;
     }
-    return joined;
+    return logprobs_T;
   }
 }
 
@@ -121,18 +121,18 @@ async function logprobsOf(
   const batchOf = (some: readonly EncodedRow[]) =>
     supervisedBatch(readsAll ? some.map((row) => ({ ids: row.ids, mask: row.ids.map(() => 1) })) : some);
   const batch = batchOf(rows);
-  const logprobs = new Float32Array(batch.tokens.length);
-  const entropy = new Float32Array(batch.tokens.length);
+  const logprobs_T = new Float32Array(batch.tokens.length);
+  const entropy_T = new Float32Array(batch.tokens.length);
   let isMeasured = true;
   for (let from = 0; from < rows.length; from += ROWS) {
     signal.throwIfAborted();
     const part = batchOf(rows.slice(from, from + ROWS));
     const scores = await backend.logprobs(part, { policy, temperature: 1, mask: part.mask });
-    logprobs.set(scores.logprobs, batch.offsets[from]!);
-    if (scores.entropy) entropy.set(scores.entropy, batch.offsets[from]!);
+    logprobs_T.set(scores.logprobs, batch.offsets[from]!);
+    if (scores.entropy) entropy_T.set(scores.entropy, batch.offsets[from]!);
     else isMeasured = false;
   }
-  return { ...batch, logprobs, ...(isMeasured && { entropy }) };
+  return { ...batch, logprobs: logprobs_T, ...(isMeasured && { entropy: entropy_T }) };
 }
 
 /** The mean over the completions' tokens. */

@@ -41,21 +41,21 @@ export class AdvantageSpread {
   }
 
   /** Values [T] of the units' trained tokens, concatenated in the units' order. */
-  gather(units: readonly Unit[], values: Float32Array): Float32Array {
+  gather(units: readonly Unit[], values_T: Float32Array): Float32Array {
     const starts = startsOf(units, (unit) => this.trainedTokens(unit));
     const gathered = new Float32Array(units.reduce((sum, unit) => sum + this.trainedTokens(unit), 0));
     this.eachTrained((t, place) => {
       const at = nextPlace(starts, place);
-      if (at !== undefined) gathered[at] = values[t]!;
+      if (at !== undefined) gathered[at] = values_T[t]!;
     });
     return gathered;
   }
 
   /** Keeps the advantages that the steps of these trajectories carry, 0 where they carry none. Returns them per token. */
-  keepGiven(advantages: readonly number[]): number[] {
+  keepGiven(trajectoryIndices: readonly number[]): number[] {
     const { givenAdvantages, trajectories } = this.rows;
     const kept: number[] = [];
-    this.fillTokens(new Set(advantages), (t, { row, trajectory }) => {
+    this.fillTokens(new Set(trajectoryIndices), (t, { row, trajectory }) => {
       const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t]! : 0;
       checkFinite(value, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
       kept.push(value);
@@ -118,11 +118,11 @@ export class AdvantageSpread {
       const { trajectoryOfRow } = this.rows;
       return { level: "row", values: Float32Array.from(trajectoryOfRow, (i) => this.perStep[i]![0]!) };
     }
-    const values = this.perToken ?? new Float32Array(this.rows.tokens.length);
+    const values_T = this.perToken ?? new Float32Array(this.rows.tokens.length);
     this.eachTrained((t, { trajectory, step }) => {
-      if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory]![step]!;
+      if (!this.isPerToken[trajectory]) values_T[t] = this.perStep[trajectory]![step]!;
     });
-    return { level: "token", values };
+    return { level: "token", values: values_T };
   }
 }
 

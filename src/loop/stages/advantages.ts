@@ -49,8 +49,8 @@ export async function roleAdvantages(rows: ProcessedRows, context: StageContext)
 function unestimated(rows: ProcessedRows): Staged<Advantages> {
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
-    const rewards = members.map((trajectory) => rows.trajectories[trajectory]!.reward);
-    Object.assign(metrics, rewardMetrics(role, rewards), difficulty(role, trajectoryUnits(rows, members)));
+    const rewards_N = members.map((trajectory) => rows.trajectories[trajectory]!.reward);
+    Object.assign(metrics, rewardMetrics(role, rewards_N), difficulty(role, trajectoryUnits(rows, members)));
   }
   return { value: { level: "row", values: new Float32Array(rowCount(rows)) }, metrics };
 }
@@ -78,9 +78,9 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   const estimates = isMasked(units, spread) ? zeros(units) : await estimateUnits(units, role, batch);
   spread.put(units, estimates, stepwise);
   batch.targets?.put(units, estimates);
-  const rewards = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
+  const rewards_N = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
   return {
-    ...rewardMetrics(role, rewards),
+    ...rewardMetrics(role, rewards_N),
     ...greedyMetrics(role, baselinesOf(units, rows)),
     ...roleAdvantageMetrics(role, [...estimates.values, ...kept]),
     ...difficulty(role, units),
@@ -101,19 +101,25 @@ async function estimateUnits(
   role: string,
   { rows, spread, context }: Batch,
 ): Promise<EstimatedAdvantages> {
-  const groups = numbered(units.map((unit) => unit.group));
-  const rewards = Float32Array.from(units, (unit) => unit.reward);
-  const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
-  const values = rows.values && spread.gather(units, rows.values);
-  const greedy = baselinesOf(units, rows);
-  const baselines = greedy && Float32Array.from(greedy);
+  const groups_N = numbered(units.map((unit) => unit.group));
+  const rewards_N = Float32Array.from(units, (unit) => unit.reward);
+  const lengths_N = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
+  const values_T = rows.values && spread.gather(units, rows.values);
+  const greedy_N = baselinesOf(units, rows);
+  const baselines_N = greedy_N && Float32Array.from(greedy_N);
   const components = componentsOf(units, rows);
-  const options = { ...advantageOptions(role, context.settings), lengths, values, baselines, components };
+  const options = {
+    ...advantageOptions(role, context.settings),
+    lengths: lengths_N,
+    values: values_T,
+    baselines: baselines_N,
+    components,
+  };
   if (options.name === "gdpo") checkComponents(units, rows, options.settings);
-  const estimate = await context.estimate(rewards, groups, options);
+  const estimate = await context.estimate(rewards_N, groups_N, options);
   checkAdvantages(estimate, {
     rows: units.length,
-    tokens: lengths.reduce((sum, length) => sum + length, 0),
+    tokens: lengths_N.reduce((sum, length) => sum + length, 0),
     from: `the estimator ${options.name} for the role ${role}`,
   });
   return estimate;
@@ -121,8 +127,8 @@ async function estimateUnits(
 
 /** Undefined unless every unit's trajectory has one. */
 function baselinesOf(units: readonly Unit[], { trajectories }: ProcessedRows): readonly number[] | undefined {
-  const baselines = units.map(({ trajectory }) => trajectories[trajectory]!.reward_baseline);
-  return baselines.length > 0 && baselines.every((each) => each !== undefined) ? baselines : undefined;
+  const baselines_N = units.map(({ trajectory }) => trajectories[trajectory]!.reward_baseline);
+  return baselines_N.length > 0 && baselines_N.every((each) => each !== undefined) ? baselines_N : undefined;
 }
 
 function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {

@@ -42,8 +42,8 @@ function criticBatch(rows: AdvantageRows, { from, to }: RowRange): CriticBatch |
   );
   if (members.length === 0) return undefined;
   const { offsets, gather } = rowGatherer(rows, members);
-  const [mask, returns] = [gather(targets.mask), gather(targets.returns)];
-  return { offsets, tokens: gather(rows.tokens), mask, returns, oldValues: gather(values) };
+  const [mask_T, returns_T] = [gather(targets.mask), gather(targets.returns)];
+  return { offsets, tokens: gather(rows.tokens), mask: mask_T, returns: returns_T, oldValues: gather(values) };
 }
 
 export function criticLoss({ critic, algorithm, rollout }: LoopSettings): CriticLoss {
