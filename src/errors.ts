@@ -3,7 +3,7 @@
  * it, it imports nothing. Messages say `Cannot <action>: <what is wrong> (<value>).`, then what to do.
  */
 
-/** Where a configuration value or an input row came from. */
+/** Origin of a configuration value or an input row. */
 export interface Source {
   /** Dotted key (`rllm.rollout.n`) or field name. */
   readonly path?: string | undefined;
@@ -15,7 +15,7 @@ export interface Source {
 }
 
 /**
- * Which part of the input is wrong: the command line, a setting, a file that is read or written, or what a function of
+ * Part of the input that is wrong: the command line, a setting, a file that is read or written, or what a function of
  * the user's returned.
  */
 export type InputKind = "usage" | "config" | "data" | "code";

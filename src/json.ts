@@ -6,7 +6,7 @@
 
 /** Spellings of an object's or a list's values in its source text. */
 interface Source {
-  /** In the order of the source, where JavaScript has another one. */
+  /** Keys in the order of the source, where JavaScript has another one. */
   keys?: readonly string[];
   /** Texts of numbers, by key or index. */
   numbers?: Map<string, string>;
@@ -28,7 +28,10 @@ type Merged<T extends readonly object[]> = T extends readonly [infer A, ...infer
   ? A & Merged<B>
   : unknown;
 
-/** As `JSON.parse`, with what {@link stringifyJson} needs to write the same again. @throws {SyntaxError} for text that is not JSON */
+/**
+ * Parses like `JSON.parse`, and keeps what {@link stringifyJson} needs to write the same again. @throws {SyntaxError}
+ * for text that is not JSON
+ */
 export function parseJson(text: string): unknown {
   const value: unknown = JSON.parse(text);
   if (typeof value === "object" && value !== null && mayChange(text)) note(text, value as Container);
@@ -45,7 +48,7 @@ export function jsonField<const K extends string>(key: K, text: string): { reado
 }
 
 /**
- * As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
+ * Writes like `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
  * @param indent spaces a level; 0: one line
  * @throws {TypeError} for a value that contains itself
  */
@@ -67,7 +70,7 @@ export function jsonResponse(value: unknown, init: ResponseInit = {}): Response 
   return new Response(stringifyJson(value), { ...init, headers });
 }
 
-/** As `{...first, ...second}`, with numbers and keys as their sources have them. */
+/** Merges like `{...first, ...second}`, with numbers and keys as their sources have them. */
 export function mergedJson<T extends readonly object[]>(...parts: T): Merged<T>;
 export function mergedJson(...parts: readonly object[]): Record<string, unknown> {
   const merged: Container = {};

@@ -2,7 +2,7 @@
 
 export type Numbers = ArrayLike<number> & Iterable<number>;
 
-/** In order, from the first on. */
+/** Returns the sum, added in order from the first value on. */
 export function sum(values: Numbers): number {
   let total = 0;
   for (const value of values) total += value;

@@ -24,7 +24,14 @@ const SHARED_NAMES: Readonly<Record<string, string>> = {
 /** First words that leave a docstring without a subject, and what to write. */
 const FRAGMENTS: readonly [pattern: RegExp, advice: string][] = [
   [/^Of /, 'begin with the subject or a verb: "A row\'s ...", "Returns the ...", "Counts of ..."'],
-  [/^(What|Why|Who|Whose|Whom)\b(?!.*\?$)/, 'name the thing: "Text that ...", "Reason for ...", "Returns the ..."'],
+  [
+    /^(What|Why|Who|Whose|Whom|Where|Which)\b(?!.*\?$)/,
+    'name the thing: "Text that ...", "Reason for ...", "Position of ...", "Returns the ..."',
+  ],
+  [
+    /^(As|By|With|Without|For|In|From|Like|Per|About|Into|Beyond|Between|Beside|Under|Until)\b/,
+    'begin with the subject or a verb: "Names by ...", "Checks like ...", "Path from ..."',
+  ],
 ];
 
 /** Metaphors and turns that AGENTS.md rules out, in comments, identifiers and names of files. */
@@ -221,7 +228,7 @@ const FAULTS = findFaults(SOURCES);
 /** Faults that src still has, by rule; this table shrinks to nothing. */
 const REMAINING: readonly [rule: RegExp, most: number][] = [
   [/: export /, 2],
-  [/: docstring /, 20],
+  [/: docstring /, 36],
   [/ in a comment: | is a metaphor: /, 0],
   [/: local /, 22],
 ];
@@ -259,6 +266,9 @@ describe("findFaults() finds made-up ones", () => {
     ],
     ["Of", { "src/a.ts": "\n/** Of a row. */\nconst x = 1;" }, "src/a.ts:2: docstring"],
     ["What, on its second line", { "src/a.ts": "/**\n * What a row is.\n */\nconst x = 1;" }, "src/a.ts:1: docstring"],
+    ["Where", { "src/a.ts": "/** Where a row lies. */\nconst x = 1;" }, "src/a.ts:1: docstring"],
+    ["By", { "src/a.ts": "/** By name. */\nconst x = 1;" }, "src/a.ts:1: docstring"],
+    ["Whether", { "src/a.ts": "/** Whether a row is trained on. */\nconst x = 1;" }, undefined],
     ["a subject", { "src/a.ts": "/** Tokens of a row. What else it has is dropped. */\nconst x = 1;" }, undefined],
     ["a comment that is no docstring", { "src/a.ts": "// Of a row.\nconst x = 1;" }, undefined],
     ["a turn", { "src/a.ts": "// The caller is\nconst y = 2;\n// The caller is told.\nconst x = 1;" }, "src/a.ts:3"],

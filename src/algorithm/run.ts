@@ -21,7 +21,7 @@ import type { PreferenceSpec } from "./preference/resolve.ts";
 import { advantageBatch } from "./rollout_batches.ts";
 import { countRows } from "./rows.ts";
 
-/** Where to run; absent: in float64 on the host. */
+/** Place of the computation; absent: in float64 on the host. */
 export interface RunOptions {
   readonly device?: Device | undefined;
 }

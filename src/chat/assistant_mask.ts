@@ -1,6 +1,6 @@
 /**
- * Which tokens of a conversation the assistant wrote, for supervised training on its turns alone. Rollouts need none of
- * this: they keep the tokens that were sampled.
+ * Finds the tokens of a conversation that the assistant wrote, for supervised training on its turns alone. Rollouts
+ * need none of this: they keep the tokens that were sampled.
  */
 import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../contract/text.ts";
 import type { TrainOnWhat } from "../data/supervised.ts";

@@ -73,7 +73,7 @@ function givenConstraint(allowed: TokenConstraint | undefined): Pick<SampleReque
 
 const TEXT: ResponseFormat = { type: "text" };
 
-/** For tools that the model's chat template cannot show, or whose calls cannot be read. */
+/** Refuses tools that the model's chat template cannot show, or whose calls cannot be read. */
 function checkTools({ chatTemplate = "" }: Tokenizer): void {
   if (toolFormatOf(chatTemplate)) return;
   throw new ApiError(
@@ -90,7 +90,7 @@ function unsupported(param: string, value?: number): ApiError {
   });
 }
 
-/** By the reasoning of a prompt; undefined where tools are called freely and none can be kept. */
+/** Constraints by the reasoning of a prompt; undefined where tools are called freely and none can be kept. */
 type Constraints = (reasoning: PromptReasoning) => TokenConstraint | undefined;
 
 /** Constraints are shared by requests that demand the same: most come many times. */

@@ -16,7 +16,7 @@ export class SharedAbort {
     return this.ended !== undefined;
   }
 
-  /** For one more call. */
+  /** Returns the signal of one more call. */
   signal(): AbortSignal {
     const controller = new AbortController();
     this.open.add(controller);

@@ -25,7 +25,7 @@ export interface ChatCall {
 export interface ChoiceStart {
   readonly prompt_ids: readonly number[];
   readonly parse?: ParseOptions;
-  /** As in the reply that follows. */
+  /** Id of the choice, as in the reply that follows. */
   readonly id?: string;
   readonly prompt_origin?: PromptOrigin;
   readonly sampling_params?: SamplingParams;
@@ -62,7 +62,10 @@ export interface ChatEngine {
   readonly hasAlternatives?: boolean;
   /** Samples `request.n` replies. */
   chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
-  /** As `chat`, for an engine that reads its replies itself. Absent: they are read from the tokens that it reports. */
+  /**
+   * Answers like `chat`, for an engine that reads its replies itself. Absent: they are read from the tokens that it
+   * reports.
+   */
   chatLive?(request: ChatRequest, listener: LiveListener): Promise<readonly DrawnChat[]>;
   complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
   /** The tokens of a request's prompt, for counting. Absent: the template's rendering is counted. */

@@ -11,7 +11,7 @@ export class PrefixNode<T> {
   /** Symbols that follow the parent's sequence: a copy, so that nothing else is kept. */
   edge: Symbols;
   value: T | undefined;
-  /** By the first element of their edge. */
+  /** Children by the first element of their edge. */
   readonly children = new Map<number, PrefixNode<T>>();
 
   constructor(parent: PrefixNode<T> | undefined, edge: Symbols) {

@@ -37,7 +37,7 @@ export function endsInReasoning(prompt: string): boolean {
   return prompt.trimEnd().endsWith(OPEN);
 }
 
-/** Where a prompt leaves the model's reasoning: inside it, past it, or before where it may begin. */
+/** State of the model's reasoning after a prompt: inside it, past it, or before where it may begin. */
 export type PromptReasoning = "open" | "none" | "possible";
 
 /** @param chatTemplate a model whose template does not mention reasoning has none */

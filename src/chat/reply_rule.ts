@@ -135,7 +135,7 @@ interface Call {
   readonly values: GrammarRule;
 }
 
-/** Between the tags and the JSON of a call. */
+/** White space between the tags and the JSON of a call. */
 const GAP = repeat(anyOf(" \n"), { most: 4 });
 
 function hermesText(tools: readonly Call[]): GrammarRule {

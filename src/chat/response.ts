@@ -16,13 +16,13 @@ export interface Drawn {
   readonly weight_version?: number;
   /** Sampling parameters of the reply: the request's, and the defaults of the others. */
   readonly sampling_params?: SamplingParams;
-  /** With `topLogprobs`: the most likely tokens of each draw, best first. */
+  /** The most likely tokens of each draw, best first; with `topLogprobs`. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
   /** Effects of masks on the reply. */
   readonly constrained?: Constrained;
   /** The stop string that ended it, where the engine says so. */
   readonly stop?: string;
-  /** As the engine counted, where its tokens may not be known. */
+  /** Counts of the engine, where its tokens may not be known. */
   readonly counts?: TokenCounts;
   /** Identifies the reply; a recorder takes it as its trace's id. */
   readonly id?: string;

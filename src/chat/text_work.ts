@@ -49,7 +49,7 @@ class Wanted {
 type Answer = { readonly value: unknown } | { readonly error: unknown };
 
 export class TextWork {
-  /** For the code that {@link run} calls. */
+  /** Tokenizer for the code that {@link run} calls. */
   readonly tokenizer: Tokenizer;
   private readonly options: TextWorkOptions;
   /** Infinity where any length is taken. */

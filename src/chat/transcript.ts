@@ -27,7 +27,7 @@ export interface TranscriptOptions {
 
 /** A conversation as text and tokens, in which earlier replies keep the tokens they were sampled as. */
 export interface RenderedPrompt {
-  /** In the form that templates read. */
+  /** Messages in the form that templates read. */
   readonly messages: readonly ChatMessage[];
   readonly ids: readonly number[];
   /** The rendered text, with marks for known replies. For {@link Transcript.record}. */
@@ -68,7 +68,7 @@ export class Transcript {
   private readonly texts = new PrefixTree();
   /** Equal options are kept once: they contain the tools. */
   private readonly written = new Map<string, string>();
-  /** By the node of the conversation that ends with the reply. */
+  /** Replies by the node of the conversation that ends with them. */
   private readonly replies = new Map<number, Reply>();
   /** Conversations that were replied to. */
   private readonly answered = new Set<number>();
@@ -263,7 +263,7 @@ export class Transcript {
 interface Mark {
   readonly reply: Reply;
   readonly index: number;
-  /** Where the mark begins in the text. */
+  /** Start of the mark in the text. */
   readonly at: number;
 }
 

@@ -1,4 +1,4 @@
-/** Which turns of a conversation count in supervised training, and how much. */
+/** Weights of a conversation's turns in supervised training. */
 
 import type { ChatMessage } from "../contract/text.ts";
 import { type TrainOnWhat, TURN_WEIGHTS } from "../data/supervised.ts";

@@ -21,7 +21,7 @@ export const PROFILE: Option = {
   describe: "write a trace of the run's phases and kernels into its folder, for ui.perfetto.dev",
 };
 
-/** Which GPU, on the commands without a configuration. */
+/** Option of the GPU, on the commands without a configuration. */
 export const ADAPTER: readonly Option[] = [
   { flag: "--adapter", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
   { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },
@@ -33,7 +33,7 @@ export function adapterOf(options: Input["options"]): { adapter?: string; backen
   return { ...(adapter === undefined ? {} : { adapter }), ...(backend === undefined ? {} : { backend }) };
 }
 
-/** Which GPU, on the commands whose `--adapter` is a LoRA adapter. */
+/** Option of the GPU, on the commands whose `--adapter` is a LoRA adapter. */
 export const GPU: readonly Option[] = [
   { flag: "--gpu", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
   { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },

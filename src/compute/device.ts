@@ -61,13 +61,13 @@ export interface DeviceInfo {
   readonly features: readonly string[];
   readonly limits: DeviceLimits;
   /**
-   * Which family of kernels suits the adapter: `scalar` where barriers and many workgroups are slow (CPU
-   * drivers such as lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
+   * Family of kernels that suits the adapter: `scalar` where barriers and many workgroups are slow (CPU drivers such as
+   * lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
    */
   readonly family: "scalar" | "tiled";
-  /** In the family `tiled`: the kernels of large matrix products, as measured or set. Default `tiled_large`. */
+  /** Kernels in the family `tiled`: those of large matrix products, as measured or set. Default `tiled_large`. */
   readonly tile?: TileFamily | undefined;
-  /** Where `tile` comes from, for people: the setting, or the rates that were measured. */
+  /** Source of `tile`, for people: the setting, or the rates that were measured. */
   readonly tileSource?: string | undefined;
   /** The matrix units of a GPU; absent on `cpu`. */
   readonly subgroupMatrix?: SubgroupMatrix | undefined;
@@ -89,11 +89,11 @@ export interface MemoryUse {
   /** The largest value of `live` so far. */
   readonly peak: number;
   readonly budget: number;
-  /** Where the budget comes from: the setting, or whose words about the memory. */
+  /** Source of the budget: the setting, or whose words about the memory. */
   readonly budgetSource: string;
 }
 
-/** Where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */
+/** A place where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */
 export interface Device {
   readonly info: DeviceInfo;
   /** Bytes of live buffers and of the pool's free ones. */

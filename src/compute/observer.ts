@@ -14,7 +14,7 @@ export interface HostEvent {
 /** Runs of kernels, in their order. Run i took from `times[2 * i]` to `times[2 * i + 1]`. */
 export interface KernelRuns {
   readonly kernels: readonly string[];
-  /** In ms: of the GPU's clock with `host`, else of the host's. */
+  /** Times in ms: of the GPU's clock with `host`, else of the host's. */
   readonly times: Float64Array;
   /** Just before the host submitted the work, and when it knew that all of it was done: between them lie the runs. */
   readonly host?: { readonly submitted: number; readonly done: number } | undefined;

@@ -26,7 +26,7 @@ export interface Composed {
   readonly origins: Origins;
   readonly warnings: readonly Problem[];
   readonly backend: BackendName;
-  /** Which of verl's packaged trees the verl and trinity backends stand on: `0.9.1`. */
+  /** Name of verl's packaged tree on which the verl and trinity backends stand: `0.9.1`. */
   readonly verlTree: string;
   readonly schema: ConfigSchema;
 }
@@ -48,7 +48,7 @@ export function composeConfig(options: ComposeOptions): Composed {
   return composed;
 }
 
-/** Like `composeConfig`, but returns the problems. */
+/** Composes like `composeConfig`, but returns the problems. */
 export function tryCompose(options: ComposeOptions): ComposeAttempt {
   const problems: Problem[] = [];
   const overrides = readOverrides(options.overrides ?? [], problems);

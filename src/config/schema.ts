@@ -1,4 +1,4 @@
-/** Which settings exist on a backend, and whether a value fits one. */
+/** Settings that exist on a backend, and whether a value fits one. */
 
 import { nearest } from "../nearest.ts";
 import { BACKEND_FIELDS, BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
@@ -34,7 +34,7 @@ export function tinkerSetting<K extends keyof typeof TINKER_FIELDS & string>(
 
 export interface ConfigSchema {
   readonly backend: BackendName;
-  /** By path; the ones that end in `.*` are in `openSections` instead. */
+  /** Fields by path; the ones that end in `.*` are in `openSections` instead. */
   readonly fields: ReadonlyMap<string, Field>;
   readonly openSections: readonly string[];
   readonly sections: ReadonlySet<string>;

@@ -52,7 +52,7 @@ export interface TopLogprob {
   readonly logprob: number;
 }
 
-/** Which tokens may come next, for a grammar. It does not change: each sequence starts a state of its own. */
+/** A grammar's choice of the tokens that may come next. It does not change: each sequence starts a state of its own. */
 export interface TokenConstraint {
   start(): ConstraintState;
 }
@@ -88,7 +88,7 @@ export interface SampledSequence {
    * temperature. For greedy sampling, at temperature 1. A constraint (`allowed`) does not change them.
    */
   readonly logprobs: readonly number[];
-  /** With `top_logprobs`: the most likely tokens of each draw, best first, under the same distribution. */
+  /** The most likely tokens of each draw, best first, under the same distribution; with `top_logprobs`. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
   /** `stop`: a stop token was sampled. `length`: max_tokens or the context length was reached. */
   readonly finish_reason: "stop" | "length";
@@ -151,7 +151,7 @@ export interface TrainBatch extends PackedTokens {
   readonly refLogprobs?: Float32Array;
   /** Importance weights of the rollout correction, [T], multiplied into the loss. */
   readonly rolloutIsWeights?: Float32Array;
-  /** Per-token weights of `cross_entropy`, [T]; they replace the advantages. */
+  /** Weight of each token in `cross_entropy`, [T]; the weights replace the advantages. */
   readonly weights?: Float32Array;
   /** The teacher's most likely tokens, for a distillation loss over them, which then is the only loss of the batch. */
   readonly teacherTop?: TopTokens | undefined;
@@ -191,11 +191,11 @@ export interface CriticBatch extends PackedTokens {
 
 /** The value loss to take (see algorithm/loss/value_loss.ts), under its published settings. */
 export interface CriticLoss {
-  /** As in {@link LossSpec}. */
+  /** Aggregation, as in {@link LossSpec}. */
   readonly loss_agg_mode: string;
   /** How far a value may move from the old one. */
   readonly cliprange_value: number;
-  /** As in {@link LossSpec}. */
+  /** Scale factor, as in {@link LossSpec}. */
   readonly loss_scale_factor?: number;
 }
 
@@ -249,7 +249,7 @@ export interface PhaseWork {
   readonly flop: number;
   /** Trained, scored or sampled. */
   readonly tokens: number;
-  /** In which at least one call was under way. */
+  /** Seconds in which at least one call was under way. */
   readonly seconds: number;
 }
 

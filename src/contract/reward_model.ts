@@ -10,7 +10,7 @@ export interface Scorer {
 
 /** A reward model that scores rollouts and does not change. */
 export interface RewardScorer extends Scorer {
-  /** For messages. */
+  /** Name for messages. */
   readonly name: string;
   readonly tokenizer?: Tokenizer | undefined;
   readonly vocabSize: number;

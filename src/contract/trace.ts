@@ -115,7 +115,7 @@ export interface SessionSummary extends SessionRecord {
   readonly last_at: number | null;
 }
 
-/** Which traces or sessions: all conditions hold together. */
+/** Conditions on traces or sessions: all of them hold together. */
 export interface TraceQuery {
   readonly session_id?: string | undefined;
   readonly trace_ids?: readonly string[] | undefined;

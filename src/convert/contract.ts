@@ -19,7 +19,7 @@ export interface SourceValue {
 export interface Comment {
   /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
   readonly before?: string | undefined;
-  /** On the setting's own line. */
+  /** Comment on the setting's own line. */
   readonly inline?: string | undefined;
 }
 

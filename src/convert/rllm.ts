@@ -206,7 +206,7 @@ const IMPOSSIBLE: readonly {
   readonly path: string;
   readonly value: YamlValue;
   readonly why: string;
-  /** Without it the run would learn something else. */
+  /** Whether the run would learn something else without it. */
   readonly isChange?: boolean;
 }[] = [
   {

@@ -124,7 +124,7 @@ function readsBack(text: string): boolean {
   }
 }
 
-/** In quotes, backslashes count only before a quote. */
+/** Quotes a text, in which backslashes count only before a quote. */
 function quote(text: string): string {
   const escaped = text.replace(/(\\*)('|$)/g, (_, slashes: string, end: string) =>
     end === "" ? slashes + slashes : `${slashes}${slashes}\\'`,

@@ -3,7 +3,10 @@ import { ConfigError } from "../errors.ts";
 import { jsonField, mergedJson, numberText } from "../json.ts";
 import type { Task } from "./types.ts";
 
-/** Where an answer is looked for, in this order: the first place that holds one counts. verl's, TRL's and published data sets' names. */
+/**
+ * Keys of an answer, in the order in which they are tried: the first place that holds one counts. verl's, TRL's and
+ * published data sets' names.
+ */
 export const ANSWER_KEYS: readonly string[] = [
   "answer",
   "reward_model.ground_truth",

@@ -4,7 +4,7 @@ import type { AnswerOptions } from "./answer.ts";
 import { type PlacedRow, type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
-/** Which part of a data set is asked for. */
+/** Part of a data set. */
 export type Split = "train" | "val";
 
 /** One row: the prompt, and whatever a reward needs. */

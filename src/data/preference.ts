@@ -11,7 +11,7 @@ export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
   readonly answers: readonly PlacedExample[];
   /** Whether the one answer is desirable. Absent for pairs. */
   readonly label?: boolean | undefined;
-  /** By how much the chosen answer of a pair should be ahead. Absent: 0. */
+  /** Least lead of the chosen answer of a pair. Absent: 0. */
   readonly margin?: number | undefined;
 }
 
@@ -19,10 +19,10 @@ export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
 export interface PreferenceKeys extends Omit<SupervisedKeys, "messages" | "response" | "text"> {
   readonly chosen: string;
   readonly rejected: string;
-  /** For labelled rows. */
+  /** Column of the completion, for labelled rows. */
   readonly completion: string;
   readonly label: string;
-  /** For pairs of a reward model. Absent: margins are not read. */
+  /** Column of the margin, for pairs of a reward model. Absent: margins are not read. */
   readonly margin?: string | undefined;
 }
 

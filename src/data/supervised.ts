@@ -95,7 +95,7 @@ export function supervisedExamples(rows: readonly PlacedRow[], keys: SupervisedK
 }
 
 interface Formed {
-  /** For messages. */
+  /** Form of the row, for messages. */
   readonly form: "a conversation" | "a prompt with a response" | "a text";
   readonly example: SupervisedExample;
 }

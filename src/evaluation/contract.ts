@@ -15,7 +15,7 @@ export type Estimates = Readonly<Record<string, IntervalEstimate>>;
 export interface ModelScores {
   readonly model: string;
   readonly attempts: number;
-  /** By data source. */
+  /** Estimates by data source. */
   readonly sources: Readonly<Record<string, Estimates>>;
 }
 

@@ -13,7 +13,7 @@ export interface MeasuredTask {
   readonly source: string;
   readonly attempts: number;
   readonly correct: number;
-  /** By name: `reward`, `pass@1`, `pass@4`, `maj@4`, ... */
+  /** Values by name: `reward`, `pass@1`, `pass@4`, `maj@4`, ... */
   readonly values: Readonly<Record<string, number>>;
 }
 

@@ -45,7 +45,7 @@ export interface SessionRequest {
   readonly sampling_params?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** In the place of a model's name, for the engine of a session. */
+/** Key in the place of a model's name, for the engine of a session. */
 const OWN = "";
 /** How long calls that were ended may take to write their traces, ms: a sampler notices with its next token. */
 const ENDING_MS = 10_000;

@@ -49,7 +49,7 @@ export class LiveSession implements SessionParts {
   /** The run has the agent's report. */
   isReported = false;
   private known: SessionRecord;
-  /** About what the record and the calls hold in memory. */
+  /** Approximate bytes that the record and the calls hold in memory. */
   private recordBytes: number;
   private callBytes = 0;
   /** Tokens of each call that it remembers, prompt and reply, by the trace's id. */
@@ -76,7 +76,7 @@ export class LiveSession implements SessionParts {
     this.recordBytes = memoryOf(record);
   }
 
-  /** About what it holds in memory. */
+  /** Approximate bytes that it holds in memory. */
   get bytes(): number {
     return this.callBytes + this.recordBytes;
   }
@@ -90,7 +90,7 @@ export class LiveSession implements SessionParts {
   }
 }
 
-/** About what the record of a session holds beside its id. */
+/** Returns the approximate bytes that the record of a session holds besides its id. */
 function memoryOf({ metadata, sampling_params = {} }: SessionRecord): number {
   const filled = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
   return BYTES_PER_LETTER * filled.reduce((sum, each) => sum + stringifyJson(each).length, 0);

@@ -27,7 +27,7 @@ export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "s
 /** A session of a run's attempt, as its agent gets it. */
 export interface AgentSession {
   readonly session_id: string;
-  /** For OpenAI's clients: ends in `/v1`. */
+  /** Address for OpenAI's clients: it ends in `/v1`. */
   readonly base_url: string;
   readonly api_key: string;
   /** Takes the agent's report. */

@@ -50,7 +50,7 @@ export class PartialReplies {
     return performance.now() - this.startedAt;
   }
 
-  /** Until a choice's first token; undefined where the engine reports none before the end. */
+  /** Returns the time until a choice's first token; undefined where the engine reports none before the end. */
   firstTokenMs(choice: number): number | undefined {
     return this.choices.get(choice)?.firstTokenMs;
   }

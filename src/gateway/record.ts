@@ -55,7 +55,7 @@ export class CallRecorder {
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
   private readonly closing = new AbortController();
-  /** With the session of the trace. */
+  /** Running writes, with the session of the trace. */
   private readonly writing = new Map<Promise<void>, string>();
 
   constructor({ store, syncTraces = false, log = () => {}, mostBytes = 256 * 2 ** 20 }: RecorderOptions) {
@@ -260,7 +260,7 @@ const BYTES_PER_TOKEN = 16;
 const BYTES_PER_TRACE = 2 * 2 ** 10;
 const BYTES_PER_LETTER = 2;
 
-/** About what a trace holds while it waits. */
+/** Returns the approximate bytes that a trace holds while it waits. */
 function memoryOf(trace: TraceRecord): number {
   const { prompt_token_ids, completion_token_ids, messages, response_message, tools, raw_request, raw_response } =
     trace;

@@ -8,9 +8,9 @@
 
 /** A call as it is distinguished from others of its session. */
 export interface RepeatedCall {
-  /** By reference: a session that is started again under the same id is another one. */
+  /** Session by reference: one that is started again under the same id is another one. */
   readonly session: object;
-  /** From `/v1` on. */
+  /** Path from `/v1` on. */
   readonly path: string;
   /** The body as it was sent. */
   readonly text: string;
@@ -50,7 +50,7 @@ export class RetryCache {
     this.most = most;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }

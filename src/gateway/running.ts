@@ -13,7 +13,7 @@ export class RunningCalls {
     RunningCall,
     { readonly ending: AbortController; readonly session?: string | undefined }
   >();
-  /** With the session that it is for. */
+  /** Running work, with the session that it is for. */
   private readonly work = new Map<Promise<unknown>, string | undefined>();
   /** Reason why all calls were ended; later ones end at once. */
   private ended: Error | undefined;

@@ -20,7 +20,7 @@ export class UnreadStreams {
     this.most = most;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }

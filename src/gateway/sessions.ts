@@ -76,7 +76,7 @@ export class GatewaySessions {
     return this.live.size;
   }
 
-  /** About what the calls of all sessions hold in memory. */
+  /** Approximate bytes that the calls of all sessions hold in memory. */
   get bytes(): number {
     return this.held;
   }

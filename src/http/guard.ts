@@ -81,10 +81,10 @@ function preflight({ methods, headers }: RequestGuardOptions): Response {
   });
 }
 
-/** For answers that are not pages: they may load nothing, and no site may frame them. */
+/** Policy for answers that are not pages: they may load nothing, and no site may frame them. */
 const NO_PAGE = "default-src 'none'; frame-ancestors 'none'";
 
-/** For pages: only scripts with the nonce run, and they connect to this server alone. */
+/** Returns the policy of pages: only scripts with the nonce run, and they connect to this server alone. */
 export function pagePolicy(nonce: string): string {
   return `default-src 'none'; script-src 'nonce-${nonce}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
 }

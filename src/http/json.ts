@@ -52,7 +52,7 @@ export function checkJson(bytes: Uint8Array, limits: JsonLimits): number {
   return scan.count;
 }
 
-/** As {@link checkJson}, in slices. */
+/** Checks like {@link checkJson}, in slices. */
 export async function checkJsonInTurns(bytes: Uint8Array, limits: JsonLimits): Promise<number> {
   const scan = new JsonScan(limits);
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {

@@ -1,4 +1,4 @@
-/** Where a run's metrics and rollouts go. */
+/** Destinations of a run's metrics and rollouts. */
 import type { Episode } from "../data/types.ts";
 
 /** `warmup` steps are supervised, `train` and `val` count optimiser updates of the loop. */

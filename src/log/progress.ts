@@ -6,7 +6,7 @@ import type { Screen } from "./terminal.ts";
 const REDRAW_MS = 100;
 /** Much is under way at once: the first to end say little of how long all take. */
 const LEAST_SHARE = 0.05;
-/** Without a terminal, the first line comes after this long, and each next one. */
+/** Time before the first line and between lines, without a terminal. */
 const LINE_MS = 10_000;
 
 export interface ProgressOptions {

@@ -2,8 +2,9 @@
 import type { Metrics, Speculated } from "../contract/backend.ts";
 
 /**
- * Under verl's names, and as verl averages them: a mean over sequences, in which one without a guess counts as 0.
- * `rollout/spec_accept_rate` is the share of guesses that were drawn, `rollout/spec_accept_length` the tokens of a step with guesses.
+ * Returns acceptance rates under verl's names, and as verl averages them: a mean over sequences, in which one without a
+ * guess counts as 0. `rollout/spec_accept_rate` is the share of guesses that were drawn, `rollout/spec_accept_length`
+ * the tokens of a step with guesses.
  */
 export function acceptance(sequences: readonly Speculated[] = []): Metrics {
   if (sequences.length === 0) return {};

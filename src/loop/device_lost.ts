@@ -8,7 +8,7 @@ interface Trained {
   readonly backend: Resumable;
 }
 
-/** Where the loop is. */
+/** Position of the loop. */
 export interface LoopCursor {
   /** After the last whole step. */
   state: LoopState;

@@ -61,7 +61,10 @@ export async function drive(open: (before?: Pick<Run, "warn">) => Course): Promi
   return { state: at.state, isComplete: isWhole };
 }
 
-/** From the state of the cursor to the last step, and to the last checkpoint. Returns whether the run came to its end. */
+/**
+ * Drives from the state of the cursor to the last step, and to the last checkpoint. Returns whether the run came to its
+ * end.
+ */
 async function driveFrom(run: Course, at: LoopCursor): Promise<boolean> {
   const { signal, total } = run;
   const { val_only } = run.settings.trainer;

@@ -1,4 +1,4 @@
-/** From the options of `train` to a run with every choice made. */
+/** Turns the options of `train` into a run with every choice made. */
 import { ConfigError } from "../errors.ts";
 import type { Logger } from "../log/logger.ts";
 import { checkCritic, checkSettings, checkThinking } from "./check_settings.ts";

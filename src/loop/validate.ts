@@ -105,9 +105,9 @@ function meanOfEach(measured: readonly Metrics[]): Metrics {
 }
 
 /**
- * By data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and for `n`; the
- * means of the rollouts' metrics. Masked episodes count too. At k = n, pass@k is the share of tasks that at least one
- * attempt solved.
+ * Returns rates by data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and
+ * for `n`; the means of the rollouts' metrics. Masked episodes count too. At k = n, pass@k is the share of tasks that
+ * at least one attempt solved.
  */
 export function passRates(episodes: readonly Episode[], n: number): Metrics {
   const metrics: Metrics = {};

@@ -23,7 +23,7 @@ import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";
 
-/** Where an export goes, and in which form: an adapter merged or alone, the type of the weights, the size of a file. */
+/** Destination and form of an export: an adapter merged or alone, the type of the weights, the size of a file. */
 export interface ExportOptions {
   /** An empty folder, or one that does not exist. */
   readonly out: string;

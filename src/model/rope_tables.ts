@@ -17,7 +17,7 @@ export class RopeTables {
   private readonly contextLength: number;
   /** Kind of each layer, as JSON. */
   private readonly kinds: readonly string[];
-  /** By kind. */
+  /** Tables by kind. */
   private tables = new Map<string, Buffer>();
   private positions = 0;
 

@@ -1,4 +1,4 @@
-/** In which format each matrix of a model is held. */
+/** Format in which each matrix of a model is held. */
 import { type PackedFormat, SCALE_BLOCK } from "../compute/packed.ts";
 import { ConfigError } from "../errors.ts";
 import type { DType } from "./files/dtype.ts";

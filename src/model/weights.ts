@@ -50,7 +50,10 @@ export interface Weights {
   readonly device: Device;
   /** Norms and biases; in float32 weights the matrices too. */
   readonly values: ParameterSet;
-  /** For kernels that read many matrices in one dispatch. Absent where some are not f32, or an adapter is beside them. */
+  /**
+   * Weights for kernels that read many matrices in one dispatch. Absent where some are not f32, or an adapter is beside
+   * them.
+   */
   readonly plain: PlainWeights | undefined;
   /**
    * Builds what is otherwise built on first use (transposed copies), so that work which is forgotten (`Device.rollback`)

@@ -37,7 +37,7 @@ export class Scheduler {
   busyMs = 0;
   /** The queue whose turn runs. */
   current: WorkQueue | undefined;
-  /** Until when the running turn has been charged. */
+  /** Time until which the running turn has been charged. */
   private chargedTo = 0;
 
   /** Called before each turn; a promise is awaited, and must not reject. */

@@ -5,7 +5,7 @@ import type { TinkerSessions } from "./sessions.ts";
 
 /** Conditions of a search for sessions. Absent conditions hold for every session. */
 export interface SessionQuery {
-  /** With `displayName`, a session that matches either one is found. */
+  /** Id of the session; with `displayName`, a session that matches either one is found. */
   readonly sessionId?: string | undefined;
   /** Words, each of them somewhere in the name, whatever its case. */
   readonly displayName?: string | undefined;

@@ -11,7 +11,7 @@ export interface TinkerClientSession {
   /** The project that it belongs to, with its training runs. */
   project?: string | undefined;
   readonly runs: Set<string>;
-  /** In the order of use, the latest last. */
+  /** Samplers in the order of use, the latest last. */
   readonly samplers: Set<string>;
   /** Earlier requests by their number: `model 0`, `sampler 3`. */
   readonly asked: Map<string, { future?: Future; print: string }>;

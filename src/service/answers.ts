@@ -26,7 +26,7 @@ const ENTRY_BYTES = 300;
 export class Answers {
   private readonly options: AnswersOptions;
   private readonly pending = new Map<string, Answer>();
-  /** In the order in which they became ready. */
+  /** Answers in the order in which they became ready. */
   private readonly ready = new Map<string, ReadyAnswer>();
   /** Held by ready answers, about: their text is mostly ASCII. */
   bytes = 0;

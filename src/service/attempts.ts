@@ -12,7 +12,7 @@ export interface AttemptParts extends ServedRun, Pick<ServiceOptions, "onEpisode
   readonly warn: (message: string) => void;
 }
 
-/** Where an attempt stands in the run. */
+/** Position of an attempt in the run. */
 export interface AttemptAt {
   readonly step: number;
   readonly isValidation: boolean;

@@ -61,7 +61,7 @@ export interface ServedRun {
   };
 }
 
-/** Where an episode stands in the cluster's run. */
+/** Position of an episode in the cluster's run. */
 export interface EpisodePlace {
   /** 0 for a reply that the cluster sampled by itself: it does not tell the step. */
   readonly step: number;

@@ -1,4 +1,4 @@
-/** From an episode to the rows that a cluster trains on: those that the loop here would pack of it. */
+/** Turns an episode into the rows that a cluster trains on: those that the loop here would pack of it. */
 import { mergeSteps, type TokenRow } from "../data/pack.ts";
 import type { Episode, RewardedTrajectory, Step } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";

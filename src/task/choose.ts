@@ -40,7 +40,7 @@ export interface RolloutSettings {
     /** The rest of `workflow_args`. */
     readonly args: Args;
   };
-  /** With `task.agent`: the agents in other processes that make every attempt. */
+  /** The agents of `task.agent`, those in other processes that make every attempt. */
   readonly remote?: Pick<RemoteAgentOptions, "urls" | "sessions" | "fetch" | "keys"> | undefined;
 }
 

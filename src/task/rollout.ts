@@ -32,7 +32,7 @@ export interface Policy {
   readonly steps: readonly Step[];
   /** A client with `chat.completions.create`. The run's temperature, top_p and top_k override those of a request. */
   readonly client: ChatClient;
-  /** For libraries that take a `fetch`: serves OpenAI's and Anthropic's APIs, see `createFetch` of grpu/chat. */
+  /** A `fetch` for libraries that take one: it serves OpenAI's and Anthropic's APIs, see `createFetch` of grpu/chat. */
   readonly fetch: FetchFunction;
   /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;
@@ -65,7 +65,7 @@ export interface Policy {
 /** How an attempt ended: with what is trained on, after an evaluator and before rewards are shaped; or with an error. */
 export type AttemptEnd = { readonly result: RolloutResult } | { readonly error: unknown };
 
-/** Which attempt of a run a policy belongs to. */
+/** Position in a run of the attempt that a policy belongs to. */
 export interface AttemptPlace {
   /** The training step; in validation the last one before it. */
   readonly step: number;
@@ -76,7 +76,7 @@ export interface AttemptPlace {
   readonly trial: number;
   /** Optimiser steps in the weights when the attempt started. */
   readonly weight_version: number;
-  /** For the greedy attempt that `remax` takes as a baseline, whose `rollout_index` is `rollout.n`. Absent for others. */
+  /** Marks the greedy attempt that `remax` takes as a baseline, whose `rollout_index` is `rollout.n`. Absent for others. */
   readonly is_greedy?: true;
 }
 
@@ -178,7 +178,10 @@ export interface Evaluator extends NeedsAnswer {
 /** An evaluator with its arguments bound. */
 export type Evaluate = (task: Task, episode: Episode) => Judgement | Promise<Judgement>;
 
-/** For the supervised warm-up: a prompt with its correct response, or a conversation with correct turns of the assistant. */
+/**
+ * Example of the supervised warm-up: a prompt with its correct response, or a conversation with correct turns of the
+ * assistant.
+ */
 export type Example = PromptExample | ConversationExample;
 
 export interface PromptExample {

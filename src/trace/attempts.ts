@@ -1,4 +1,4 @@
-/** From a session and its traces to an attempt at a task: which task, which trajectories, what may be trained on. */
+/** Turns a session and its traces into an attempt at a task: which task, which trajectories, what may be trained on. */
 
 import type { SessionOutcome, SessionSummary, SessionTrajectory, TraceRecord } from "../contract/trace.ts";
 import type { Step, Task } from "../data/types.ts";
@@ -84,7 +84,7 @@ export interface AttemptOptions {
   readonly isJudged?: boolean;
 }
 
-/** Which task a session attempts, from its metadata; by that of its traces where it was not announced. */
+/** Returns the task that a session attempts, from its metadata; by that of its traces where it was not announced. */
 export function groupOf(
   { session_id, metadata }: Pick<SessionSummary, "session_id" | "metadata">,
   { keys, traces = [] }: { keys: AttemptKeys; traces?: readonly TraceRecord[] },
@@ -150,7 +150,7 @@ function namedTrajectory(
   return { ...trajectory, steps };
 }
 
-/** By the metadata of calls, in the order of their first ones. */
+/** Returns trajectories by the metadata of calls, in the order of their first ones. */
 function inferredTrajectories(
   calls: readonly TraceRecord[],
   context: { session: SessionSummary; keys: AttemptKeys },
@@ -180,7 +180,7 @@ function nameOf(metadata: TraceRecord["metadata"], { session, keys }: { session:
   return text(metadata[ownKey ?? keys.name ?? TRAJECTORY_NAME] ?? "");
 }
 
-/** By its name, and by the value of `groupby_key` where the calls of one session have several. */
+/** Returns a call's trajectory by its name, and by the value of `groupby_key` where the calls of one session have several. */
 function trajectoryOf(
   { metadata }: TraceRecord,
   { session, keys }: { session: SessionSummary; keys: AttemptKeys },

@@ -7,7 +7,7 @@ export interface Retention {
   /** Seconds since the store got the last call, or the session ended. */
   readonly max_age_s?: number | undefined;
   readonly max_traces?: number | undefined;
-  /** As `size()` counts them. */
+  /** Limit in bytes as `size()` counts them. */
   readonly max_bytes?: number | undefined;
 }
 
@@ -42,7 +42,7 @@ export async function prune(
   return { sessions: deleted.sessions + more.sessions, traces: deleted.traces + more.traces };
 }
 
-/** In rounds: how many bytes a session takes shows when it is gone. */
+/** Deletes in rounds, because how many bytes a session takes shows only when it is gone. */
 async function shrink(
   store: OpenTraceStore,
   { sessions, max_bytes }: { sessions: SessionSummary[]; max_bytes: number },

@@ -79,7 +79,7 @@ function groupRows(rows: readonly RewardRow[]): Map<string, RewardRow[]> {
   return byId;
 }
 
-/** Where a run recorded which trajectories there are, a reward of another one would be lost. */
+/** Returns what is wrong with a reward for a trajectory that the recording run does not have: it would be lost. */
 function unknownTrajectories({ session_id, outcome }: SessionSummary, rows: readonly RewardRow[]): string[] {
   if (!outcome?.trajectories) return [];
   const names = new Set(outcome.trajectories.flatMap(({ label, name }) => [label, name]));

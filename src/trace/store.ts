@@ -15,7 +15,7 @@ export interface StoreSize {
   readonly bytes: number;
 }
 
-/** From sessions as they are to those that replace them. */
+/** Change from sessions as they are to those that replace them. */
 export type SessionChange = (found: readonly (SessionSummary | undefined)[]) => readonly SessionRecord[];
 
 /** A store of this package. */

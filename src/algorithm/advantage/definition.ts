@@ -17,7 +17,7 @@ export interface AdvantageBatch extends MaskedRows {
   readonly values?: ArrayLike<number> | undefined;
   /** Reward of the greedy rollout of each row's prompt (`remax`), [N]. */
   readonly rewardBaselines?: ArrayLike<number> | undefined;
-  /** For `optimal_token_baseline` and its multi-turn form, like the two fields that follow. */
+  /** Old log-probs, for `optimal_token_baseline` and its multi-turn form, like the two fields that follow. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;
   readonly sumPiSquared?: ArrayLike<number> | undefined;
   readonly rolloutIsWeights?: ArrayLike<number> | undefined;
@@ -27,7 +27,7 @@ export interface AdvantageBatch extends MaskedRows {
 
 /** The advantages of a batch, with their returns. */
 export interface Estimate extends Advantages<Float64Array> {
-  /** At the same level. Absent: equal to the advantages. */
+  /** Returns at the same level. Absent: equal to the advantages. */
   readonly returns?: Float64Array | undefined;
 }
 
@@ -107,7 +107,7 @@ export interface Estimator<S extends EstimatorSettings = EstimatorSettings> {
   readonly name: string;
   /** Description of its formula, for docs/estimators.md. */
   readonly describe?: string;
-  /** Where it was published, and the implementation that it equals. */
+  /** Publications, and the implementation that it equals. */
   readonly sources?: readonly string[];
   readonly elsewhere?: EstimatorElsewhere;
   /** Settings with their defaults, under the published names. A setting outside this table is refused. */

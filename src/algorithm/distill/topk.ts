@@ -24,7 +24,7 @@ export interface TopkSettings {
   readonly loss_max_clamp: number | null;
 }
 
-/** Where no setting bounds a number, in f32. */
+/** Bound in f32 where no setting bounds a number. */
 const UNBOUNDED = 3e38;
 
 /** Constants of a mode and its settings that the kernel and the reference read. */

@@ -52,9 +52,9 @@ export interface LossPlan extends BoundForm {
   readonly metrics: MetricNames;
   /** Metrics computed from the three averages. */
   readonly derived?: ((averages: readonly [number, number, number]) => Record<string, number>) | undefined;
-  /** Where the k3 estimate is cut off. Default verl's 10. */
+  /** Bound of the k3 estimate. Default verl's 10. */
   readonly klBound?: number | undefined;
-  /** Where the row statistic already contains the importance weights: in the slopes, or in values and slopes. */
+  /** Importance weights that the row statistic already contains: in the slopes, or in values and slopes. */
   readonly weightsInRows?: "slope" | "all" | undefined;
 }
 

@@ -47,7 +47,7 @@ export interface RecordOptions {
 /** Input of {@link recordPolicyLoss}: buffers on the device, and the layout of rows on the host. */
 export interface DeviceLossBatch extends RecordOptions {
   readonly buffers: LossBuffers;
-  /** As {@link countRows} gives them. */
+  /** Counts of {@link countRows}. */
   readonly counts: RowCounts;
 }
 

@@ -10,12 +10,12 @@ import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, re
 import { rowSums } from "./row_statistic.ts";
 import { selectTokens } from "./selection.ts";
 
-/** Per-token arrays are [T]. */
+/** Batch of a loss; per-token arrays are [T]. */
 export interface LossBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   /** Absent: the current log-probs, detached. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;
-  /** For `cross_entropy`, the weights. */
+  /** Advantages; for `cross_entropy`, the weights. */
   readonly advantages: Advantages<ArrayLike<number>>;
   readonly rolloutIsWeights?: ArrayLike<number> | undefined;
   readonly refLogprobs?: ArrayLike<number> | undefined;

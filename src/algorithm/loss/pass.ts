@@ -3,7 +3,7 @@ import { klEstimate } from "../kl/estimate.ts";
 import type { TokenWeights } from "./aggregation.ts";
 import type { LossSettings, Token, TokenFunction } from "./token.ts";
 
-/** Per-token inputs, [T]. Absent old log-probs are the current ones, detached. */
+/** Inputs of each token, [T]. Absent old log-probs are the current ones, detached. */
 export interface Streams {
   readonly logprobs: ArrayLike<number>;
   readonly mask: ArrayLike<number>;
@@ -14,7 +14,7 @@ export interface Streams {
   row(t: number): number;
 }
 
-/** Per-row inputs, [N]: the weight of a trained token, for losses aggregated by row, and the row statistic. */
+/** Inputs of each row, [N]: the weight of a trained token, for losses aggregated by row, and the row statistic. */
 export interface RowTable {
   readonly weight: ArrayLike<number>;
   readonly a: ArrayLike<number>;
@@ -42,7 +42,7 @@ export interface LossPassOptions {
   readonly couplesRows: boolean;
   /** Whether importance weights multiply the slopes: not where the row statistic contains them. */
   readonly weighsSlopes: boolean;
-  /** Which tokens a selection has chosen. */
+  /** Returns whether a selection has chosen a token. */
   readonly selected?: ((t: number) => boolean) | undefined;
 }
 

@@ -8,7 +8,7 @@ export const PASS_GROUPS = 256;
 const PASS_THREADS = 64;
 const PASS_LANES = 16;
 
-/** Where a stream is bound: nowhere, in one of the slots 1 to 3, or in the output, which is read before it is written. */
+/** Binding of a stream: nowhere, in one of the slots 1 to 3, or in the output, which is read before it is written. */
 export const SLOT = { absent: 0, inOutput: 4 } as const;
 
 const PASS_BINDINGS = {

@@ -49,7 +49,7 @@ export interface RowStatistic {
   readonly name: string;
   /** Those of the form's params that it reads. */
   readonly params: readonly string[];
-  /** In float64. */
+  /** Returns the numbers of a row, in float64. */
   readonly numbers: (row: TrainedRow, params: LossSettings) => RowNumbers;
   readonly kernel: Kernel<typeof ROWS_BINDINGS, typeof ROWS_PARAMS>;
 }

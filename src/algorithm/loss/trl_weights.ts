@@ -10,7 +10,7 @@ import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import type { MaskedRows } from "../rows.ts";
 import { clamp } from "./token.ts";
 
-/** Which of TRL's token weights and masks apply. */
+/** Choice of TRL's token weights and masks. */
 export interface TrlWeightOptions {
   /** Keeps this share of the trained tokens, those of highest entropy. Default 1: all. */
   readonly top_entropy_quantile?: number | undefined;
@@ -24,7 +24,7 @@ export interface TrlWeightOptions {
   readonly vllm_importance_sampling_clip_max?: number | undefined;
 }
 
-/** Per-token arrays are [T]. */
+/** Batch of TRL's weights; per-token arrays are [T]. */
 export interface TrlWeightBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   readonly oldLogprobs?: ArrayLike<number> | undefined;

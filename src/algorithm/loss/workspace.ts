@@ -1,4 +1,4 @@
-/** Where the parts of a loss lie in its f32 workspace on the device, and how its sums are read back. */
+/** Layout of a loss's f32 workspace on the device, and how its sums are read back. */
 import type { Data, Device } from "../../compute/device.ts";
 import { addStrided, sum } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";

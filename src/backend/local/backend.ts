@@ -61,7 +61,7 @@ export interface OpenLocalOptions extends LanguageModelOptions {
   readonly device?: Device;
   /** Opens a critic too, which the estimator `gae` needs; `{}` starts it from the policy's model. */
   readonly critic?: CriticOptions | undefined;
-  /** As in {@link LocalBackendOptions}. */
+  /** Whether stability information is recorded, as in {@link LocalBackendOptions}. */
   readonly recordStabilityInfo?: boolean | undefined;
   /**
    * The most that will be done at a time, from which `maxTokensPerPass`, `gradientCheckpointing` and the cache are chosen

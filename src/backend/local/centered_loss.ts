@@ -38,13 +38,13 @@ interface Scored {
   readonly positions: Uint32Array;
 }
 
-/** Where the log-probs of a target lie among the scored tokens. */
+/** Position of a target's log-probs among the scored tokens. */
 interface Places {
   /** Target t has the scored tokens [first[t], first[t+1]), its sampler's last; [R+1]. */
   readonly first: Uint32Array;
   /** Its own token, [R]. It is scored once: where its sampler's tokens have it, there. */
   readonly own: Uint32Array;
-  /** Which of the sampled targets it is, [R]; -1 where nothing was sampled, or nothing of it moves the loss. */
+  /** Index of the sampled target, [R]; -1 where nothing was sampled, or nothing of it moves the loss. */
   readonly sampled: Int32Array;
 }
 

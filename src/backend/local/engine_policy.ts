@@ -94,7 +94,7 @@ interface Cell {
   readonly target?: number;
 }
 
-/** In the order of their places. */
+/** Returns the cells in the order of their places. */
 function cellsOf(
   prompt: readonly number[],
   { scoresPrompt, targets }: { scoresPrompt: boolean; targets: PromptTargets | undefined },

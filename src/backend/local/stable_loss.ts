@@ -8,7 +8,7 @@ import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
 import { computeHostLoss } from "./host_loss.ts";
 import { checkBatch } from "./policy_loss.ts";
 
-/** As much as a server records by default: three million sampled tokens. */
+/** Limit of as much as a server records by default: three million sampled tokens. */
 const MOST_BYTES = 512 * 2 ** 20;
 
 /** Has the sampler report its most likely tokens, and keeps them for the loss. */

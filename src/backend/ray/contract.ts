@@ -37,7 +37,7 @@ export interface JobDetails {
   readonly submission_id: string;
   readonly entrypoint: string;
   readonly status: JobStatus;
-  /** For people: of a failed job the reason, often with the last lines of its log. */
+  /** Message for people: of a failed job the reason, often with the last lines of its log. */
   readonly message: string;
   /** Kind of its failure: `JOB_ENTRYPOINT_COMMAND_ERROR`, `RUNTIME_ENV_SETUP_FAILURE`, . */
   readonly error_type: string | undefined;
@@ -61,7 +61,7 @@ export interface Worker {
 
 /** A line of a job's log, without colours and other terminal escapes. */
 export interface LogLine {
-  /** Without Ray's prefix and without the end of the line. */
+  /** Text without Ray's prefix and without the end of the line. */
   readonly text: string;
   /** Absent for what the driver writes. */
   readonly worker?: Worker | undefined;
@@ -70,7 +70,7 @@ export interface LogLine {
 /** Takes complete log lines, once each and in order, over reconnections. */
 export type LineListener = (line: LogLine) => void;
 
-/** As `fetch`, of absolute addresses. Ray refuses what `fetch` of Node sends, because it looks like a browser. */
+/** A function like `fetch`, of absolute addresses. Ray refuses what `fetch` of Node sends, because it looks like a browser. */
 export type RequestFunction = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface TailRequest {
@@ -87,7 +87,7 @@ export interface TailEnd {
   readonly code: number;
   /** The HTTP status of a server that refused the connection. */
   readonly status?: number | undefined;
-  /** In the words of the server or of the operating system. */
+  /** Reason in the words of the server or of the operating system. */
   readonly reason: string;
 }
 

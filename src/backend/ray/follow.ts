@@ -148,7 +148,10 @@ export class Follower {
     );
   }
 
-  /** For a log that the tail cannot read: all of it at once, which takes memory for all of it. True if nothing more can be read. */
+  /**
+   * Fetches a log that the tail cannot read: all of it at once, which takes memory for all of it. True if nothing more
+   * can be read.
+   */
   private async fetchWhole(signal?: AbortSignal): Promise<boolean> {
     const { id, read, options } = this.it;
     const log = await read.logs(signal).catch((error) => {

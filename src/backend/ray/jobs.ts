@@ -23,15 +23,15 @@ export interface StopOptions {
 const UPLOAD_MS = 15 * 60_000;
 /** A cluster that has just started takes its first job slowly, ms. */
 const SUBMIT_MS = 2 * 60_000;
-/** Until then no process of the cluster takes jobs; Ray asks to try again. */
+/** Message of a cluster that has no process for jobs yet; Ray asks to try again. */
 const NO_AGENT = "No available agent to submit job";
 const AGENT_WAIT_MS = 60_000;
 const BETWEEN_TRIES_MS = 2_000;
 const STOP_WAIT_MS = 15_000;
 const BETWEEN_LOOKS_MS = 500;
 /**
- * For about a second after a job's end, Ray's own watch over it enters a deleted job again, as one whose supervisor died, ms.
- * Clocks of two machines may differ by less than a minute.
+ * Time to wait for late entries. For about a second after a job's end, Ray's own watch over it enters a deleted job
+ * again, as one whose supervisor died, ms. Clocks of two machines may differ by less than a minute.
  */
 const LATE_ENTRY_MS = 1_500;
 const RECENT_MS = 60_000;

@@ -29,7 +29,7 @@ export interface NodeAnswer {
   readonly kind: "ok" | "other_service" | "status" | "refused" | "timeout" | "name" | "tls" | "task" | "other";
   /** Status of an HTTP reply. */
   readonly status?: number | undefined;
-  /** In the words of the node. */
+  /** Error in the words of the node. */
   readonly error?: string | undefined;
   /** CPUs that Ray gives away on the node, in use or not. */
   readonly cpus?: number | undefined;

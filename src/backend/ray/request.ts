@@ -6,7 +6,7 @@ import { rayAddress } from "./address.ts";
 import type { RayOptions } from "./contract.ts";
 
 export interface RayCall {
-  /** For the message of an error: `submit the job sum-1`. */
+  /** Act, for the message of an error: `submit the job sum-1`. */
   readonly act: string;
   readonly method?: "GET" | "POST" | "PUT" | "DELETE";
   /** Sent as JSON; bytes as they are. */
@@ -145,7 +145,7 @@ function lastLine(text: string): string {
   return (text.trim().split("\n").at(-1) ?? "").slice(0, 500).replace(/\.$/, "") || "nothing";
 }
 
-/** In the words of the operating system: `connect ECONNREFUSED 127.0.0.1:8265`. */
+/** Returns the reason in the words of the operating system: `connect ECONNREFUSED 127.0.0.1:8265`. */
 function reasonOf(cause: unknown): string {
   const { message, code, cause: deeper } = cause as { message?: string; code?: string; cause?: unknown };
   if (deeper instanceof Error) return reasonOf(deeper);

@@ -19,7 +19,10 @@ export const INDENTED = /^\s/;
 /** Markers under an expression. Ray leaves out its own frames, but not their markers. */
 const MARKERS = /^\s+[\^~][\s^~]*$/;
 
-/** In the order of the text: the outermost process first. There is always one. @param worker who printed it */
+/**
+ * Returns the sections in the order of the text: the outermost process first. There is always one. @param worker who
+ * printed it
+ */
 export function sectionsOf(lines: readonly string[], worker: Worker | undefined): TracebackSection[] {
   const sections: TracebackSection[] = [{ worker, lines: [], message: "" }];
   for (const line of lines) {

@@ -49,7 +49,7 @@ export interface SampledRow {
   readonly logprobs?: Float32Array | undefined;
   /** That it was sampled at. */
   readonly temperature: number;
-  /** For errors. */
+  /** Row, for errors. */
   readonly row: number;
 }
 
@@ -57,9 +57,9 @@ export interface SampledRow {
 const MOST_BYTES = 64 * 2 ** 20;
 
 export class SampledRecords {
-  /** By the hash of their prompts, in the order in which they were sampled. */
+  /** Entries by the hash of their prompts, in the order in which they were sampled. */
   private readonly byPrompt = new Map<number, Entry[]>();
-  /** By id, the oldest first. */
+  /** Entries by id, the oldest first. */
   private readonly byId = new Map<string, Entry>();
   private readonly mostBytes: number;
   private held = 0;

@@ -88,9 +88,9 @@ export class TinkerBackend implements Backend {
   /** Whether the service trains on log-probs at other temperatures than 1. */
   readonly takesTemperature: boolean;
   private readonly sampling: TinkerSampling;
-  /** Where the service records what it samples. */
+  /** Records of what the service samples. */
   private readonly records: SampledRecords | undefined;
-  /** Where several servers sample. */
+  /** Servers that sample, where there are several. */
   private readonly servers: SamplingServers | undefined;
   private steps = 0;
   private sampler: VersionedSampler | undefined;
@@ -206,7 +206,7 @@ export class TinkerBackend implements Backend {
   // --- log-probs
 
   /**
-   * Without entropies. The reference is the base model: for an adapter, the policy before training.
+   * Returns log-probs, without entropies. The reference is the base model: for an adapter, the policy before training.
    * @throws {UnsupportedError} for a temperature other than 1 that the service does not have, and for every other one of the reference.
    */
   async logprobs(

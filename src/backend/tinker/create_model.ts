@@ -4,7 +4,7 @@ import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { checkReply } from "./reply.ts";
 import type { TinkerSession } from "./session.ts";
 
-/** Which model a service should create for training, and its adapter. */
+/** Model that a service should create for training, and its adapter. */
 export interface WantedModel {
   /** The service's name of the model. */
   readonly baseModel: string;
@@ -30,7 +30,7 @@ export interface CreatedModel {
 /** The service's description of a model. */
 export interface ModelInfo {
   readonly name: string;
-  /** Where the official SDK loads the tokenizer from: a name, or a folder of a local server. */
+  /** Source from which the official SDK loads the tokenizer: a name, or a folder of a local server. */
   readonly tokenizerId?: string | undefined;
 }
 

@@ -9,7 +9,7 @@ export interface TrainingDatum {
   readonly tokens: Int32Array;
   /** `target_tokens` as int64, the others as float32, [L] each. */
   readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
-  /** Where the inputs and the targets were sampled, for `stable_reinforce`. */
+  /** Origin of the inputs and the targets, for `stable_reinforce`. */
   readonly provenance?:
     | { readonly modelInput: readonly SampledSpan[]; readonly targets: readonly SampledSpan[] }
     | undefined;

@@ -46,7 +46,7 @@ const SAMPLES = z.object({
   prompt_logprobs: z.array(z.number().nullable()).nullish(),
 });
 
-/** For SkyRL; the official SDK wrote it until 0.24. A forward pass has a separate path. */
+/** Encoding for SkyRL; the official SDK wrote it until 0.24. A forward pass has a separate path. */
 const json: RequestEncoding = {
   forwardBackward({ modelId, seqId, data, lossFn, config, forwardOnly }) {
     const hasConfig = Object.keys(config).length > 0;

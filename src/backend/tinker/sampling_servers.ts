@@ -48,7 +48,7 @@ interface Open {
   readonly session: TinkerSession;
   readonly sampling: TinkerSampling;
   nextSampler: number;
-  /** By the path of their weights, the latest last. */
+  /** Samplers by the path of their weights, the latest last. */
   readonly samplers: Map<string, Promise<string>>;
   /** The requests in flight. They end, and go to the others, when the server drops out. */
   readonly calls: Calls;

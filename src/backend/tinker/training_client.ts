@@ -31,7 +31,7 @@ const RUN = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nu
 export class TrainingClient {
   readonly modelId: string;
   private readonly session: TinkerSession;
-  /** From 1; the service executes the requests in this order. */
+  /** Number of the next request, from 1; the service executes the requests in this order. */
   private nextSeq = 1;
   private nextSampler = 0;
   private lastPost: Promise<unknown> = Promise.resolve();

@@ -6,7 +6,7 @@ import type { TrainingDatum } from "./datums.ts";
 export interface TrainingReply {
   /** One array per datum, at its targets, [L] each. */
   readonly logprobs: readonly Float32Array[];
-  /** By `name:reduction`, for instance `loss:sum`. */
+  /** Metrics by `name:reduction`, for instance `loss:sum`. */
   readonly metrics: Readonly<Record<string, number>>;
 }
 

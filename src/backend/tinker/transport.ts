@@ -50,7 +50,7 @@ export class Transport {
   readonly clock: Clock;
   /** Aborts the calls that have no signal of their own. */
   stop: AbortSignal | undefined;
-  /** Until then, paced calls wait. */
+  /** Time until which paced calls wait. */
   private pacedUntil = 0;
   /** The time of each message's latest notice. */
   private readonly noticed = new Map<string, number>();

@@ -19,7 +19,7 @@ export interface TrinityJobRequest extends Pick<ConfigRequest, "composed" | "has
   readonly val: readonly Task[];
   /** Names of the run's own hooks that would act in the training step. */
   readonly hooks?: readonly string[];
-  /** Where the cluster's workers reach the service, and the key of this run. */
+  /** Address of the service for the cluster's workers, and the key of this run. */
   readonly service: { readonly url: string; readonly token: string };
   /** Text of a packaged file: verl's defaults and the Python files. */
   readonly readPackaged: (name: string) => string | undefined;

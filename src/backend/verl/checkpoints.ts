@@ -1,4 +1,4 @@
-/** Where verl leaves checkpoints, how a run continues from one, and how one becomes a model folder. */
+/** Checkpoints of verl: where they lie, how a run continues from one, and how one becomes a model folder. */
 import { ConfigError } from "../../errors.ts";
 import { quoteWord } from "../ray/shell_word.ts";
 

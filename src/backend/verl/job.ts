@@ -24,7 +24,7 @@ export interface VerlJobRequest {
   readonly hasAgent: boolean;
   /** Names of the run's own stages, losses and other hooks that would act in the training step. */
   readonly hooks?: readonly string[];
-  /** Where the cluster's workers reach the service, and the key of this run. */
+  /** Address of the service for the cluster's workers, and the key of this run. */
   readonly service: { readonly url: string; readonly token: string };
   /** Text of a packaged file: verl's defaults and the Python files. */
   readonly readPackaged: (name: string) => string | undefined;
@@ -73,7 +73,10 @@ export function verlJob(request: VerlJobRequest): VerlPlan {
   return { job, command, facts: [], overrides, cpus, problems: [...problems, ...batchProblem(request)] };
 }
 
-/** Beside the checkpoints, which all nodes reach; without checkpoints in the working directory, which those of one node share. */
+/**
+ * Returns the folder of metrics: beside the checkpoints, which all nodes reach; without checkpoints the working
+ * directory, which those of one node share.
+ */
 function metricsFolder({ composed: { config }, submission_id }: VerlJobRequest): string {
   const dir = String(getAt(config, "trainer.default_local_dir"));
   const isShared = Number(getAt(config, "trainer.save_freq")) > 0 && dir.startsWith("/");

@@ -7,7 +7,10 @@ import { anyObject, readAs } from "../../shape.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
 import { SAMPLING_FIELDS } from "./fields.ts";
 
-/** At 0 only the most probable token is sampled: no vocabulary is so large that one below 1e-6 is the most probable. */
+/**
+ * Least top_p. At 0 only the most probable token is sampled: no vocabulary is so large that one below 1e-6 is the most
+ * probable.
+ */
 const LEAST_TOP_P = 1e-6;
 export const topP = z
   .number()
@@ -39,7 +42,7 @@ export function checkMessages(value: unknown, param = "messages"): ChatMessage[]
   }
 }
 
-/** As for a request's own JSON: it is read within a request, and templates walk over it. */
+/** Limits of arguments, as for a request's own JSON: it is read within a request, and templates walk over it. */
 const MOST_ARGUMENTS = { letters: 2 ** 22, values: 65_536, levels: 64 };
 
 /** Arguments of calls are JSON within JSON, which the limits of the request do not see. */
@@ -158,7 +161,7 @@ export function stopsOf(stop: string | readonly string[] | null | undefined, par
   );
 }
 
-/** Without null and undefined. */
+/** Returns the values that are neither null nor undefined. */
 export function given<T extends object>(values: T): { [K in keyof T]?: NonNullable<T[K]> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value != null)) as {
     [K in keyof T]?: NonNullable<T[K]>;

@@ -12,7 +12,7 @@ interface Frame {
   readonly sequence: PlacedSequence;
   readonly at: number;
   readonly parent: Frame | undefined;
-  /** By the place that stands on this one. */
+  /** Frames above by the place that stands on this one. */
   above: Map<number, Frame> | undefined;
 }
 
@@ -25,7 +25,7 @@ export interface ParseState {
   readonly frames: readonly Frame[];
   /** The class of each byte: bytes of one class are in the same sets of the frames. */
   readonly classes: Uint8Array;
-  /** By class; `null` where no text goes on, `undefined` where that is not known yet. */
+  /** Next states by class; `null` where no text goes on, `undefined` where that is not known yet. */
   readonly next: (ParseState | null | undefined)[];
 }
 

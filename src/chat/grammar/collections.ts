@@ -89,7 +89,7 @@ class Names {
       : schemas.rule({ allOf: [{ type: "string" }, propertyNames] }, `${path}.propertyNames`);
   }
 
-  /** With what patterns of names demand of each; without those that no value or name fits. */
+  /** Returns the named members with what patterns of names demand of each; without those that no value or name fits. */
   usable(): Named[] {
     const named = this.named.map((property) => ({ ...property, schema: this.schemaOf(property) }));
     const isUsable = ({ name, schema }: Named) =>
@@ -184,7 +184,7 @@ export function arrayRule(fields: SchemaKeywords, at: { path: string; schemas: S
   return tupleRule(begin, further && { item: further, ...limits }, schemas);
 }
 
-/** As many items as are named, and further ones of one form. */
+/** Returns the rule of as many items as are named, and further ones of one form. */
 function tupleRule(
   begin: readonly GrammarRule[],
   further: { item: GrammarRule; least: number; most: number } | undefined,

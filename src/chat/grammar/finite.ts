@@ -1,4 +1,4 @@
-/** Which rules have a text at all: a schema that always contains itself has none. */
+/** Finds the rules that have a text at all: a schema that always contains itself has none. */
 import type { GrammarRule } from "./rules.ts";
 
 export class Needs {

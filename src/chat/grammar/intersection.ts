@@ -14,7 +14,7 @@ export interface StateBudget {
   left: number;
 }
 
-/** Where a schema asks for it, for errors. */
+/** Place in a schema that asks for it, for errors. */
 export interface SchemaPlace {
   readonly path: string;
   readonly budget: StateBudget;

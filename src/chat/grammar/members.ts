@@ -52,7 +52,7 @@ class MemberTexts {
     return taken + this.members.length - i >= this.least && taken + this.required[i]! <= this.most;
   }
 
-  /** From member `i` on; at least one where none was taken. */
+  /** Returns the rule from member `i` on; at least one member where none was taken. */
   from(i: number, taken: number): GrammarRule {
     const count = Math.min(taken, this.cap);
     const key = `${i} ${count}`;

@@ -276,7 +276,7 @@ function splitAlternatives(source: string): string[] {
   return [...parts, source.slice(from)];
 }
 
-/** Where the group that opens at a place closes; -1 where it does not. */
+/** Returns where the group that opens at a place closes; -1 where it does not. */
 function closingOf(source: string, open: number): number {
   for (const { character, depth, at } of marksOf(source, open)) if (character === ")" && depth === 0) return at;
   return -1;

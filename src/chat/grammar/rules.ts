@@ -70,7 +70,7 @@ export function optional(...symbols: SymbolSequence): GrammarRule {
   return choiceRule([], symbols);
 }
 
-/** At least `least` times, and at most `most`. The item must not match the empty text. */
+/** Returns the rule of an item at least `least` times, and at most `most`. The item must not match the empty text. */
 export function repeat(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_INFINITY } = {}): GrammarRule {
   return new GrammarRule(() => {
     if (most <= 0) return [[]];

@@ -57,9 +57,9 @@ class SchemaReader implements Schemas {
   readonly budget: StateBudget;
   private readonly root: JsonSchema;
   private readonly references = new Map<string, Reference>();
-  /** By the schema's own object: one that stands in several places is read once. */
+  /** Rules by the schema's own object: one that stands in several places is read once. */
   private readonly rules = new Map<object, GrammarRule>();
-  /** By their limits: many properties have the same ones. */
+  /** Strings by their limits: many properties have the same ones. */
   private readonly strings = new Map<string, SymbolSequence>();
   private readonly finite = new Needs();
   private depth = 0;

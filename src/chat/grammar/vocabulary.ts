@@ -1,4 +1,4 @@
-/** Which tokens may come next, for a grammar over bytes. */
+/** Tokens that may come next, for a grammar over bytes. */
 import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
@@ -14,7 +14,7 @@ interface Vocabulary {
   readonly first: Uint8Array;
   /** Bytes that each token shares with the one before it. */
   readonly shared: Uint32Array;
-  /** By id; undefined for tokens that are no text. */
+  /** Bytes by id; undefined for tokens that are no text. */
   readonly byId: readonly (Uint8Array | undefined)[];
   /** Tokens that are no text, the ends of a reply included. */
   readonly silent: readonly number[];
@@ -89,7 +89,10 @@ function idsInOrder(byId: Vocabulary["byId"], count: number): Uint32Array {
   return ids;
 }
 
-/** As one number, below 2^32: with an id below 2^21 it is exact in a double. Bytes behind the end are 0. */
+/**
+ * Returns the first four bytes as one number, below 2^32: with an id below 2^21 it is exact in a double. Bytes behind
+ * the end are 0.
+ */
 function firstFour(bytes: Uint8Array): number {
   const { length } = bytes;
   const byte = (at: number) => (at < length ? bytes[at]! : 0);

@@ -15,7 +15,7 @@ export interface TalkReply {
   readonly ms: number;
 }
 
-/** For whom a reply arrives piece by piece. */
+/** Receiver of a reply that arrives piece by piece. */
 export interface TalkListener {
   readonly signal: AbortSignal;
   readonly onPart: (part: LivePart) => void;
@@ -44,7 +44,7 @@ export class Talk {
     this.settings = settings;
   }
 
-  /** As the model reads it. */
+  /** Returns the messages as the model reads them. */
   get messages(): readonly ChatMessage[] {
     return [...(this.system === undefined ? [] : [{ role: "system", content: this.system }]), ...this.turns];
   }

@@ -16,7 +16,7 @@ interface Announcement {
   readonly session: RunSession;
   readonly record: JobRecord;
   readonly gateway: string | undefined;
-  /** Where the service listens. */
+  /** Address of the service. */
   readonly service: string;
   readonly dir: string;
   readonly io: Io;

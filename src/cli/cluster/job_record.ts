@@ -15,7 +15,7 @@ export interface JobRecord {
   /** The trainer that runs there. */
   readonly system: ClusterBackend;
   readonly version: string;
-  /** Where the cluster's workers look for rewards and agents, and the key that they send. */
+  /** Address at which the cluster's workers look for rewards and agents, and the key that they send. */
   readonly service: { readonly host: string; readonly port: number; readonly url: string; readonly token: string };
   /** Folder of the checkpoints, on the cluster. */
   readonly checkpoints: string;

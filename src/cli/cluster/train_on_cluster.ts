@@ -82,7 +82,7 @@ async function dryRun({ input, ...run }: Begun): Promise<number> {
 }
 
 interface Run extends Begun {
-  /** With `--attach`. */
+  /** Record of the job, with `--attach`. */
   readonly attached: JobRecord | undefined;
 }
 
@@ -120,7 +120,7 @@ function newToken(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** On the address and port of a job that is attached to: its workers look there. */
+/** Opens the service of a run; for a job that is attached to on its address and port, because its workers look there. */
 async function openRunService(
   { session, settings, attached, io }: Run,
   { token, id, samples }: { readonly token: string; readonly id: string; readonly samples: SampledEpisodes },

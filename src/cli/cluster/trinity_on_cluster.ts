@@ -35,7 +35,7 @@ export function trinityOnCluster(answers: readonly NodeAnswer[], { gpus, made, w
   return version;
 }
 
-/** Where a node does not tell its GPUs, Trinity itself has to say. */
+/** Checks the GPUs of the nodes. Where a node does not report its GPUs, Trinity itself has to say. */
 function checkGpus(answers: readonly NodeAnswer[], { nodes, perNode }: NonNullable<Wanted["gpus"]>): void {
   const reportedGpus = answers.map(({ gpus }) => gpus).filter((gpus) => gpus !== undefined);
   if (reportedGpus.length < answers.length || reportedGpus.filter((gpus) => gpus >= perNode).length >= nodes) return;

@@ -3,7 +3,7 @@
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";
 
-/** Per-token numbers as one list per row. */
+/** Returns per-token numbers as one list per row. */
 export async function listsByRow<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,

@@ -64,7 +64,7 @@ export async function printLog(input: Input, io: Io): Promise<number> {
   return failure ? EXIT_FAILED : EXIT_OK;
 }
 
-/** As Ray prints it, without its colours. */
+/** Returns a line as Ray prints it, without its colours. */
 function shown({ text, worker }: LogLine): string {
   if (!worker) return `${text}\n`;
   const { name, pid, ip } = worker;

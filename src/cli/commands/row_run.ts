@@ -30,7 +30,7 @@ import { outcomeJson } from "./train_end.ts";
 /** A command's training on rows. E: a row as an example; R: the same as tokens; B: what trains. */
 export interface RowTraining<E, R, B extends RowBackend = Backend> {
   readonly command: RowCommand;
-  /** For the report. */
+  /** Title for the report. */
   readonly title: string;
   open<S extends ModelSession>(
     session: S,

@@ -175,7 +175,10 @@ function checkExposed(options: Input["options"], key: ServerKey): void {
   );
 }
 
-/** Where agents have keys, as they do beyond this machine, there is always one: no page and no trace is open to all. */
+/**
+ * Returns the administrator's key. There is always one where agents have keys, as they do beyond this machine: no page
+ * and no trace is open to all.
+ */
 async function adminToken(
   options: Input["options"],
   { io, key }: { readonly io: Io; readonly key: ServerKey },

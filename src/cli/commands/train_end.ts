@@ -19,7 +19,7 @@ export interface TrainEnding {
   readonly run: RunData;
 }
 
-/** For `--json`. */
+/** Returns the outcome for `--json`. */
 export function outcomeJson({ outcome, dir, model, best, report, run }: TrainEnding) {
   const { step } = outcome.state;
   return {

@@ -86,7 +86,7 @@ function checkNoCluster({ options }: Input): void {
 
 interface Begun {
   readonly session: RunSession;
-  /** With `--from-traces`. */
+  /** Recorded groups, with `--from-traces`. */
   readonly recorded: TraceTraining | undefined;
   readonly settings: LoopSettings;
   readonly input: Input;
@@ -169,7 +169,7 @@ async function trainIn(
 interface Announcement {
   readonly session: RunSession;
   readonly recorded: TraceTraining | undefined;
-  /** Where the agents of `task.agent` find the model. */
+  /** Address at which the agents of `task.agent` find the model. */
   readonly gateway: string | undefined;
   /** Teacher of a distillation. */
   readonly teacher: string | undefined;

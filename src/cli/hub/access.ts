@@ -49,7 +49,7 @@ export interface HubPackage {
 
 export interface Hub extends Common {
   readonly package: HubPackage;
-  /** For files, whose bodies are as long as they are. */
+  /** A `fetch` for files, whose bodies are as long as they are. */
   readonly fetchFile: typeof fetch;
   readonly signal: AbortSignal;
 }

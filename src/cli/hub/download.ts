@@ -14,9 +14,9 @@ export interface DownloadOptions {
   readonly repo: string;
   /** Hash of the commit. */
   readonly sha: string;
-  /** Where whole files go, under their paths. */
+  /** Folder of whole files, under their paths. */
   readonly files: string;
-  /** Where parts of files lie, named by the digest of the whole. */
+  /** Folder of parts of files, named by the digest of the whole. */
   readonly parts: string;
   /** Takes the number of bytes that are here. */
   readonly progress: (bytes: number) => void;

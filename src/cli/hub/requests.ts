@@ -25,7 +25,7 @@ const MOST_BYTES = 64 * 2 ** 20;
 const MOST_PAGES = 1000;
 
 /**
- * As `fetch`, with retries; replies other than successes and {@link FOR_CALLERS} are errors.
+ * Returns a `fetch` with retries; replies other than successes and {@link FOR_CALLERS} are errors.
  * @param options.isFile replies are files, which their readers bound
  */
 export function hubFetch(options: RequestOptions & { readonly isFile?: boolean }): typeof fetch {

@@ -154,7 +154,7 @@ function environment(
   };
 }
 
-/** Where `python` and `python3`, as jobs call them, are this Python. */
+/** Returns a folder where `python` and `python3`, as jobs call them, are this Python. */
 function programFolder(executable: string, root: string): string {
   const folder = dirname(executable);
   if (existsSync(join(folder, "python")) && existsSync(join(folder, "python3"))) return folder;

@@ -14,13 +14,13 @@ import { openTeacher } from "./teacher.ts";
 
 export interface OpenedTrainer<S extends ModelSession, B = Backend> {
   readonly backend: B;
-  /** Where advantages are computed too. Absent: on the host. */
+  /** Device on which advantages are computed too. Absent: on the host. */
   readonly device?: Device;
-  /** For people: what does the work. */
+  /** Description for people of what does the work. */
   readonly description: string;
-  /** With `distillation.enabled`, but for a student that is its own. */
+  /** Teacher of a run with `distillation.enabled`, but for a student that is its own. */
   readonly teacher?: Teacher | undefined;
-  /** With `reward_model.enable`. */
+  /** Reward model of a run with `reward_model.enable`. */
   readonly rewardModel?: RewardScorer | undefined;
   /** The session, with what the checkpoint fixes in its configuration. */
   readonly session: S;

@@ -7,7 +7,7 @@ import { ConfigError } from "../../errors.ts";
 import type { ServedBaseModel } from "../../serve/base_models.ts";
 
 export interface BaseModelsSettings {
-  /** As on the command line. */
+  /** Folders as on the command line. */
   readonly folders: readonly string[];
   /** Further names: of the one model, or with several `NAME=DIR` each. */
   readonly names: readonly string[];

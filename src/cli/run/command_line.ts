@@ -1,7 +1,7 @@
 /** Command lines that are shown to people. */
 import type { Io } from "../command.ts";
 
-/** For a shell: as it is, or in single quotes. */
+/** Returns a word for a shell: as it is, or in single quotes. */
 export function quoted(word: string): string {
   return /^[\w./=:@,+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

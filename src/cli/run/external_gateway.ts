@@ -17,7 +17,7 @@ import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
 
 /** Times of an external gateway, ms. */
 export interface ExternalTimes {
-  /** Between two looks for an agent's callback, which goes to the gateway, and that tells nobody. */
+  /** Time between two looks for an agent's callback, which goes to the gateway, and that reports it to nobody. */
   readonly pollMs: number;
   /** How long the gateway may take to answer: none of its routes that are used here waits for a model. */
   readonly answerMs: number;

@@ -13,7 +13,7 @@ export interface GatewaySettings {
   readonly mode: "subprocess" | "external";
   readonly host: string;
   readonly port: number;
-  /** For the gateway's admin routes; agents never get it. */
+  /** Key of the gateway's admin routes; agents never get it. */
   readonly adminToken: string;
   /** Base URL under which agents reach the gateway; undefined: where it listens. */
   readonly tunnel: string | undefined;

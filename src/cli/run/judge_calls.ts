@@ -12,7 +12,7 @@ export interface JudgeCall {
   readonly args: readonly unknown[];
 }
 
-/** To the thread. */
+/** Message to the thread. */
 export type Request = { readonly call: JudgeCall } | { readonly ping: number };
 
 export interface Thrown {
@@ -21,7 +21,7 @@ export interface Thrown {
   readonly stack?: string | undefined;
 }
 
-/** From the thread: a call begins, then ends with a value or an error. */
+/** Message from the thread: a call begins, then ends with a value or an error. */
 export type JudgeAnswer =
   | { readonly begun: number }
   | { readonly ended: number; readonly value: unknown }

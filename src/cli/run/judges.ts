@@ -7,7 +7,7 @@ import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { type JudgeAnswer, type JudgeCall, type RegisteredJudge, type Request, toError } from "./judge_calls.ts";
 
-/** Beside this file, in the sources and in dist/. */
+/** Address of the worker beside this file, in the sources and in dist/. */
 const WORKER = new URL(`./judge_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
 /** A thread that answers nothing for this long runs a function that does not yield. */

@@ -124,7 +124,7 @@ async function resumeModel(
 /** A checkpoint holds all weights, or an adapter of a rank. */
 const FIXED_OF_CHECKPOINTS: readonly string[] = ["model.lora_rank"];
 
-/** To sample and score; an adapter is merged into its base. */
+/** Opens a model to sample and score; an adapter is merged into its base. */
 async function openFixed(
   device: Device,
   {

@@ -31,7 +31,7 @@ export function openRay(io: Io, { address, headers, patienceMs }: RayClusterOpti
   });
 }
 
-/** Where Ray's own client finds it: the file at home counts only where token authentication is asked for. */
+/** Returns the token where Ray's own client finds it: the file at home counts only where token authentication is asked for. */
 function tokenOf({ env }: Io): string | undefined {
   if (env.RAY_AUTH_TOKEN) return env.RAY_AUTH_TOKEN.trim();
   const atHome = env.RAY_AUTH_MODE === "token" ? join(env.HOME || homedir(), ".ray", "auth_token") : undefined;

@@ -14,8 +14,8 @@ import type { Input, Io } from "../command.ts";
 import type { RunSession } from "./session.ts";
 
 /**
- * For `grpu eval`, which samples as the configuration says, so that its scores compare with the run's own validation:
- * names the recommended values that differ from defaults of the configuration.
+ * Names, for `grpu eval`, the recommended values that differ from defaults of the configuration, because it samples as
+ * the configuration says, so that its scores compare with the run's own validation.
  */
 export async function offerSampling(
   { config, isGiven }: Pick<RunSession, "config" | "isGiven">,

@@ -15,7 +15,7 @@ import { openTraceStore } from "../../trace/mod.ts";
 import type { GatewaySettings } from "./gateway_settings.ts";
 
 export interface Recording {
-  /** As the given rollout, recorded. */
+  /** Returns the given rollout, recorded. */
   wrap(rollout: Rollout): Rollout;
   /** Writes what is left. */
   close(): Promise<void>;

@@ -41,7 +41,7 @@ export class RunPlace {
   private isContinued = false;
   /** Whether the run only adds a validation to the one in the folder. */
   private isAddition = false;
-  /** Where the run is that was in the folder before this one. */
+  /** Folder to which the run that was here before has moved. */
   private earlier: string | undefined;
   private facts: RunFacts | undefined;
   private hasWritten = false;

@@ -28,7 +28,7 @@ export interface ServedGatewayOptions {
    * tokens there. Absent: workers render prompts.
    */
   readonly workerTokenizer?: { readonly folder: string; readonly template?: string | undefined } | undefined;
-  /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
+  /** Store of recorded calls: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
   /** Bounds of what the store keeps. Default: everything. */
   readonly retention?: Retention | undefined;

@@ -1,4 +1,4 @@
-/** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
+/** Turns a command line into the parts of a run: modules, configuration, environment, tasks, backend. */
 import { backends } from "../../backend/backends.ts";
 import type { FetchFunction } from "../../chat/endpoint.ts";
 import { type Composed, composeConfig } from "../../config/compose.ts";
@@ -46,7 +46,7 @@ export interface RunSession {
   readonly added: readonly string[];
   /** Whether a file or the command line names the setting, as opposed to a default. */
   readonly isGiven: (path: string) => boolean;
-  /** With `task.agent`: opened before the first attempt, closed after the last. */
+  /** Gateway for `task.agent`: opened before the first attempt, closed after the last. */
   readonly gateway?: RunGateway | ExternalGateway | undefined;
 }
 
@@ -150,7 +150,7 @@ export function warn(warnings: readonly Problem[], io: Io): void {
   for (const warning of warnings) io.err(`${formatProblem(warning)}\n`);
 }
 
-/** Where rewards and evaluators run; undefined: in this process. */
+/** Opens the judges that run rewards and evaluators; undefined: in this process. */
 function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
   const timeoutSeconds = setting(config, "task.judge_timeout");
   const mayHang = imports.length > 0 || UNBOUNDED.has(setting(config, "task.reward") ?? "");

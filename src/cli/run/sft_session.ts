@@ -1,4 +1,7 @@
-/** From the command line of a command that trains on rows to its configuration, that of the training run it is, and its rows. */
+/**
+ * Turns the command line of a command that trains on rows into its configuration, that of the training run it is, and
+ * its rows.
+ */
 import { isDeepStrictEqual } from "node:util";
 import { findPreferenceLoss } from "../../algorithm/preference/losses.ts";
 import { composeConfig } from "../../config/compose.ts";
@@ -22,7 +25,7 @@ import { importModules } from "./modules.ts";
 import { type RunSessionOptions, requireFile, warn } from "./session.ts";
 
 export interface RowComposition {
-  /** As the user wrote it, with every default. */
+  /** Configuration as the user wrote it, with every default. */
   readonly sft: Tree;
   /** The same run as a training run, for everything that the two have in common. */
   readonly config: Tree;

@@ -77,7 +77,7 @@ function keyOf({ env }: Io): string {
   );
 }
 
-/** In the folder that is named, that of the base model, or the one that a server on this machine names. */
+/** Finds the tokenizer in the folder that is named, that of the base model, or the one that a server on this machine names. */
 async function findTokenizer(config: Tree, { name, tokenizerId }: ModelInfo): Promise<Tokenizer> {
   const named = tinkerSetting(config, "model.tokenizer");
   const folders = named

@@ -19,7 +19,7 @@ const ENDINGS: readonly (readonly [RegExp, Format])[] = [
 ];
 
 /**
- * By the ending, unless a format is given.
+ * Returns the format by the ending, unless one is given.
  * @throws {ConfigError} for a file whose ending says nothing
  */
 export function traceFormat(file: string, formatOption?: unknown): Format {

@@ -20,7 +20,7 @@ import { readTraceItems, traceFormat } from "./trace_files.ts";
 export interface TraceTraining {
   readonly session: RunSession;
   readonly source: EpisodeSource;
-  /** For people: what is trained on. */
+  /** Description for people of what is trained on. */
   readonly description: string;
   /** Prints warnings. @throws {ConfigError} when the tokens are not the model's */
   check(backend: Backend): void;

@@ -38,7 +38,10 @@ export async function askPlatform(adapter: AdapterWords, system: SystemProbe): P
   return undefined;
 }
 
-/** For the display, other programs, and what the driver takes besides buffers: pipelines, staging memory, page tables. */
+/**
+ * Share reserved for the display, other programs, and what the driver takes besides buffers: pipelines, staging memory,
+ * page tables.
+ */
 const RESERVED_SHARE = 1 / 16;
 const LEAST_RESERVED_BYTES = 512 * 2 ** 20;
 

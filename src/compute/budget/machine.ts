@@ -5,7 +5,7 @@ import { formatBytes } from "../memory.ts";
 /** How many bytes live buffers may hold, and where the figure comes from. */
 export interface MemoryBudget {
   readonly bytes: number;
-  /** For people: `half of 24 GiB of main memory`. */
+  /** Source for people: `half of 24 GiB of main memory`. */
   readonly source: string;
 }
 
@@ -49,7 +49,7 @@ function ask(process: NonNullable<Runtime["process"]>): MainMemory {
 
 /** Share of the total that is taken; the rest is for this process, the driver and other programs. */
 const SHARE_OF_TOTAL = 1 / 2;
-/** At most this much of what is available now, so that a busy machine does not swap. */
+/** Largest share of what is available now, so that a busy machine does not swap. */
 const SHARE_OF_AVAILABLE = 3 / 4;
 
 /** A device in main memory (`cpu`, a software GPU, a GPU without memory of its own). */

@@ -125,7 +125,7 @@ export function blocksBytes(m: number, k: number, { inputs }: { inputs: MatrixIn
   return filledElements(m, k) * (inputs === "f16" ? 2 : 4);
 }
 
-/** Where an element of a matrix with `k` columns lies. */
+/** Returns where an element of a matrix with `k` columns lies. */
 export function elementAt(row: number, column: number, { k }: { k: number }): number {
   const block = Math.floor(row / BLOCK) * Math.ceil(k / BLOCK) + Math.floor(column / BLOCK);
   return (block * BLOCK + (row % BLOCK)) * BLOCK + (column % BLOCK);

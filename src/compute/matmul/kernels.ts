@@ -47,7 +47,7 @@ export const OUTPUT = { plain: 0, swiglu: 1 } as const;
 /** Uses of the sums: the param `mode`. From `continue` on they start at what C holds. */
 export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndAdd: 4 } as const;
 
-/** At most this many rows of A take kernels that keep few sums. */
+/** Most rows of A that take kernels which keep few sums. */
 export const FEW_ROWS = 8;
 
 /** Parts along k are whole steps of the kernels. */

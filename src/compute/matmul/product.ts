@@ -11,7 +11,7 @@ export interface Matrix {
   readonly stride?: number | undefined;
   /** How elements lie in the buffer; default `float32`. Only B may be packed. */
   readonly format?: MatrixFormat | undefined;
-  /** For `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
+  /** Scales of `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
   readonly scales?: Buffer | undefined;
 }
 

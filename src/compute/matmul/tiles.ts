@@ -1,4 +1,4 @@
-/** Which tiles a GPU multiplies large matrices by: measured once per adapter and driver, or set. */
+/** Tiles by which a GPU multiplies large matrices: measured once per adapter and driver, or set. */
 import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 import type { Buffer, Device, DeviceInfo, TileFamily } from "../device.ts";
@@ -16,7 +16,7 @@ export type ProductChoice = "auto" | TileFamily | "subgroup_matrix";
 /** FLOP/s by tiles. */
 export type TileRates = Readonly<Record<TileFamily, number>>;
 
-/** Where measurements are kept between processes, by adapter and driver. */
+/** Store of measurements between processes, by adapter and driver. */
 export interface TileStore {
   read(): Readonly<Record<string, TileRates>>;
   write(rates: Readonly<Record<string, TileRates>>): void;

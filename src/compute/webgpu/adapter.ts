@@ -10,7 +10,7 @@ export interface DeviceRequirements {
   readonly subgroupMatrix?: boolean | undefined;
 }
 
-/** Which adapter to take. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
+/** Choice of the adapter. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
 export interface AdapterChoice {
   /** Part of the adapter's name, in any case, or its place in {@link listAdapters}. Default: the fastest. */
   readonly adapter?: string | number | undefined;

@@ -26,7 +26,7 @@ type Answer = Promise<GpuError | null>;
 export class Allocations {
   private readonly gpuDevice: GpuDevice;
   private unchecked: Unchecked[] = [];
-  /** Without an answer yet, or refused and not tried again. */
+  /** Number of allocations without an answer yet, or refused and not tried again. */
   private open = 0;
 
   constructor(gpuDevice: GpuDevice) {

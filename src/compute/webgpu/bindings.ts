@@ -5,7 +5,10 @@ import { type DispatchOp, PARAMS_STRIDE_BYTES, type StorageRange } from "./encod
 import { PARAMS_BINDING } from "./pipeline.ts";
 import type { GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuDevice } from "./types.ts";
 
-/** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
+/**
+ * Most bind groups in each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the
+ * driver.
+ */
 const BIND_GROUPS = 4096;
 const LEAST_PARAMS_BYTES = 2 ** 16;
 const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
@@ -19,7 +22,7 @@ interface KeptGroup {
 
 export class Bindings {
   private readonly gpuDevice: GpuDevice;
-  /** By {@link hashOf}. Ranges whose hashes are equal replace each other. */
+  /** Groups by {@link hashOf}. Ranges whose hashes are equal replace each other. */
   private readonly groups = new RecentCache<number, KeptGroup>(BIND_GROUPS);
   private arena: GpuBuffer | undefined;
   /** Replaced by {@link forget}. */

@@ -14,7 +14,10 @@ interface Dawn {
 }
 
 let loading: Promise<Dawn | undefined> | undefined;
-/** By their flags. Kept for the life of the process: Dawn frees an instance with its object, even under work in flight. */
+/**
+ * Instances by their flags. Kept for the life of the process: Dawn frees an instance with its object, even under work
+ * in flight.
+ */
 const instances = new Map<string, Gpu>();
 
 /** An instance with these flags; undefined where the package is not installed, or not built for this machine. */

@@ -65,7 +65,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   private observer: DeviceObserver | undefined;
   /** Timer of the connection; absent without an observer, and where the adapter has none. */
   private timer: Timestamps | undefined;
-  /** For the submit that begins: absent without an observer that times kernels. */
+  /** Timer of the submit that begins: absent without an observer that times kernels. */
   timestamps: Timestamps | undefined;
 
   private constructor(

@@ -68,7 +68,7 @@ export interface EncodingTarget {
   readonly gpuDevice: GpuDevice;
   readonly bindings: BindGroups;
   readonly pace: Pace;
-  /** Where each dispatch is timed. */
+  /** Timer of each dispatch. */
   readonly timestamps?: Timestamps | undefined;
   writeNow(range: StorageRange, data: Data, byteOffset: number): void;
 }

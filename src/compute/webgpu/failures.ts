@@ -5,7 +5,7 @@ import { validationError } from "./pipeline.ts";
 /** How long a failed wait gives the news of a lost device to arrive. */
 const LOSS_GRACE_MS = 200;
 
-/** In an object, so that awaiting the submit does not await the scopes as well. */
+/** Error scopes in an object, so that awaiting the submit does not await the scopes as well. */
 export interface ErrorScopes {
   readonly results: readonly Promise<GPUError | null>[];
 }

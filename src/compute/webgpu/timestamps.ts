@@ -42,7 +42,7 @@ export class Timestamps {
     this.observer = observer;
   }
 
-  /** For the pass of a dispatch. */
+  /** Returns the timestamps for the pass of a dispatch. */
   writesFor(kernel: string): PassTimes {
     let batch = this.open.at(-1);
     if (!batch || batch.kernels.length === QUERIES / 2) {
@@ -54,7 +54,7 @@ export class Timestamps {
     return { querySet: batch.querySet, beginningOfPassWriteIndex: first, endOfPassWriteIndex: first + 1 };
   }
 
-  /** At the end of a submit's commands, just before they are submitted. */
+  /** Resolves the timestamps at the end of a submit's commands, just before they are submitted. */
   resolve(encoder: GpuCommandEncoder): void {
     this.submitted = performance.now();
     for (const { querySet, resolved, staging, kernels } of this.open) {

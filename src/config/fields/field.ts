@@ -34,7 +34,7 @@ export interface Field<T = unknown> {
   readonly min?: number;
   readonly max?: number;
   readonly secret?: boolean;
-  /** Where published sources differ, or what a newcomer would get wrong. Printed by `config explain`. */
+  /** Note about published sources that differ, or what a newcomer would get wrong. Printed by `config explain`. */
   readonly note?: string;
   /** The packaged YAML leaves the setting out, so a composed configuration has it only when somebody sets it. */
   readonly optional?: boolean;
@@ -47,7 +47,7 @@ export interface Field<T = unknown> {
   readonly verl?: string;
   /** The portable setting that a backend's own setting is another name of. The two are held equal. */
   readonly same?: string;
-  /** With `same`: the backend's default is no opinion; only a value that the user set reaches the portable side. */
+  /** Whether, with `same`, the backend's default is no opinion; only a value that the user set reaches the portable side. */
   readonly onlyExplicit?: boolean;
   /** Status on each target; one status alone is that of the table's own backend. support.ts has the defaults. */
   readonly on?: FieldStatus | Statuses;

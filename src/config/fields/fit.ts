@@ -15,7 +15,10 @@ export interface Fit {
   readonly warning?: string;
 }
 
-/** Like `fitResolved`, for a value that may still be mandatory or hold interpolations: those fit until they are resolved. */
+/**
+ * Fits like `fitResolved`, for a value that may still be mandatory or hold interpolations: those fit until they are
+ * resolved.
+ */
 export function fitValue(path: string, field: Field, value: YamlValue, registered: Registered = {}): Fit {
   if (value === MANDATORY || hasInterpolation(value)) return { value };
   return fitResolved(path, field, value, registered);

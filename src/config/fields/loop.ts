@@ -19,9 +19,9 @@ type Nested<F> = { readonly [H in Head<keyof F> & string]: H extends keyof F ? F
 export type LoopTree = Nested<Flat>;
 
 export interface LoopRow {
-  /** In a configuration: `rllm.rollout.n`. */
+  /** Path in a configuration: `rllm.rollout.n`. */
   readonly path: string;
-  /** In the loop's settings: `rollout.n`. */
+  /** Path in the loop's settings: `rollout.n`. */
   readonly at: string;
   readonly field: Field;
   /** The value where nothing is given. */

@@ -26,7 +26,7 @@ export const DEVICE_FIELDS = local(
   "memory_budget_bytes",
 );
 
-/** Where the commands train that need no head of their own. */
+/** Backends on which the commands train that need no head of their own. */
 export const ROW_BACKEND_FIELDS = {
   backend: oneOf(["local", "tinker"], "local", "where the model is trained: on this machine, or on a Tinker service", {
     same: "rllm.backend",
@@ -210,7 +210,7 @@ export function actsOn(backend: RowBackendName, path: string, fields: FieldTable
   return at === undefined || at in RLLM_FIELDS || at in (backend === "tinker" ? TINKER_FIELDS : LOCAL_FIELDS);
 }
 
-/** Where rows can be trained on. */
+/** Name of a backend that can train on rows. */
 export type RowBackendName = ValueOf<typeof ROW_BACKEND_FIELDS, "backend">;
 
 /** Reads a resolved setting of `grpu sft` by its path. */

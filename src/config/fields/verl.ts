@@ -94,7 +94,7 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
 const DISTILLATION = "distillation.distillation_loss";
 const AGG = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
-/** With the exact divergence, which verl names and does not compute. */
+/** KL names with the exact divergence, which verl names and does not compute. */
 const KL = [...KL_NAMES, "full"];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 

@@ -1,4 +1,4 @@
-/** Which packaged files the user chose: by a defaults list, by a value, or on the command line. */
+/** Packaged files that the user chose: by a defaults list, by a value, or on the command line. */
 
 import type { Problem } from "../problem.ts";
 import type { ConfigLayer } from "../yaml/layer.ts";

@@ -234,7 +234,7 @@ function readArgument(source: string): YamlValue {
   return /^['"[{]/.test(source) ? readValue(source) : readWord(source);
 }
 
-/** As Python prints it, because OmegaConf inserts that into a longer text. */
+/** Returns a value as Python prints it, because OmegaConf inserts that into a longer text. */
 function toText(value: YamlValue): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

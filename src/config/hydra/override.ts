@@ -13,7 +13,7 @@ export interface Override {
   readonly key: string;
   /** Absent for `~key`. */
   readonly value?: YamlValue;
-  /** As it was typed. */
+  /** Override as it was typed. */
   readonly text: string;
 }
 

@@ -34,7 +34,7 @@ const wholeNumber = (text: string) => Number(text.replaceAll("_", ""));
 const WORDS: readonly TokenType[] = ["id", "null", "int", "float", "bool", "char", "escape", "space"];
 const PRIMITIVE: readonly TokenType[] = [...WORDS, "interpolation", ":"];
 
-/** As deep as a file's values. */
+/** Most levels of a value, as many as a file's values have. */
 const MOST_DEPTH = 64;
 
 class Parser {

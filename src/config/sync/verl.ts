@@ -53,7 +53,7 @@ function splitBatch(draft: Draft): void {
   draft.mirror(Math.ceil(batch / count), native, verlPath);
 }
 
-/** Where the engine's optimiser has its schedule. */
+/** Returns where the engine's optimiser has its schedule. */
 function scheduleOf({ tree }: Draft): string | undefined {
   return VERL_SCHEDULES.find((path) => getAt(tree, path) !== undefined);
 }

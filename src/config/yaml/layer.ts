@@ -12,7 +12,7 @@ export type Level = (typeof LEVEL)[keyof typeof LEVEL];
 
 export interface Origin {
   readonly level: Level;
-  /** For people: `config/rllm/base.yaml:12`, `override rllm.rollout.n=4`. */
+  /** Place for people: `config/rllm/base.yaml:12`, `override rllm.rollout.n=4`. */
   readonly text: string;
   readonly file?: string;
   readonly line?: number | undefined;

@@ -23,7 +23,7 @@ export interface Explanation {
   readonly note?: string | undefined;
   /** One default per file that has one. */
   readonly defaults: readonly { readonly value: string; readonly where: string }[];
-  /** In a run with given files and overrides. */
+  /** Value in a run with given files and overrides. */
   readonly value?: { readonly value: string; readonly where: string };
   readonly elsewhere: Counterparts;
   readonly backends: readonly {

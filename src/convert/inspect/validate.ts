@@ -21,7 +21,7 @@ export interface ValidateOptions extends Pick<ComposeOptions, "readConfig" | "en
   readonly system?: TrainingSystem | undefined;
   /** Laid over the file, as `train` takes them. */
   readonly overrides?: readonly string[];
-  /** For shell scripts. */
+  /** Options for shell scripts. */
   readonly shell?: ShellOptions;
 }
 
@@ -37,7 +37,7 @@ const ROOTS: Readonly<Record<Exclude<TrainingSystem, "rllm">, RegExp>> = {
   verl: /^(actor_rollout_ref|critic|reward_model|algorithm\.adv_estimator)(\.|$)/,
 };
 
-/** Which system a file is written for, by the sections that only one of them has. */
+/** Returns the system that a file is written for, by the sections that only one of them has. */
 export function detectSystem(paths: Iterable<string>): TrainingSystem {
   const found = [...paths];
   if (found.some((path) => path.startsWith("rllm."))) return "rllm";

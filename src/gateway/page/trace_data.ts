@@ -61,7 +61,7 @@ export interface SessionView {
 
 /** Data that the page's script starts with. */
 export interface TracePageData {
-  /** Where the lists come from, relative to the page. */
+  /** Address of the lists, relative to the page. */
   readonly base: string;
   /** Address of the page that led here. */
   readonly home?: string | undefined;

@@ -17,7 +17,7 @@ const NEW_SESSION = z.looseObject({
   session_id: z.string().nullish(),
   metadata: object,
   sampling_params: object,
-  /** For an administrator: give the session a key that opens it alone. */
+  /** Gives the session a key that opens it alone, for an administrator. */
   own_key: z.boolean().nullish(),
 });
 const IDS = z.looseObject({ session_ids: z.array(z.string()).default([]) });

@@ -18,15 +18,15 @@ import { paramsFor } from "./session_params.ts";
 /** A call on its way to an engine or a worker. */
 export interface PendingCall {
   readonly request: Request;
-  /** From `/v1` on. */
+  /** Path from `/v1` on. */
   readonly path: string;
-  /** With what the gateway sets, without the session's parameters. */
+  /** Body with what the gateway sets, without the session's parameters. */
   readonly body: JsonBody;
   /** The session's parameters, under the names of chat completions. They overwrite those of the body. */
   readonly params: JsonBody;
   /** The model that is meant; undefined: the default. */
   readonly model: string | undefined;
-  /** As the client named it. */
+  /** Model as the client named it. */
   readonly named: string | undefined;
   readonly session: LiveSession | undefined;
   readonly caller: string;

@@ -18,7 +18,7 @@ import { brokenOff, type WorkerAnswer } from "./send.ts";
 import { errorIn, workerError } from "./worker_error.ts";
 
 export interface WorkerEngineOptions {
-  /** As the client named it. */
+  /** Model as the client named it. */
   readonly model: string | undefined;
   /** Sends a body to `/v1/chat/completions`. */
   readonly ask: (body: JsonBody, signal: AbortSignal | undefined) => Promise<WorkerAnswer>;

@@ -25,7 +25,7 @@ import { brokenOff, type WorkerAnswer } from "./send.ts";
 import { errorIn, workerError } from "./worker_error.ts";
 
 export interface CumulativeOptions {
-  /** As requests name it. */
+  /** Model as requests name it. */
   readonly model: string | undefined;
   /** Tokenizer of the workers' model, with its chat template. */
   readonly tokenizer: Tokenizer;
@@ -116,7 +116,10 @@ function knownCall(call: ChoiceCall): ChoiceCall {
   };
 }
 
-/** Without what is the worker's choice, which nobody tells: the settings that a request left open, at times the version. */
+/**
+ * Returns a reply without what is the worker's choice, which nobody reports: the settings that a request left open, at
+ * times the version.
+ */
 function withoutUnknown<T extends Reply>(reply: T): T {
   const { sampling_params: _, weight_version, ...rest } = reply;
   return { ...rest, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;

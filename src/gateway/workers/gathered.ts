@@ -60,7 +60,7 @@ export class Gathered {
     return { tokens: growing.tokens.slice(from, to), logprobs: growing.logprobs.slice(from, to) };
   }
 
-  /** As the worker counted, else as its tokens are. */
+  /** Returns the counts of the worker, else those of its tokens. */
   counts(index: number): TokenCounts {
     const { prompt_tokens, completion_tokens, completion_tokens_details } = this.usage;
     const { reasoning_tokens } = (completion_tokens_details ?? {}) as JsonBody;
@@ -147,7 +147,7 @@ function finished({ tokens, logprobs, role, content, reasoning, calls, ...ended 
   return { tokens, logprobs, message, finish_reason, stop, traceId };
 }
 
-/** As grpu's servers make them: other texts could be ids of traces that are there. */
+/** Ids as grpu's servers make them: other texts could be ids of traces that are there. */
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;
 
 function idsIn(value: unknown): number[] | undefined {

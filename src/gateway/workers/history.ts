@@ -35,7 +35,10 @@ export class WorkerHistory {
   }
 }
 
-/** In the form that histories compare; undefined for messages that only the worker understands, such as images. */
+/**
+ * Returns messages in the form that histories compare; undefined for messages that only the worker understands, such as
+ * images.
+ */
 function read(messages: readonly ChatMessage[]): ChatMessage[] | undefined {
   try {
     return readMessages(messages);

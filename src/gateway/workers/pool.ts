@@ -2,7 +2,7 @@
 
 export interface WorkerInfo {
   readonly worker_id: string;
-  /** Without a path: `http://host:8000`. */
+  /** Address without a path: `http://host:8000`. */
   readonly url: string;
   readonly api_path: string;
   readonly model_name: string | null;

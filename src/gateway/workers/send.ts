@@ -7,7 +7,7 @@ import type { RoutedWorker, WorkerPool } from "./pool.ts";
 
 export interface WorkerRequest {
   readonly method: string;
-  /** From `/v1` on, with its query. */
+  /** Path from `/v1` on, with its query. */
   readonly path: string;
   /** The client's; those for the gateway itself are left out. */
   readonly headers: Headers;

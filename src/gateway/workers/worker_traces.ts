@@ -9,7 +9,7 @@ import type { WorkerHistory } from "./history.ts";
 export interface RecordedWorkerCall {
   readonly session: { readonly session_id: string; readonly metadata: Readonly<Record<string, unknown>> };
   readonly body: JsonBody;
-  /** As the client named it. Default: the worker's name. */
+  /** Model as the client named it. Default: the worker's name. */
   readonly model: string | undefined;
   readonly history: WorkerHistory;
   /** Version of the workers when the call started; a version in the answer takes precedence. */

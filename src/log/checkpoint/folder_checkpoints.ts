@@ -9,7 +9,7 @@ import { ConfigError } from "../../errors.ts";
 import { damageOf, sealFolder, syncDirectory, syncFile } from "./seal.ts";
 import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./store.ts";
 
-/** Where a run resumes from, and how many checkpoints it keeps. */
+/** Checkpoint that a run resumes from, and how many checkpoints it keeps. */
 export interface FolderCheckpointsOptions {
   /** `auto` (the default): the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode?: "auto" | "disable" | "resume_path";
@@ -118,7 +118,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return best && (await this.names()).includes(best.checkpoint) ? best : undefined;
   }
 
-  /** In the order in which they are tried: the one tracked, then the newest first. */
+  /** Returns the candidates in the order in which they are tried: the one tracked, then the newest first. */
   private async candidates(): Promise<string[]> {
     const names = (await this.names()).reverse();
     const tracked = await readFile(join(this.dir, TRACKER_FILE), "utf8").catch(() => "");

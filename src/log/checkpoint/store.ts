@@ -1,4 +1,4 @@
-/** Where a run's checkpoints are kept. */
+/** Stores of a run's checkpoints. */
 
 export interface Checkpoint<State> {
   /** Holds what the backend wrote. */

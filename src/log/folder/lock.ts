@@ -128,7 +128,7 @@ export class FolderLock {
     if (this.made && !this.signal.aborted) await rmdir(this.folder).catch(() => {});
   }
 
-  /** Without waiting, for a process that exits. Leaves the file of another owner alone. */
+  /** Releases without waiting, for a process that exits. Leaves the file of another owner alone. */
   releaseNow(): void {
     clearInterval(this.timer);
     held.delete(this);

@@ -18,7 +18,7 @@ const SUPERVISED: ReadonlySet<string> = new Set([
   "val/rewards/accuracies",
   "val/rewards/margins",
 ]);
-/** Without a terminal, warm-up prints this many lines. */
+/** Number of lines that warm-up prints without a terminal. */
 const WARMUP_LINES = 5;
 
 /**
@@ -138,7 +138,7 @@ export class ConsoleLogger implements Logger {
     this.isDrawn = false;
   }
 
-  /** As many facts as there is room for, the first ones first. */
+  /** Draws as many facts as there is room for, the first ones first. */
   private draw(head: string, facts: readonly string[]): void {
     const room = this.screen.columns - 1;
     let text = head;

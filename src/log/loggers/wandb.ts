@@ -48,7 +48,7 @@ export function checkWandb(env: Environment): Mode {
   return mode;
 }
 
-/** Beside grpu, or in the project that is worked in. */
+/** Finds the SDK beside grpu, or in the project that is worked in. */
 function findSdk(): string | undefined {
   for (const from of [import.meta.url, pathToFileURL(join(process.cwd(), "package.json")).href]) {
     try {

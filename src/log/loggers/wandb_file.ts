@@ -18,7 +18,7 @@ export interface WandbRun {
   /** Name of the run. */
   readonly name: string;
   readonly entity?: string;
-  /** By key; values may be nested. */
+  /** Configuration by key; values may be nested. */
   readonly config: Readonly<Record<string, unknown>>;
   /** Steps before the first training step: W&B wants one count for all phases. */
   readonly warmupSteps: number;

@@ -28,7 +28,7 @@ export interface RunData {
   /** The first and the last validation. */
   readonly samples: readonly SampleLine[];
   readonly groups: readonly GroupsLine[];
-  /** By path, as text. */
+  /** Settings by path, as text. */
   readonly settings: Readonly<Record<string, string>>;
   readonly config: string;
   /** Lines of the run's files that could not be read. */

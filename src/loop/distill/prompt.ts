@@ -13,7 +13,7 @@ import { templateVariables } from "../rollout/attempt.ts";
 import type { LoopSettings } from "../settings.ts";
 
 const SETTING = "distillation.teacher_prompt";
-/** Where a trajectory keeps the tokens of the teacher's prompt. */
+/** Key under which a trajectory keeps the tokens of the teacher's prompt. */
 const KEY = "teacher_prompt_ids";
 
 /**
@@ -132,7 +132,10 @@ function replaced(rows: PackedRows, row: number) {
   );
 }
 
-/** As {@link withTeacherPrompts} left it; undefined where the teacher reads the row's own prompt, [start, from). */
+/**
+ * Returns the prompt as {@link withTeacherPrompts} left it; undefined where the teacher reads the row's own prompt,
+ * [start, from).
+ */
 export function teacherPrompt(
   { offsets, stepOfToken, trajectories, trajectoryOfRow }: PackedRows,
   row: number,

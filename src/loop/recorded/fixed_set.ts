@@ -53,7 +53,7 @@ class FixedSet implements EpisodeSource {
     return loadEpisodes(groups, { ...this.options, context });
   }
 
-  /** Which groups a step takes follows from its number. */
+  /** Does nothing, because the groups of a step follow from its number. */
   resume(): void {}
 
   async stop(): Promise<void> {}

@@ -12,7 +12,7 @@ import { recordedEpisode } from "./episode.ts";
 import type { RecordedGroup } from "./scan.ts";
 import { readAttempt } from "./scan.ts";
 
-/** Where episodes come from. */
+/** Source of episodes. */
 export interface RecordedOptions extends AttemptOptions {
   readonly store: TraceStore;
   /** Tasks with the fields that an evaluator needs, by id; the others have what their sessions recorded. */

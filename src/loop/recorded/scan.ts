@@ -23,7 +23,7 @@ export interface TrainableSession extends Pick<RecordedAttempt, "session_id" | "
 /** Sessions that attempt one task: they are compared with each other. */
 export interface RecordedGroup {
   readonly key: string;
-  /** By rollout index, else by the time of their creation. */
+  /** Sessions by rollout index, else by the time of their creation. */
   readonly sessions: readonly TrainableSession[];
 }
 

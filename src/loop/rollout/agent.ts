@@ -54,7 +54,7 @@ export interface AttemptPolicy {
   end(how: AttemptEnd): Promise<void>;
 }
 
-/** Without a tokenizer, calls take token ids, and their text is empty. */
+/** Creates the policy of an attempt. Without a tokenizer, calls take token ids, and their text is empty. */
 export function createPolicy(options: PolicyOptions): AttemptPolicy {
   const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
   const attempt: AttemptState = {
@@ -161,7 +161,7 @@ class Agent implements Policy, CallableAgent {
     return unwatched(this.completeText(prompt, { params }));
   }
 
-  /** Like `complete`, and for one choice of a request. */
+  /** Completes like `complete`, and for one choice of a request. */
   async completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion> {
     const reply = await this.conversation.complete(prompt, options);
     return this.record(reply.call, { ...stepOf(reply), ...(typeof prompt === "string" && { prompt }) });
@@ -171,7 +171,7 @@ class Agent implements Policy, CallableAgent {
     return unwatched(this.chatOnce(messages, options));
   }
 
-  /** Like `chat`, and for one choice of a request. */
+  /** Answers like `chat`, and for one choice of a request. */
   async chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply> {
     const { tools, variables, ...settings } = options;
     const turn = await this.conversation.chat(messages, { tools, variables, settings });

@@ -19,9 +19,9 @@ export function withGreedyAttempt(task: Task, options: { task_index: number; cou
 }
 
 /**
- * From the episodes of {@link withGreedyAttempt} to those of the rollouts, each trajectory with the greedy attempt's reward
- * of its role: the mean where several greedy trajectories have the role. A trajectory has none where the greedy attempt
- * failed, is masked by compact filtering, or did not play the role.
+ * Turns the episodes of {@link withGreedyAttempt} into those of the rollouts, each trajectory with the greedy attempt's
+ * reward of its role: the mean where several greedy trajectories have the role. A trajectory has none where the greedy
+ * attempt failed, is masked by compact filtering, or did not play the role.
  * @throws {ConfigError} for a reward of the greedy attempt that is not finite
  */
 export function withBaselines(attempted: readonly Episode[], settings: Naming): Episode[] {

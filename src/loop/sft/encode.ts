@@ -42,7 +42,7 @@ export function encodeExample(example: SupervisedExample, options: EncodeOptions
   return { ids, mask: ids.map((_, i) => Number(i >= start)) };
 }
 
-/** With the end token, unless what starts at `start` ends with one. */
+/** Returns the ids with the end token, unless what starts at `start` ends with one. */
 function ended(ids: readonly number[], start: number, { tokenizer, eos }: EncodeOptions): readonly number[] {
   const last = ids.length > start ? ids.at(-1)! : undefined;
   const isEnded = last !== undefined && (last === eos || tokenizer.eosTokenIds.includes(last));

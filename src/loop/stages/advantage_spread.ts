@@ -1,4 +1,4 @@
-/** Where the advantages of trajectories and steps belong in the packed rows. */
+/** Places the advantages of trajectories and steps in the packed rows. */
 import type { Advantages } from "../../contract/backend.ts";
 import { rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
@@ -16,7 +16,7 @@ export interface Unit {
 /** Spreads advantages over the rows of a batch: one per row while each trajectory has only one, else one per token. */
 export class AdvantageSpread {
   private readonly rows: ProcessedRows;
-  /** By trajectory, then by step. */
+  /** Advantages by trajectory, then by step. */
   private readonly perStep: readonly Float32Array[];
   /** Trained tokens by trajectory, then by step. */
   private readonly counts: readonly Uint32Array[];
@@ -141,7 +141,7 @@ function nextPlace(starts: Map<string, number>, { trajectory, step }: Place): nu
   return at;
 }
 
-/** Where each unit's tokens start, by `trajectory` or `trajectory:step`. */
+/** Returns where each unit's tokens start, by `trajectory` or `trajectory:step`. */
 function startsOf(units: readonly Unit[], length: (unit: Unit) => number): Map<string, number> {
   let next = 0;
   return new Map(

@@ -45,7 +45,7 @@ export async function roleAdvantages(rows: ProcessedRows, context: StageContext)
   return { value, metrics: { ...estimated.metrics, ...criticDataMetrics(value) } };
 }
 
-/** Without task rewards: no advantages, and the metrics of the rewards. */
+/** Returns no advantages and the metrics of the rewards, for a run without task rewards. */
 function unestimated(rows: ProcessedRows): Staged<Advantages> {
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
@@ -58,7 +58,7 @@ function unestimated(rows: ProcessedRows): Staged<Advantages> {
 interface Batch {
   readonly rows: ProcessedRows;
   readonly spread: AdvantageSpread;
-  /** Where there is a critic. */
+  /** Targets of the critic, where there is one. */
   readonly targets: TargetSpread | undefined;
   readonly context: StageContext;
 }

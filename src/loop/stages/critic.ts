@@ -55,7 +55,7 @@ export function criticLoss({ critic, algorithm, rollout }: LoopSettings): Critic
   };
 }
 
-/** As in verl's optimisers, whose epsilon is torch's. */
+/** Returns the parameters as in verl's optimisers, whose epsilon is torch's. */
 function criticOptimParams(
   { critic }: LoopSettings,
   { step, totalSteps }: { step: number; totalSteps: number },

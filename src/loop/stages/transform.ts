@@ -105,7 +105,8 @@ function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Group
 }
 
 /**
- * In a group all trajectories have a reward, or none has: then the reward of the last step counts.
+ * Checks the rewards of groups. In a group all trajectories have a reward, or none has: then the reward of the last
+ * step counts.
  * @throws {ConfigError} for a group that breaks this rule, and for a reward that is not finite
  */
 export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGroup[]> {

@@ -33,7 +33,7 @@ const STEP_LENGTH = 32;
 
 export type ChatTemplate = (values: Readonly<Record<string, unknown>>) => RenderedChat;
 
-/** Where the template came from, and bounds on its work. */
+/** Source of the template, and bounds on its work. */
 export interface TemplateOptions {
   /** Named in errors. */
   readonly file?: string | undefined;

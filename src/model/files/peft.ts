@@ -27,7 +27,7 @@ export interface AdapterFactors {
 }
 
 export interface Adapter extends AdapterConfig {
-  /** By module: `model.layers.0.self_attn.q_proj`. */
+  /** Factors by module: `model.layers.0.self_attn.q_proj`. */
   readonly modules: ReadonlyMap<string, AdapterFactors>;
   /** The weight of a scalar head, [C]; with `scoreHead`. */
   readonly score?: Float32Array | undefined;

@@ -1,4 +1,4 @@
-/** Where a model's files come from: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
+/** Reads a model's files: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
 import { ConfigError } from "../../errors.ts";
 import { decodeUtf8 } from "../../utf8.ts";
 

@@ -7,7 +7,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { BYTES_OF, type DType, decodeFloats, integerReader } from "./dtype.ts";
 import type { ByteReader } from "./reader.ts";
 
-/** Where one tensor lies in its file. */
+/** Position of one tensor in its file. */
 export interface TensorInfo {
   readonly name: string;
   readonly dtype: DType;
@@ -23,7 +23,7 @@ export interface TensorInfo {
 export interface SafetensorsFile {
   readonly name: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** In the order of the file. */
+  /** Tensors in the order of the file. */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   /**
    * A float tensor, or `length` of its elements from `start`, widened or rounded to f32.

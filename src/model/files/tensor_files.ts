@@ -100,7 +100,7 @@ function* listedNames(text: string): Generator<string> {
   }
 }
 
-/** Where the closing quote of the text that opens at `start` lies. */
+/** Returns where the closing quote of the text that opens at `start` lies. */
 function endOfText(text: string, start: number): number {
   let at = start + 1;
   while (text[at] !== '"') at += text[at] === "\\" ? 2 : 1;

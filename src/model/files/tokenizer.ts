@@ -158,7 +158,7 @@ function renderChat(chat: {
   return template.compile()(mergedJson(values, chat.options.variables ?? {}));
 }
 
-/** For a model without roles: each message's text and the end token. */
+/** Template of a model without roles: each message's text and the end token. */
 export const PLAIN_CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
 
 /**

@@ -13,7 +13,7 @@ export interface TokenizerFiles {
   readonly config?: unknown;
   /** `chat_template.jinja`. Default: the template inside `config`. */
   readonly chatTemplate?: string | undefined;
-  /** Where `chatTemplate` was read, for messages. */
+  /** File from which `chatTemplate` was read, for messages. */
   readonly templateFile?: string | undefined;
   /** End tokens of config.json or generation_config.json, in addition to the tokenizer's own. */
   readonly eosTokenIds?: readonly number[];

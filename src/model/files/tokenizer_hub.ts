@@ -77,7 +77,7 @@ interface TextSteps {
 interface EncodingSteps {
   readonly model: VocabularyModel;
   readonly first: TextSteps;
-  /** Without the mark of a first word. */
+  /** Steps without the mark of a first word. */
   readonly continued: TextSteps;
   /** Added tokens in a text as it is written, and once it is normalized. */
   readonly findWritten: (text: string) => TextSection[];

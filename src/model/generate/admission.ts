@@ -1,6 +1,6 @@
 /**
- * Which requests run: those at the head of the queue whose pages are free. A sequence takes all the pages that it may need
- * before it starts, so those that run end without waiting for others, and none waits for ever.
+ * Admits the requests that run: those at the head of the queue whose pages are free. A sequence takes all the pages
+ * that it may need before it starts, so those that run end without waiting for others, and none waits for ever.
  */
 import type { KeyValueCache } from "./key_value_cache.ts";
 import type { OfPolicy } from "./mixed_weights.ts";

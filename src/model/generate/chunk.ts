@@ -108,7 +108,7 @@ export function tableTokens(running: readonly Sequence[], at: Pick<RowsInput, "d
   return Math.ceil((Math.max(...positionsOf(running, at)) + at.steps) / CHUNK_KEYS) * CHUNK_KEYS;
 }
 
-/** Which filters any of the rows has. */
+/** Returns the filters that any of the rows has. */
 export function filtersOfRows(running: readonly Sequence[]): Filters {
   return filtersOf(running.map(({ request }) => request.params));
 }

@@ -35,7 +35,7 @@ export interface KeyValueCache {
   /** Sequences that may run together. */
   readonly sequences: number;
   readonly pages: number;
-  /** Per layer, [pages, PAGE_TOKENS, KV D]. */
+  /** Keys per layer, [pages, PAGE_TOKENS, KV D]. */
   readonly keys: readonly Buffer[];
   readonly values: readonly Buffer[];
 }

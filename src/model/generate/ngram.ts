@@ -52,7 +52,7 @@ const TOKENS = 2 ** 22;
 export class NgramIndex {
   private readonly lookup: NgramOptions;
   private readonly tokens: number[] = [];
-  /** By node and token. Node 0 is the empty n-gram. */
+  /** Children by node and token. Node 0 is the empty n-gram. */
   private readonly children = new Map<number, number>();
   /** The first token after the first occurrence of each node. */
   private readonly after: number[] = [0];

@@ -25,7 +25,7 @@ export interface PromptPiece {
 /** Pieces end to end. Only the first of them may follow earlier tokens of its prompt. */
 export interface PackedPieces {
   readonly tokens: Uint32Array;
-  /** Where pieces begin, [pieces + 1]. */
+  /** Starts of the pieces, [pieces + 1]. */
   readonly offsets: Uint32Array;
   /** Tokens of the first prompt before its piece. */
   readonly first: number;

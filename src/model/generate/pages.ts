@@ -5,9 +5,9 @@ import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
 export interface Need {
   /** The same for requests with the same prompt. */
   readonly key: string;
-  /** With the prompt alone: all requests with that prompt share them. */
+  /** Pages with the prompt alone: all requests with that prompt share them. */
   readonly shared: number;
-  /** With the tokens drawn, and with the end of the prompt. */
+  /** Pages with the tokens drawn, and with the end of the prompt. */
   readonly own: number;
 }
 

@@ -44,7 +44,7 @@ export interface Sequence {
   readonly limit: number;
   readonly tokens: number[];
   readonly logprobs: number[];
-  /** With `top_logprobs`: the alternatives of each token. */
+  /** Alternatives of each token, with `top_logprobs`. */
   readonly top: (readonly TopLogprob[])[];
   constraint?: ConstraintState | undefined;
   /** Whether the constraint limits the next token. */

@@ -67,7 +67,7 @@ export class Speculation {
     }
   }
 
-  /** As many guesses as there are rows for; none behind the sequence's limit or from a stop token on. */
+  /** Returns as many guesses as there are rows for; none behind the sequence's limit or from a stop token on. */
   private guesses(running: readonly Sequence[]): Guessed[] {
     let room = Math.min(MOST_ROWS, this.model.passLength) - running.length;
     return running.map((sequence) => {

@@ -37,7 +37,7 @@ export interface AttentionKernels {
   /** Constants of `forward` and `backwardQueries`. */
   readonly constants: Constants;
   readonly backwardKeysConstants: Constants;
-  /** By the type of the cache. */
+  /** Kernel by the type of the cache. */
   readonly decode: typeof attentionDecode;
   /** Constants of `decode`, `step` and `split`. */
   readonly decodeConstants: Constants;

@@ -8,11 +8,11 @@ export const CHAIN_ROWS = 32;
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
 
 /**
- * For each of `rows` rows from `first_row` on: with `embeds`, x = the row of `vectors` at `embed_at` by its token. Then
- * x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
- * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
- * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
- * at their `*_at` elements; the last two are scratch space. hidden, attended, inner and qkv are multiples of 4.
+ * Decodes each of `rows` rows from `first_row` on: with `embeds`, x = the row of `vectors` at `embed_at` by its token.
+ * Then x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T. `matrices` holds the transposed
+ * weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at` elements. `state` holds x [rows,
+ * hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner] at their `*_at` elements; the last
+ * two are scratch space. hidden, attended, inner and qkv are multiples of 4.
  */
 export const decodeRows = defineKernel({
   name: "decode/decode_rows",

@@ -4,9 +4,9 @@ import { byCacheDtype, CACHE_ELEMENT, cacheIndex, writeCache } from "./cache_sto
 import { quads, THREADS, threads } from "./rows.ts";
 
 /**
- * For each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k is rotated and
- * kept with v in keys, values [pages, PAGE_TOKENS, KV D] at the row's place for p. angles from `ropeTable`; where `rotates`
- * is 0 they are not used and nothing is rotated. `width` = D.
+ * Rotates and keeps each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k
+ * is rotated and kept with v in keys, values [pages, PAGE_TOKENS, KV D] at the row's place for p. angles from
+ * `ropeTable`; where `rotates` is 0 they are not used and nothing is rotated. `width` = D.
  */
 export const ropeAppend = byCacheDtype(
   { float32: "decode/rope_append", bfloat16: "decode/rope_append_bfloat16" },

@@ -20,7 +20,7 @@ import {
 
 const FILTER_PARAMS = { rows: "u32", first_row: "u32", vocabulary: "u32", stride: "u32", step: "u32" } as const;
 
-/** Where nothing is filtered. */
+/** Logit where nothing is filtered. */
 const LOWEST = -3e38;
 
 /** The softmax and the best logit of each segment, with nothing filtered. */
@@ -108,7 +108,7 @@ export const sampleTiled = defineKernel({
   },
 });
 
-/** Which filters any of the rows has. */
+/** Filters that any of the rows has. */
 export interface Filters {
   readonly topK: boolean;
   readonly topP: boolean;

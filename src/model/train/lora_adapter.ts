@@ -30,7 +30,7 @@ export interface StackedFactors {
   readonly starts: readonly number[];
 }
 
-/** As many tensors as a fused matrix has: q, k and v. */
+/** Most tensors of a fused matrix: q, k and v. */
 const MOST_STACKED = 3;
 
 export class LoraAdapter {
@@ -44,7 +44,10 @@ export class LoraAdapter {
   private readonly stacks = new Map<string, StackedFactors | undefined>();
   /** Number of changes of the values. Code that changes them calls {@link changed}. */
   version = 0;
-  /** On software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part], `MODULE.B` [rank, out]. */
+  /**
+   * Factors on software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part],
+   * `MODULE.B` [rank, out].
+   */
   private turned: { readonly values: ParameterSet; version: number } | undefined;
 
   /**

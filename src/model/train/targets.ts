@@ -114,7 +114,7 @@ export function slicePacked(rows: PackedTokens, { from, to }: SequenceRange): Pa
   };
 }
 
-/** Where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
+/** Returns where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
 export function targetOffsetsOf({ offsets, targetOffsets, positions }: Rows): Uint32Array {
   if (!positions) return targetOffsets ?? offsets;
   let r = 0;

@@ -20,7 +20,7 @@ export class ServingFigures {
   readonly sequences = new Counter();
   /** Requests that ended without a reply, by reason: `cancelled`, `failed`, `refused`. */
   readonly failures = new Map<string, number>();
-  /** From the request to its first token, and to its end. */
+  /** Seconds from the request to its first token, and to its end. */
   readonly firstTokenSeconds = new Histogram();
   readonly requestSeconds = new Histogram();
 

@@ -8,7 +8,7 @@ import { SamplingQueue } from "../sample/sampling_queue.ts";
 import type { Scheduler } from "../scheduler.ts";
 import type { ServingFigures } from "./figures.ts";
 
-/** Where a model's weights come from. */
+/** Source of a model's weights. */
 export interface WeightsSource {
   /** Folder of an adapter on the engine's base, or of a whole model of the same shape. Absent: the engine's base. */
   readonly dir?: string | undefined;

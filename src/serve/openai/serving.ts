@@ -23,7 +23,7 @@ export interface ServingOptions {
   readonly tokenizer: Tokenizer;
   /** Renders and encodes long prompts; closed with the serving. Default: the event loop does, and all others wait. */
   readonly thread?: TextThread | undefined;
-  /** By name; the first is the default. */
+  /** Models by name; the first is the default. */
   readonly models: Readonly<Record<string, WeightsSource>>;
   /** Further names, each with the name of the model that it stands for. */
   readonly aliases?: Readonly<Record<string, string>> | undefined;

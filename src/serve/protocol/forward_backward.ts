@@ -19,7 +19,7 @@ interface Chunk {
 
 export interface TensorMessage {
   readonly values: Float32Array | BigInt64Array;
-  /** Where the values of a sparse matrix lie, in compressed rows. */
+  /** Positions of the values of a sparse matrix, in compressed rows. */
   readonly sparse?: { readonly crow: BigInt64Array; readonly col: BigInt64Array } | undefined;
   readonly shape: readonly number[];
 }

@@ -1,4 +1,4 @@
-/** From the data of a forward_backward request to the packed rows of a loss. */
+/** Packs the data of a forward_backward request into the rows of a loss. */
 import type { LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RequestDatum, TensorMessage } from "./forward_backward.ts";

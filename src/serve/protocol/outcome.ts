@@ -25,7 +25,7 @@ export function requestFailure(error: unknown): RequestOutcome & { kind: "failur
   return { kind: "failure", error: text, category: isUsers ? "user" : "server" };
 }
 
-/** In the server's words: it opens the device again before the next request. */
+/** Returns the message of a lost device in the server's words: it opens the device again before the next request. */
 function lossOf({ why }: DeviceLostError): string {
   return `Cannot finish the request: the server's GPU device was lost (${why}). It is opened again: repeat requests to sample from the base model or from saved weights. Models in training and snapshots are lost since their last save.`;
 }

@@ -48,7 +48,7 @@ export function promptTargets(
   return { positions, tokens: Uint32Array.from(named, (cell) => data[cell]!) };
 }
 
-/** Where each row's cells start. */
+/** Returns where each row's cells start. */
 function rowStarts(tensor: PromptTargetTensor, length: number): (row: number) => number {
   const { data, shape, sparse_crow_indices: crow, sparse_col_indices: columns } = tensor;
   if (data.length > MOST_PROMPT_CELLS)

@@ -1,4 +1,4 @@
-/** Where the tokens of a datum come from, as a training request claims it: runs of sampled sequences and of their prompts. */
+/** Origin of the tokens of a datum, as a training request claims it: runs of sampled sequences and of their prompts. */
 import { type FieldCount, fields } from "../../protobuf.ts";
 
 /** Consecutive positions of a datum that are those from `offset` on of a sequence's sampled tokens, or of its prompt. */

@@ -15,7 +15,7 @@ const bigId = z
   .transform((value) => BigInt(value));
 const metadata = z.record(z.string(), z.unknown()).nullish();
 const type = z.string().optional();
-/** At most a hundred years: later times do not fit a Date. */
+/** Time to live of at most a hundred years: later times do not fit a Date. */
 const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
 const modelNumber = count.max(MOST_MODEL_NUMBER);
 

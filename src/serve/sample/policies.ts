@@ -52,7 +52,7 @@ export class SampledPolicies {
   private readonly options: PoliciesOptions;
   private readonly batchCost = new BatchCost();
   private readonly byModel = new Map<ServedBaseModel, SamplingQueue>();
-  /** In the order of use, the latest last. */
+  /** Policies in the order of use, the latest last. */
   private readonly held = new Map<string, Held>();
 
   constructor(options: PoliciesOptions) {

@@ -215,7 +215,7 @@ export class Samplers {
     return of.trainedAt && handOvers.send(of.trainedAt.url, { path: of.trainedAt.path, sequences });
   }
 
-  /** Where a sampler's weights are trained, if that is another server. */
+  /** Returns the server that trains a sampler's weights, if that is another one. */
   private trainedAt({ modelPath: path }: Sampler): TrainedAt | undefined {
     const url = path === undefined ? undefined : this.options.handOvers.addressFor(path);
     return path !== undefined && url !== undefined ? { url, path } : undefined;

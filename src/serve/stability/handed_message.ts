@@ -26,12 +26,12 @@ export interface ModelLimits {
 const PART_BYTES = 4 * 2 ** 20;
 /** Fields of a message: 1,024 samples have 6,146. */
 const MOST_FIELDS = 2 ** 14;
-/** As the server names samples: their session, a number in base 36, and the sample's own. */
+/** Ids as the server names samples: their session, a number in base 36, and the sample's own. */
 const ID = /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):[0-9a-z]{1,11}:\d{1,4}$/;
 /** Rounding of log-probs and of their sum. */
 const SLACK = 1e-3;
 
-/** In messages of some megabytes. */
+/** Yields messages of some megabytes. */
 export function* handedMessages({ path, sequences }: HandedSequences): Generator<Uint8Array<ArrayBuffer>> {
   let part: NamedSequence[] = [];
   let bytes = 0;

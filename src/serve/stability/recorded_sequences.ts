@@ -65,7 +65,7 @@ interface OfSampler {
 export class RecordedSequences {
   private readonly budgetBytes: number;
   private readonly now: () => number;
-  /** By the two sessions, so that each sampler has a share of the room. */
+  /** Samplers by the two sessions, so that each sampler has a share of the room. */
   private readonly samplers = new Map<string, OfSampler>();
   /** Reasons why sequences are gone, by id. */
   private readonly gone = new Map<string, string>();

@@ -1,4 +1,4 @@
-/** From the provenance of a training request's data to what the samplers of its targets knew. */
+/** Turns the provenance of a training request's data into what the samplers of its targets knew. */
 import type { LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RequestDatum } from "../protocol/forward_backward.ts";
@@ -8,7 +8,7 @@ import type { RecordedSequence } from "./recorded_sequences.ts";
 /** Finds a recorded sequence. @throws ConfigError, in the second half of a sentence about a datum */
 export type FindSequence = (sequenceId: string) => RecordedSequence;
 
-/** Where a target stands in a sequence. */
+/** Position of a target in a sequence. */
 interface SampledAt {
   readonly target: number;
   readonly sequence: RecordedSequence;

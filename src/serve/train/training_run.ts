@@ -117,7 +117,7 @@ export class TrainingRun implements WorkQueue {
     return this.trainer as Trainer;
   }
 
-  /** On failure nothing of the model stays in memory. */
+  /** Makes the model; on failure nothing of it stays in memory. */
   private async make(operation: Operation): Promise<RequestOutcome> {
     try {
       this.trainer = await this.options.create();

@@ -15,7 +15,7 @@ const READ = new RecentCache<string, Answer>(1000);
 
 /** An answer that has been read. */
 interface Answer {
-  /** Without spaces and what only changes its look. */
+  /** Text without spaces and what only changes its look. */
   readonly text: string;
   /** The letters where there is nothing else: `\text{yes}` is yes. */
   readonly letters: string | undefined;

@@ -9,7 +9,7 @@ import type { Asked } from "./answer.ts";
 
 /** When an agent that owes a report is asked for. */
 export interface AliveTimes {
-  /** Between two questions, ms. */
+  /** Time between two questions, ms. */
   readonly everyMs: number;
   /** How long an answer may take until the next question, ms. */
   readonly answerMs: number;

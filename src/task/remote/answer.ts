@@ -25,7 +25,7 @@ const REPORT = z.strictObject({
   metadata: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** Where an answer came from, for errors. */
+/** Origin of an answer, for errors. */
 export interface Asked {
   readonly url: string;
   readonly session_id: string;

@@ -10,7 +10,7 @@ import type { Task, TerminationReason } from "../../data/types.ts";
 export interface AgentRequest {
   readonly task: Task;
   readonly session_id: string;
-  /** For OpenAI's clients: ends in `/v1`. */
+  /** Address for OpenAI's clients: it ends in `/v1`. */
   readonly base_url: string;
   /** Works for this session alone, and until the attempt ends. */
   readonly api_key: string;

@@ -25,7 +25,7 @@ export interface Roles {
  */
 export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
   const agents = new Map<string, Policy>();
-  /** Which name and group each label stands for. */
+  /** Name and group that each label stands for. */
   const places = new Map<string, string>();
   let isOpen = true;
   const call = async <T>(run: () => Promise<T>): Promise<T> => {
@@ -66,7 +66,7 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   };
 }
 
-/** Where the gateway puts the header `X-Trajectory`. */
+/** Key under which the gateway puts the header `X-Trajectory`. */
 const HEADER_KEY = "trajectory_name";
 
 function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {

@@ -6,7 +6,7 @@ import { readSession, readTrace } from "../read_trace.ts";
 /** A session, or a trace. */
 export type TraceItem = { readonly session: SessionRecord } | { readonly trace: TraceRecord };
 
-/** Which sessions are written; default all. */
+/** Choice of the sessions that are written; default all. */
 export interface SessionFilter {
   readonly session_ids?: readonly string[] | undefined;
   /** Seconds since 1970: sessions with something at or after it. */

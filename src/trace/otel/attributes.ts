@@ -53,7 +53,7 @@ export interface KeyValue {
   readonly value: AnyValue;
 }
 
-/** As attributes; null and undefined are left out. */
+/** Returns values as attributes; null and undefined are left out. */
 export function toAttributes(values: Readonly<Record<string, unknown>>): KeyValue[] {
   return Object.entries(values)
     .filter(([, value]) => value !== undefined && value !== null)

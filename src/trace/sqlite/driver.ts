@@ -23,7 +23,7 @@ export type Driver = (path: string) => Database;
 
 type DatabaseClass = new (path: string) => Database;
 
-/** By the name of what provides them, in the order of preference. */
+/** Drivers by the name of what provides them, in the order of preference. */
 export const DRIVERS: Readonly<Record<string, () => Promise<Driver | undefined>>> = {
   libsql: loadLibsql,
   "node:sqlite": async () => {

@@ -65,7 +65,7 @@ async function largestPass(request: PlanRequest, gradientCheckpointing: boolean)
   return { tokens: setTokens ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
 }
 
-/** Where sampling goes on during training, each has half of what is free. */
+/** Returns the memory of a phase. Where sampling goes on during training, each has half of what is free. */
 function roomFor({ budget, shape }: PlanRequest, held: Peak): number {
   return shape.overlaps ? held.bytes + (budget - held.bytes) / 2 : budget;
 }
@@ -75,7 +75,7 @@ export interface CacheChoice {
   readonly slots: number;
   /** Sequences that may be sampled together when they are shorter. */
   readonly rows: number;
-  /** For the keys and values: what the rest of sampling leaves. */
+  /** Bytes for the keys and values: what the rest of sampling leaves. */
   readonly cacheBytes: number;
   readonly fits: boolean;
 }

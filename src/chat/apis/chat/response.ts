@@ -21,7 +21,7 @@ export interface ChatCompletionChoice {
   readonly message: ChatCompletionMessage;
   readonly finish_reason: "stop" | "length" | "tool_calls";
   readonly logprobs: Logprobs | null;
-  /** With `return_token_ids`. */
+  /** Token ids, with `return_token_ids`. */
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
   /** Id of the trace that records the reply: a gateway in front of this server records it under the same id. */
@@ -36,7 +36,7 @@ export interface ChatCompletion {
   readonly model: string;
   readonly choices: readonly ChatCompletionChoice[];
   readonly usage: Usage;
-  /** With `return_token_ids`. */
+  /** Token ids of the prompt, with `return_token_ids`. */
   readonly prompt_token_ids?: readonly number[];
 }
 
@@ -48,7 +48,7 @@ export interface ChatCompletionChunk {
   readonly model: string;
   readonly choices: readonly ChatCompletionChunkChoice[];
   readonly usage?: Usage | null;
-  /** With `return_token_ids`, in the first chunk of a choice. */
+  /** Token ids of the prompt, with `return_token_ids`, in the first chunk of a choice. */
   readonly prompt_token_ids?: readonly number[];
 }
 

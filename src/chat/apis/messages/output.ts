@@ -14,7 +14,7 @@ type Block =
 
 export interface MessageOptions {
   readonly request: ChatRequest;
-  /** Without a prefix. */
+  /** Id without a prefix. */
   readonly id: string;
   readonly model: string;
   readonly tokenizer: Tokenizer;

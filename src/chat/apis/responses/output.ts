@@ -14,7 +14,7 @@ interface PendingToken {
 }
 
 export interface OutputOptions extends ResponseRequest {
-  /** Without a prefix. */
+  /** Id without a prefix. */
   readonly id: string;
   readonly model: string;
   readonly tokenizer: Tokenizer;

@@ -36,7 +36,7 @@ export class ResponseMemory {
     this.mostBytes = mostBytes;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }

@@ -9,7 +9,7 @@ import { bytesOfElements, GGML_TYPES, type GgmlType, ggmlType } from "./types.ts
 
 export type MetadataValue = number | boolean | string | readonly (number | boolean | string)[];
 
-/** Where a tensor lies. */
+/** Position of a tensor in its file. */
 export interface StoredTensor {
   readonly name: string;
   /** Row-major: the file has the sizes in the other order. */

@@ -138,7 +138,7 @@ function floatBody(size: number | bigint, spec: Spec): string {
   }
 }
 
-/** Without a type: as `repr`, or with a precision as `g` with a digit after the point at least. */
+/** Formats without a type: as `repr`, or with a precision as `g` with a digit after the point at least. */
 function plain(size: number, spec: Spec): string {
   if (spec.precision === undefined) return floatText(size);
   const text = general(size, spec.precision, {
@@ -263,7 +263,7 @@ function converted(value: JinjaValue, conversion: string | undefined, work: Work
   throw new Error(`Unknown conversion specifier ${conversion}`);
 }
 
-/** Where the name of a field ends; the key of an item, in brackets, may hold what ends a name. */
+/** Returns where the name of a field ends; the key of an item, in brackets, may hold what ends a name. */
 function endOfName(source: string): number {
   let isKey = false;
   for (let at = 0; at < source.length; at++) {
@@ -275,7 +275,7 @@ function endOfName(source: string): number {
   return source.length;
 }
 
-/** Where the field that opens at `start` closes. A brace in the key of an item is no field. */
+/** Returns where the field that opens at `start` closes. A brace in the key of an item is no field. */
 function fieldEnd(source: string, start: number): number {
   let depth = 0;
   let [isKey, isName] = [false, true];

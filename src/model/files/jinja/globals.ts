@@ -45,7 +45,7 @@ function range(args: readonly JinjaValue[], call: { named: ReadonlyMap<string, J
   return new View("range", items, [start, stop, step]);
 }
 
-/** By name. */
+/** Returns the global functions by name. */
 export function functions(work: WorkCounter): ReadonlyMap<string, JinjaValue> {
   const globals: Readonly<Record<string, PythonCallable>> = {
     cycler,

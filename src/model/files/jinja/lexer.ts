@@ -14,7 +14,7 @@ export interface JinjaToken {
     | "operator"
     | "end";
   readonly value: string;
-  /** Where it begins in the text, whose line ends are all alike. */
+  /** Start in the text, whose line ends are all alike. */
   readonly at: number;
 }
 

@@ -27,13 +27,13 @@ type Method<T> = (self: T, args: readonly JinjaValue[], work: WorkCounter) => Ji
 const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const IS_SPACE = new RegExp(`^[${SPACES}]$`);
 const WORD = new RegExp(`[^${SPACES}]+`, "g");
-/** Where Python's `str.splitlines` cuts. */
+/** Places where Python's `str.splitlines` cuts. */
 const LINE_ENDS = "\\r\\n|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029]";
 export const LINE_END = new RegExp(LINE_ENDS);
 
 const optional = (value: JinjaValue | undefined) => (value === null ? undefined : value);
 
-/** Without the given characters, or spaces, at its ends. */
+/** Returns a text without the given characters, or spaces, at its ends. */
 export function strip(text: string, chars?: JinjaValue, sides: "left" | "right" | "both" = "both"): string {
   const characters = optional(chars);
   const set = characters === undefined ? undefined : new Set(string(characters));
@@ -118,7 +118,7 @@ function initial(letter: string): string {
   return first + rest.join("").toLowerCase();
 }
 
-/** As Python's `str.title`: every run of letters that have a case starts with a capital. */
+/** Titles like Python's `str.title`: every run of letters that have a case starts with a capital. */
 const titled = (text: string) =>
   text.replace(/\p{Cased}+/gu, (run) => {
     const [first = "", ...rest] = run;
@@ -159,7 +159,7 @@ function lines(text: string, [keeps = false]: readonly JinjaValue[]): string[] {
   return at < text.length ? [...out, text.slice(at)] : out;
 }
 
-/** With so many characters at least: the text at its left, its right or between, where Python rounds by the width. */
+/** Pads to so many characters at least: the text at its left, its right or between, where Python rounds by the width. */
 function padded(side: "left" | "right" | "both"): Method<string> {
   return (text, [width, fill = " "], work) => {
     const most = integer(width, 0);

@@ -50,7 +50,7 @@ export interface Macro {
   readonly name: string;
   readonly parameters: Parameters;
   readonly body: readonly JinjaNode[];
-  /** Which of `caller`, `varargs` and `kwargs` the body reads: without, a macro takes no such arguments. */
+  /** Those of `caller`, `varargs` and `kwargs` that the body reads: without, a macro takes no such arguments. */
   readonly uses: ReadonlySet<string>;
 }
 

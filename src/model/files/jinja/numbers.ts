@@ -48,7 +48,7 @@ function real(operator: string, x: number, y: number): number {
   }
 }
 
-/** With the sign of the divisor, as in Python. */
+/** Returns the remainder with the sign of the divisor, as in Python. */
 function remainder(x: number, y: number): number {
   const rest = x % y;
   if (rest === 0) return y < 0 ? -0 : 0;
@@ -167,7 +167,7 @@ function significant(value: number | bigint, places: number): [digits: string, e
   return text.length > places + 1 ? [text.slice(0, -1), exponent + 1] : [text, exponent];
 }
 
-/** As `%.2e`, of a positive number. */
+/** Formats a positive number like `%.2e`. */
 export function exponential(value: number | bigint, places: number): string {
   if (typeof value === "number" && !Number.isFinite(value)) return notFinite(value);
   const [text, exponent] = significant(value, checked(places));
@@ -175,7 +175,10 @@ export function exponential(value: number | bigint, places: number): string {
   return withExponent(`${number}e${exponent < 0 ? "-" : "+"}${Math.abs(exponent)}`);
 }
 
-/** As `%g`, of a positive number: the shorter of both, without zeros at the end unless `isFull`. `least`: the exponent from which it has one. */
+/**
+ * Formats a positive number like `%g`: the shorter of both, without zeros at the end unless `isFull`. `least`: the
+ * exponent from which it has one.
+ */
 export function general(
   value: number | bigint,
   precision: number,
@@ -208,7 +211,7 @@ export function roundedInt(value: number | bigint, places: number): number | big
   return whole(value < 0 ? -result : result);
 }
 
-/** As Python's `float(text)`; undefined where it raises a ValueError. */
+/** Reads like Python's `float(text)`; undefined where it raises a ValueError. */
 export function numberInText(text: string): number | undefined {
   // No number is longer, and the pattern takes the square of the length.
   if (text.length > 1000) return undefined;
@@ -222,7 +225,7 @@ const PREFIXES: Readonly<Record<string, number>> = { "0b": 2, "0o": 8, "0x": 16 
 /** Digits of a text in a base that JavaScript does not read. */
 const LONGEST_ODD = 100;
 
-/** As Python's `int(text, base)`; undefined where it raises a ValueError. */
+/** Reads like Python's `int(text, base)`; undefined where it raises a ValueError. */
 export function intInText(text: string, base: JinjaValue): number | bigint | undefined {
   if (typeof base !== "number" || base === 1 || base < 0 || base > 36) throw new Error("base must be between 2 and 36");
   // No number is longer, and the pattern takes the square of the length.

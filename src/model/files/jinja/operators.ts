@@ -179,7 +179,7 @@ export function sliced(object: JinjaValue, bounds: readonly JinjaValue[], work: 
   return new View("range", picked, [first + start * by1, first + stop * by1, step * by1]);
 }
 
-/** Where a slice starts and stops in so many items. */
+/** Returns where a slice starts and stops in so many items. */
 function places(length: number, bounds: { from: number | undefined; to: number | undefined; step: number }) {
   const { step } = bounds;
   if (step === 0) throw new Error("slice step cannot be zero");

@@ -569,7 +569,7 @@ class Parser {
     return isNegated ? { type: "Unary", operator: "not", value: test } : test;
   }
 
-  /** In brackets, or one value without: `is divisibleby 3`. */
+  /** Parses arguments in brackets, or one value without: `is divisibleby 3`. */
   private testArguments(): CallArguments {
     if (this.is("(")) return this.arguments();
     const { type } = this.token;

@@ -212,7 +212,7 @@ class JsonWriter {
   }
 }
 
-/** As Python writes a key: true for True. @throws for what cannot be a key. */
+/** Returns a key as Python writes it: true for True. @throws for what cannot be a key. */
 function jsonKey(key: JinjaValue, options: JsonOptions): string {
   const text = textIn(key);
   if (text !== undefined) return text;

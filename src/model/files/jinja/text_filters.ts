@@ -39,7 +39,7 @@ export const capitalize = onText(capitalized);
 export const lower = onText((text) => text.toLowerCase());
 export const upper = onText((text) => text.toUpperCase());
 
-/** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
+/** Titles like Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
 export const title: FilterFunction = (value, args) => {
   read(args);
   const text = changed(value, args.work, (plain) =>
@@ -132,7 +132,7 @@ export const filesizeformat: FilterFunction = (value, args) => {
   return `${fixed((base * bytes) / base ** (at + 2), 1)} ${unit}`;
 };
 
-/** As Python's `quote`: a path keeps its slashes, a query has a plus for a space. */
+/** Quotes like Python's `quote`: a path keeps its slashes, a query has a plus for a space. */
 function quoted(value: JinjaValue, work: WorkCounter, isQuery = false): string {
   work.room(textIn(value)?.length ?? 0);
   const text = encodeURIComponent(pythonStr(value, work)).replace(

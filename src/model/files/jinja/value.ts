@@ -4,7 +4,7 @@ import { jsonKeys, numberText } from "../../../json.ts";
 /** A Python float. A JavaScript number is a Python int, and a bigint is one above 2^53. */
 export class PythonFloat {
   readonly value: number;
-  /** As its JSON wrote it, which it prints as: `1e3`. */
+  /** Text as its JSON wrote it, which it prints as: `1e3`. */
   readonly text: string | undefined;
   constructor(value: number, text?: string) {
     this.value = value;
@@ -282,7 +282,7 @@ export function itemsOf(value: JinjaValue, work: WorkCounter): readonly JinjaVal
   return [...text];
 }
 
-/** As {@link itemsOf}, one by one. */
+/** Yields the items of {@link itemsOf}, one by one. */
 export function iterate(value: JinjaValue, work: WorkCounter): Iterator<JinjaValue> {
   return value instanceof Lazy ? value.items : itemsOf(value, work)[Symbol.iterator]();
 }
@@ -346,7 +346,7 @@ export function compare(a: JinjaValue, b: JinjaValue, work: WorkCounter): number
   return at < 0 ? left.length - two.length : compare(left[at]!, two[at]!, work);
 }
 
-/** By code points, where JavaScript's order is that of UTF-16: U+FFFF comes after U+1F600 there. */
+/** Compares texts by code points, where JavaScript's order is that of UTF-16: U+FFFF comes after U+1F600 there. */
 function compareTexts(a: string, b: string): number {
   const least = Math.min(a.length, b.length);
   let at = 0;

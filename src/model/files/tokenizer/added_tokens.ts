@@ -3,7 +3,7 @@ import type { AddedToken, TokenizerJson } from "./json.ts";
 import type { Normalizer } from "./normalizer.ts";
 import { trimEnd, trimStart } from "./unicode.ts";
 
-/** Between added tokens lies text. */
+/** Section of a text: an added token, or the text between added tokens. */
 export type TextSection = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
 
 /** Finds the tokens whose text is `of` each. The longest at the first place wins. */

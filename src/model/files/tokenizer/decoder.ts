@@ -104,7 +104,7 @@ function stripped(token: string, options: { content: string; start: number; stop
   return characters.slice(from, to).join("");
 }
 
-/** Without a decoder tokens are joined by spaces. @throws for an unknown type. */
+/** Creates the decoder. Without one, tokens are joined by spaces. @throws for an unknown type. */
 export function createDecoder(json: TokenizerStep | null | undefined): (tokens: readonly string[]) => string {
   if (!json) return (tokens) => tokens.join(" ");
   const steps = flattenSteps(json, "decoders").map((step) => {

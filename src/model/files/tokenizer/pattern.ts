@@ -62,7 +62,7 @@ function tooSlow(source: string, { length }: string): ConfigError {
   );
 }
 
-/** With every match replaced. */
+/** Returns a value with every match replaced. */
 export function replaceMatches(value: string, find: Pattern, by: string): string {
   let out = "";
   let from = 0;

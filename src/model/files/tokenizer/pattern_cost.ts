@@ -5,7 +5,7 @@
 
 /** Element of a sequence: a character, a look around, or a group. */
 interface Element {
-  /** As JavaScript writes one character or class; undefined for groups and looks around. */
+  /** Element as JavaScript writes one character or class; undefined for groups and looks around. */
   readonly atom?: string;
   readonly branches?: readonly (readonly Element[])[];
   readonly isLook?: boolean;

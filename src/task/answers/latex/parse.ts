@@ -25,7 +25,7 @@ export function parseLatex(tokens: readonly LatexToken[]): LatexNode | undefined
   }
 }
 
-/** At least one, separated by commas, semicolons, "and" or "or". */
+/** Parses at least one member, separated by commas, semicolons, "and" or "or". */
 function members(cursor: TokenCursor): LatexNode[] {
   const found = [relation(cursor)];
   while (takeSeparators(cursor)) found.push(relation(cursor));

@@ -1,7 +1,7 @@
 /** Other forms of an answer: what its sides, members and parts are. */
 import { call, type LatexNode, type ListNode, type RelationNode } from "./nodes.ts";
 
-/** Between the parts of a union. */
+/** Sign between the parts of a union. */
 const UNION = "cup";
 
 /** Every answer as a list: a union of its parts, `1 \pm x` of both values, any other expression of itself. */
@@ -62,7 +62,7 @@ function isConstant(node: LatexNode): boolean {
   return node.kind === "call" && node.of.every(isConstant);
 }
 
-/** With the smaller side first. */
+/** Returns a relation with the smaller side first. */
 export function ascending(relation: RelationNode): RelationNode {
   const { signs, sides } = relation;
   if (!signs.every((sign) => sign === ">" || sign === ">=")) return relation;

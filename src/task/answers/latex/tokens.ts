@@ -102,7 +102,7 @@ class Tokens {
     else this.add("mark", mark);
   }
 
-  /** Where reading goes on. */
+  /** Returns where reading goes on. */
   command(name: string, text: string, at: number): number {
     const content = TEXTS.has(name) ? braces(text, at) : undefined;
     if (content) {

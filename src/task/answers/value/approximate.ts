@@ -10,7 +10,7 @@ type Real = InstanceType<typeof Decimal>;
 /** Relative, of one operation: the last digits are left to rounding. */
 const EPSILON = new Decimal("1e-34");
 
-/** Beyond it functions take long. */
+/** Largest argument, because functions take long beyond it. */
 const LARGEST_ARGUMENT = 1e6;
 
 export const ZERO = new Decimal(0);
@@ -84,7 +84,7 @@ export function divide(a: Approximate, b: Approximate): Approximate {
   return multiply(a, complex(inverse.re, inverse.im, inverse.error));
 }
 
-/** Where the absolute value of the derivative is at most `slope`. */
+/** Applies a function where the absolute value of its derivative is at most `slope`. */
 function applied(a: Approximate, value: Real, slope: Real): Approximate {
   return complex(value, ZERO, a.error.times(slope));
 }

@@ -1,6 +1,6 @@
 /** The work that one comparison may cost: an answer can ask for any amount of it in a few characters. */
 
-/** About a tenth of a second of big integers and of decimals with many digits. */
+/** Most units of work: about a tenth of a second of big integers and of decimals with many digits. */
 const MOST_UNITS = 150_000;
 
 /** Bits of an exact number: 10,000 digits have 33,000. */

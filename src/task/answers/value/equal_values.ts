@@ -12,7 +12,7 @@ const INTEGER_POINTS = 2;
 
 /** Numbers with fewer digits after the point are not taken as rounded. */
 const LEAST_ROUNDED_DIGITS = 6;
-/** Beyond them the digits of a computed number are noise. */
+/** Most digits, because those of a computed number beyond them are noise. */
 const MOST_ROUNDED_DIGITS = 12;
 
 /** Distinct ratios that no answer has as a root: of primes around 1,000 and 300. */

@@ -11,7 +11,10 @@ export interface EvaluationContext {
   /** Returns the values of the variables. */
   readonly at: (name: string) => exact.Exact;
   readonly budget: WorkBudget;
-  /** In the argument of a trigonometric function a degree is pi / 180; elsewhere its sign changes nothing, as a unit. */
+  /**
+   * Whether it is in the argument of a trigonometric function, where a degree is pi / 180; elsewhere its sign changes
+   * nothing, as a unit.
+   */
   readonly inAngle?: boolean;
 }
 

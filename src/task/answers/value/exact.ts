@@ -18,7 +18,7 @@ export function ratio(n: bigint, d: bigint): Exact {
   return bottom !== 1n && top % bottom === 0n ? { n: top / bottom, d: 1n } : { n: top, d: bottom };
 }
 
-/** In lowest terms: for small ones, exponents. */
+/** Reduces to lowest terms: for small ones, exponents. */
 export function reduced({ n, d }: Exact, budget: WorkBudget): Exact {
   if (bitsOf(d) > 128) throw new NoValue();
   let [a, b] = [n < 0n ? -n : n, d];
