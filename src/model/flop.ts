@@ -5,7 +5,7 @@
  */
 import { type ModelConfig, weightShapes, windowOf } from "./files/config.ts";
 
-/** What is computed of a number of tokens. */
+/** Work that is computed of a number of tokens. */
 export interface ComputedTokens {
   /** Through the layers. */
   readonly tokens: number;
@@ -45,13 +45,13 @@ function layerWeights(config: ModelConfig): number {
   return sum;
 }
 
-function attentionFlop(config: ModelConfig, { lengths, known }: ComputedTokens): number {
+function attentionFlop(config: ModelConfig, { lengths, known: earlier }: ComputedTokens): number {
   const windows = Array.from({ length: config.layers }, (_, layer) => windowOf(config, layer));
   let pairs = 0;
   for (const window of new Set(windows)) {
-    const layers = windows.filter((one) => one === window).length;
+    const layers = windows.filter((width) => width === window).length;
     for (const [i, length] of lengths.entries())
-      pairs += layers * (pairsOf(length, window) - pairsOf(known?.[i] ?? 0, window));
+      pairs += layers * (pairsOf(length, window) - pairsOf(earlier?.[i] ?? 0, window));
   }
   return 4 * config.heads * config.headDim * pairs;
 }

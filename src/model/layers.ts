@@ -1,4 +1,4 @@
-/** What sets a layer apart: the names of its weights, what its attention sees, whether it rotates. */
+/** Facts that distinguish a layer: the names of its weights, what its attention sees, whether it rotates. */
 import { layerNorms, type ModelConfig, ropeOf, windowOf } from "./files/config.ts";
 import { WHOLE_SEQUENCE } from "./kernels/attention.ts";
 

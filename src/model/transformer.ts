@@ -35,7 +35,7 @@ export interface GivenKeys {
   readonly v: Buffer;
   /** Tokens before those of the pass. */
   readonly first: number;
-  /** As in the input, of all these tokens. */
+  /** Starts of sequences as in the input, of all these tokens. */
   readonly sequenceStart: Buffer;
 }
 
@@ -173,17 +173,19 @@ export class Transformer {
     const T = input.count;
     const qkv = this.project(weights, { layer, x, rows: T, scratch });
     const heads = this.placeHeads(weights, { layer, qkv, input, scratch });
-    const given = at.visit?.(heads.qkv);
+    const visitResult = at.visit?.(heads.qkv);
     const attended = scratch.floats(T * H * D, "attention output");
     const statistics = scratch.floats(T * H * 2, "attention statistics");
     const { sequenceStart } = input;
-    const { buffers, params } = given ? this.readGiven(given) : { buffers: { sequenceStart }, params: { first: 0 } };
+    const { buffers, params } = visitResult
+      ? this.readGiven(visitResult)
+      : { buffers: { sequenceStart }, params: { first: 0 } };
     this.device.dispatch(this.attention.forward, {
       buffers: { ...qkvBuffers(heads.qkv), ...buffers, out: attended, statistics },
       params: { ...attentionParams(this.config, { tokens: T, window: layer.window }), ...params },
       constants: this.attention.constants,
     });
-    if (given) scratch.free(given.k, given.v);
+    if (visitResult) scratch.free(visitResult.k, visitResult.v);
     if (heads.inverseQ && heads.inverseK) scratch.free(heads.qkv, heads.inverseQ, heads.inverseK);
     const middle = scratch.floats(T * C, "residual");
     this.addOutput(weights, { output: layer.attentionOutput, x, input: attended, y: middle, rows: T, scratch });
@@ -249,13 +251,13 @@ export class Transformer {
     const out = scratch.floats(input.count * C, "residual");
     const gateUp = this.mlpRuns(input.count).map((run) => {
       const { rows } = run;
-      const own = weights.ofRows?.(run) ?? weights;
+      const runWeights = weights.ofRows?.(run) ?? weights;
       const [x, y] = [bufferRows(at.x, run, C), bufferRows(out, run, C)];
-      const { normed, inverse } = this.norms.rows(own, { name: layer.middleNorm, x, rows, scratch });
-      const gateUp = this.gateUp(own, { layer, x: normed, rows, scratch });
+      const { normed, inverse } = this.norms.rows(runWeights, { name: layer.middleNorm, x, rows, scratch });
+      const gateUp = this.gateUp(runWeights, { layer, x: normed, rows, scratch });
       scratch.free(normed, inverse);
       const active = this.activate(gateUp, { rows, scratch });
-      this.addOutput(own, { output: layer.mlpOutput, x, input: active, y, rows, scratch });
+      this.addOutput(runWeights, { output: layer.mlpOutput, x, input: active, y, rows, scratch });
       scratch.free(active);
       if (keep !== "activations") scratch.free(gateUp);
       return gateUp;
@@ -285,7 +287,7 @@ export class Transformer {
     return active;
   }
 
-  /** What {@link activate} makes of norm(x) W_gate_up^T (+ bias), [rows, F]; for few rows of a GPU in one dispatch. */
+  /** Returns what {@link activate} makes of norm(x) W_gate_up^T (+ bias), [rows, F]; for few rows of a GPU in one dispatch. */
   activated(weights: Weights, { layer, x, rows, scratch }: LayerRows): Buffer {
     const { intermediateSize: width, activation = "silu" } = this.config;
     const at = { norm: layer.middleNorm, product: layer.gateUp, x, rows, scratch };

@@ -35,7 +35,7 @@ export const correctionWeights = defineKernel({
   },
 });
 
-/** In the order of the shader's codes, which begin at 1. */
+/** Kinds in the order of the shader's codes, which begin at 1. */
 export const KINDS = ["k1", "k2", "k3"] as const;
 /** Codes of the shader; 0 is by token. */
 export const REDUCTIONS = { sum: 1, mean: 2, max: 3 } as const;

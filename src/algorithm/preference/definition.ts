@@ -1,4 +1,4 @@
-/** What a preference loss is: a function of the scores of a chosen and a rejected row, or of one labelled row. */
+/** Definition of a preference loss: a function of the scores of a chosen and a rejected row, or of one labelled row. */
 
 /** Settings of every loss as the kernel takes them. Those that a loss does not have keep their neutral value. */
 export interface PairSettings {

@@ -47,9 +47,9 @@ function sideOf(
   rows: readonly RowSums[],
   has: (row: number) => boolean,
 ): Side {
-  const own = rows.flatMap((sums, row) => (has(row) ? [{ ...sums, tokens: counts.trained[row]! }] : []));
-  const logps = own.map((row) => (loss.hasReference ? row.logps : row.logps / row.tokens));
-  const scores = loss.hasReference ? own.map(({ ratio }) => ratio) : logps;
+  const chosenRows = rows.flatMap((sums, row) => (has(row) ? [{ ...sums, tokens: counts.trained[row]! }] : []));
+  const logps = chosenRows.map((row) => (loss.hasReference ? row.logps : row.logps / row.tokens));
+  const scores = loss.hasReference ? chosenRows.map(({ ratio }) => ratio) : logps;
   return { logps, rewards: scores.map((score) => settings.beta * score) };
 }
 

@@ -1,7 +1,7 @@
 /** One unit of a preference loss in float64, a pair of rows or one labelled row: what preference/pairs.wgsl computes. */
 import type { ResolvedPreference } from "./resolve.ts";
 
-/** Per-token inputs, [T], and the layout of rows. */
+/** Inputs of each token, [T], and the layout of rows. */
 export interface PreferenceStreams {
   readonly logprobs: ArrayLike<number>;
   readonly ref?: ArrayLike<number> | undefined;
@@ -11,7 +11,7 @@ export interface PreferenceStreams {
   readonly labels?: ArrayLike<number> | undefined;
 }
 
-/** What the loss and the metrics need of a row. */
+/** Sums of a row that the loss and the metrics need. */
 export interface RowSums {
   /** Sum of the log-probs over the completion. */
   readonly logps: number;
@@ -41,7 +41,7 @@ export function takeUnit(
   const { loss, settings, scale, nllScale } = plan;
   const rows = loss.unit === "pair" ? [2 * unit, 2 * unit + 1] : [unit];
   const sums = rows.map((row) => sumRow(row, streams, nllScale > 0 && row === rows[0]));
-  const scores = sums.map((own) => (loss.hasReference ? own.ratio : own.logps) / (loss.isMean ? own.count : 1));
+  const scores = sums.map((row) => (loss.hasReference ? row.ratio : row.logps) / (loss.isMean ? row.count : 1));
   const { value, ...slopes } = loss.pair(scores[0]!, scores[1] ?? streams.labels![unit]!, settings);
   rows.forEach((row, k) => {
     const slope = ((k === 0 ? slopes.chosen : slopes.rejected) * scale) / (loss.isMean ? sums[k]!.count : 1);
@@ -49,7 +49,7 @@ export function takeUnit(
     for (let t = streams.offsets[row]!; t < streams.offsets[row + 1]!; t++)
       dlogprobs[t] = (streams.mask[t] ? slope : 0) - (streams.nllMask[t] ? likelihood : 0);
   });
-  return sums.map(({ count: _, ...own }, k) => ({ ...own, value: k === 0 ? value : 0 }));
+  return sums.map(({ count: _, ...rowSums }, k) => ({ ...rowSums, value: k === 0 ? value : 0 }));
 }
 
 function sumRow(row: number, { logprobs, ref, mask, nllMask, offsets }: PreferenceStreams, isInNll: boolean) {

@@ -15,7 +15,10 @@ import { cacheBuffers, type StepInput } from "./step_input.ts";
 
 /** Fewer workgroups than this leave most of a GPU idle. */
 const BUSY_WORKGROUPS = 128;
-/** Of fewer chunks, one after another, a second dispatch is reckoned to save too little: both take a few microseconds. */
+/**
+ * Least number of chunks for a second dispatch. It saves too little where fewer of them run one after another: both
+ * take a few microseconds.
+ */
 const LEAST_CHUNKS = 5;
 /** Most bytes of what chunks leave. */
 const MOST_BYTES = 2 ** 25;

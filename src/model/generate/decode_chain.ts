@@ -59,7 +59,7 @@ interface BetweenAttention {
   readonly segments: readonly Segment[];
   readonly tokens: Buffer;
   readonly state: Buffer;
-  /** Of the next layer; with `takesHead` the logits. */
+  /** Queries, keys and values of the next layer; with `takesHead` the logits. */
   readonly qkv: Buffer;
   readonly parts: Omit<ReturnType<typeof layOutState>, "size">;
   readonly first: number;
@@ -80,7 +80,7 @@ export class DecodeChain {
     if (!multipliesByLanes(device)) return false;
     const { hiddenSize, intermediateSize, headDim } = config;
     const segments = segmentsOf(weights, rows);
-    const keepsCoresBusy = segments.every((it) => it.rows > CHAIN_ROWS);
+    const keepsCoresBusy = segments.every((segment) => segment.rows > CHAIN_ROWS);
     const isNarrow = hiddenSize <= (keepsCoresBusy ? WIDEST_CHAINED : WIDEST_ALONE) && headDim <= WIDEST_STEP;
     const isWhole = hiddenSize % 4 === 0 && intermediateSize % 4 === 0 && headDim % STEP_MULTIPLE === 0;
     const isTogether = segments.every(
@@ -129,7 +129,7 @@ export class DecodeChain {
     return x;
   }
 
-  /** What lies between the attention of `layer` and that of the next, a dispatch for each policy. */
+  /** Records the dispatches between the attention of `layer` and that of the next, one for each policy. */
   private between(layer: number, io: BetweenAttention): void {
     const { segments, tokens, state, qkv, parts, first, last, takesHead } = io;
     for (const { weights, rows, first: first_row } of segments)
@@ -163,18 +163,18 @@ export class DecodeChain {
     const { hiddenSize, intermediateSize, heads, headDim, layers, rmsNormEps } = this.model.config;
     const matrix = ({ matrix: name }: Product) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
     const vector = (name: string) => weights.values.entry(name).byteOffset / 4;
-    const own = this.model.layers[Math.max(layer, 0)]!;
+    const current = this.model.layers[Math.max(layer, 0)]!;
     const next = this.model.layers[Math.min(layer + 1, layers - 1)]!;
     return {
       hidden: hiddenSize,
       inner: intermediateSize,
       attended: heads * headDim,
       qkv: this.model.qkvWidth,
-      o_at: matrix(own.attentionOutput),
-      gate_up_at: matrix(own.gateUp),
-      down_at: matrix(own.mlpOutput),
+      o_at: matrix(current.attentionOutput),
+      gate_up_at: matrix(current.gateUp),
+      down_at: matrix(current.mlpOutput),
       qkv_at: matrix(next.qkv),
-      norm_at: vector(own.middleNorm),
+      norm_at: vector(current.middleNorm),
       next_norm_at: vector(next.inputNorm),
       epsilon: rmsNormEps,
       embeds: layer < 0 ? 1 : 0,

@@ -1,4 +1,4 @@
-/** What a file of this folder says about a family of models: how its config.json becomes the shape of a model. */
+/** A file's description of a family of models: how its config.json becomes the shape of a model. */
 import type { ModelConfig } from "../config.ts";
 import type { Keys, RawConfig } from "./keys.ts";
 
