@@ -64,7 +64,7 @@ const WHOLE_RUNS: readonly string[] = [
   "test/examples/rl_loop_test.ts",
   "test/gateway/trace_page_test.ts",
   "test/loop/crash_test.ts",
-  "test/loop/device_loss_test.ts",
+  "test/loop/device_lost_test.ts",
   "test/loop/sft/pytorch_test.ts",
   "test/model/batch_invariance_test.ts",
   "test/model/families_test.ts",

@@ -5,7 +5,7 @@
  */
 import { fileURLToPath } from "node:url";
 import { TYPICAL_GPU } from "../src/compute/counting.ts";
-import { unpack } from "../src/compute/matmul/unpack.ts";
+import { unpackMatrix } from "../src/compute/matmul/unpack.ts";
 import { openModelShape } from "../src/model/model_shape.ts";
 import { byKernel, MACHINES } from "./cost/machines.ts";
 import { type CountedModel, type CountedPhase, countPhases } from "./cost/phases.ts";
@@ -54,7 +54,7 @@ async function timeDispatch(): Promise<readonly number[]> {
   const params = { rows: 1, columns: 4, offset: 0, stride: 4, out_row: 4, out_column: 1 };
   const work = async () => {
     for (let i = 0; i < DISPATCHES; i++)
-      device.dispatch(unpack, { buffers: { words: words!, scales: scales!, out: out! }, params });
+      device.dispatch(unpackMatrix, { buffers: { words: words!, scales: scales!, out: out! }, params });
     await device.submit();
   };
   await work();

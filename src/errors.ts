@@ -3,7 +3,7 @@
  * it, it imports nothing. Messages say `Cannot <action>: <what is wrong> (<value>).`, then what to do.
  */
 
-/** Where a configuration value or an input row came from. */
+/** Origin of a configuration value or an input row. */
 export interface Source {
   /** Dotted key (`rllm.rollout.n`) or field name. */
   readonly path?: string | undefined;
@@ -15,7 +15,7 @@ export interface Source {
 }
 
 /**
- * Which part of the input is wrong: the command line, a setting, a file that is read or written, or what a function of
+ * Part of the input that is wrong: the command line, a setting, a file that is read or written, or what a function of
  * the user's returned.
  */
 export type InputKind = "usage" | "config" | "data" | "code";
@@ -39,7 +39,7 @@ export class ConfigError extends Error {
 /** Device memory does not suffice: the byte budget is used up, or the driver refuses an allocation. */
 export class OutOfMemoryError extends ConfigError {
   override readonly name = "OutOfMemoryError";
-  /** What the memory was for. */
+  /** Name of the use that the memory was for. */
   readonly label: string;
   /** Size of the allocation that failed. */
   readonly bytes: number;
@@ -110,7 +110,7 @@ function kindOf({ file, path }: Source): InputKind {
   return file !== undefined || path !== undefined ? "config" : "usage";
 }
 
-/** What is wrong and what to do, by the operating system's code. */
+/** Causes and remedies by the operating system's error code. */
 const SYSTEM_ERRORS: Readonly<Record<string, readonly [string, string]>> = {
   ENOSPC: ["the disk is full", "Free some space, or name another place"],
   EFBIG: ["the file would be larger than the system allows", "Raise the limit (ulimit -f), or name another place"],
@@ -144,16 +144,16 @@ export function fileError(
   { act, file }: { act?: string; file?: string } = {},
 ): ConfigError | undefined {
   const { code = "", path } = (cause ?? {}) as { code?: string; path?: string };
-  const known = SYSTEM_ERRORS[code];
+  const advice = SYSTEM_ERRORS[code];
   const place = file ?? path;
-  if (!known || (typeof place !== "string" && !OF_DISKS.test(code))) return undefined;
-  const message = `Cannot ${act ?? (place ? "use the file" : "write a file")}: ${known[0]} (${code}). ${known[1]}.`;
+  if (!advice || (typeof place !== "string" && !OF_DISKS.test(code))) return undefined;
+  const message = `Cannot ${act ?? (place ? "use the file" : "write a file")}: ${advice[0]} (${code}). ${advice[1]}.`;
   return new ConfigError(message, { file: place, kind: "data" }, { cause });
 }
 
 /** The stack, and those of its causes. Errors of ours explain themselves. */
 export function stackOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  const own = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
-  return error.cause === undefined ? own : `${own}\ncaused by ${stackOf(error.cause)}`;
+  const text = error instanceof ConfigError ? error.message : (error.stack ?? String(error));
+  return error.cause === undefined ? text : `${text}\ncaused by ${stackOf(error.cause)}`;
 }

@@ -4,9 +4,9 @@
  * `{...copy}`, has no note: {@link mergedJson} keeps it. A value that was replaced since is not written by the note.
  */
 
-/** What the source of an object or a list wrote. */
+/** Spellings of an object's or a list's values in its source text. */
 interface Source {
-  /** In the order of the source, where JavaScript has another one. */
+  /** Keys in the order of the source, where JavaScript has another one. */
   keys?: readonly string[];
   /** Texts of numbers, by key or index. */
   numbers?: Map<string, string>;
@@ -28,7 +28,10 @@ type Merged<T extends readonly object[]> = T extends readonly [infer A, ...infer
   ? A & Merged<B>
   : unknown;
 
-/** As `JSON.parse`, with what {@link stringifyJson} needs to write the same again. @throws {SyntaxError} for text that is not JSON */
+/**
+ * Parses like `JSON.parse`, and keeps what {@link stringifyJson} needs to write the same again. @throws {SyntaxError}
+ * for text that is not JSON
+ */
 export function parseJson(text: string): unknown {
   const value: unknown = JSON.parse(text);
   if (typeof value === "object" && value !== null && mayChange(text)) note(text, value as Container);
@@ -45,7 +48,7 @@ export function jsonField<const K extends string>(key: K, text: string): { reado
 }
 
 /**
- * As `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
+ * Writes like `JSON.stringify`, with numbers and the order of keys as their source has them, and integers of any size.
  * @param indent spaces a level; 0: one line
  * @throws {TypeError} for a value that contains itself
  */
@@ -67,7 +70,7 @@ export function jsonResponse(value: unknown, init: ResponseInit = {}): Response 
   return new Response(stringifyJson(value), { ...init, headers });
 }
 
-/** As `{...first, ...second}`, with numbers and keys as their sources have them. */
+/** Merges like `{...first, ...second}`, with numbers and keys as their sources have them. */
 export function mergedJson<T extends readonly object[]>(...parts: T): Merged<T>;
 export function mergedJson(...parts: readonly object[]): Record<string, unknown> {
   const merged: Container = {};
@@ -101,9 +104,9 @@ export function jsonEntries(object: object): [string, unknown][] {
 /** The keys of an object in the order of its source. Keys that were added since come last. */
 export function jsonKeys(object: object): string[] {
   const keys = sources.get(object)?.keys;
-  const own = Object.keys(object);
-  if (!keys) return own;
-  const left = new Set(own);
+  const objectKeys = Object.keys(object);
+  if (!keys) return objectKeys;
+  const left = new Set(objectKeys);
   return [...keys.filter((key) => left.delete(key)), ...left];
 }
 
@@ -157,7 +160,7 @@ function mayChange(text: string): boolean {
   return false;
 }
 
-/** Of fewer than 16 digits alone: a quick answer for the tokens of a prompt. */
+/** Returns whether the text has fewer than 16 digits and nothing else: a quick answer for the tokens of a prompt. */
 function isShort(text: string, start: number, end: number): boolean {
   if (end - start > 15 || text.charCodeAt(start) === MINUS) return false;
   for (let at = start; at < end; at++) if (!isDigit(text.charCodeAt(at))) return false;
@@ -184,7 +187,7 @@ function stringEnd(text: string, start: number): number {
   }
 }
 
-/** What follows a number in valid JSON: a comma, a bracket or white space. */
+/** Returns where a number ends in valid JSON: at a comma, a bracket or white space. */
 function numberEnd(text: string, start: number): number {
   let end = start + 1;
   while (end < text.length && isNumeral(text.charCodeAt(end))) end++;
@@ -198,9 +201,9 @@ function isNumeral(code: number): boolean {
 /** An object or list of the text. Its value is absent where a later entry of the same key replaced it. */
 interface Open {
   readonly value: Container | undefined;
-  /** Of an object. */
+  /** Keys of an object. */
   readonly keys: string[] | undefined;
-  /** Of the next value in a list. */
+  /** Index of the next value in a list. */
   index: number;
   key: string;
 }
@@ -257,8 +260,8 @@ function noteText(value: Container, key: string, text: string): void {
 function noteKeys({ value, keys }: { value: Container | undefined; keys: readonly string[] | undefined }): void {
   if (!value || !keys?.some(isIndex)) return;
   const order = [...new Set(keys)];
-  const own = Object.keys(value);
-  if (order.length === own.length && order.every((key, i) => key === own[i])) return;
+  const objectKeys = Object.keys(value);
+  if (order.length === objectKeys.length && order.every((key, i) => key === objectKeys[i])) return;
   sourceOf(value).keys = order;
 }
 
@@ -282,7 +285,7 @@ function hasOwnForm(value: object): boolean {
 }
 
 interface Layout {
-  /** Of one level; empty: one line. */
+  /** Indent of one level; empty: one line. */
   readonly step: string;
   readonly depth: number;
 }

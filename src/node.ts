@@ -1,6 +1,6 @@
 /**
- * What a training program on a machine has besides: checkpoints and logs in folders, progress on a terminal, the page of
- * a run. It needs Node or Deno; everything else of grpu also runs in a page.
+ * Parts of a training program that need a machine: checkpoints and logs in folders, progress on a terminal, the page of
+ * a run. They need Node or Deno; everything else of grpu also runs in a page.
  *
  * Stable in 0.x: `FolderCheckpoints`, `ConsoleLogger`, `jsonlFiles`, `ReportFile`, `TensorBoardFile`, and the names and
  * fields of the files that they write. A minor version may change the rest.

@@ -4,7 +4,7 @@
  */
 import { RemoteError } from "./errors.ts";
 
-export type Field = {
+export type ProtobufField = {
   readonly number: number;
   readonly varint: bigint;
   readonly bytes: Uint8Array;
@@ -19,7 +19,7 @@ export interface FieldCount {
 }
 
 /** The fields of a message in order. @throws {RemoteError} for a damaged message, and for one with more fields than `count`. */
-export function* fields(message: Uint8Array, count?: FieldCount): Generator<Field> {
+export function* fields(message: Uint8Array, count?: FieldCount): Generator<ProtobufField> {
   const reader = new Reader(message);
   while (!reader.isAtEnd) {
     if (count && count.left-- <= 0) throw damaged("it has too many fields");
@@ -40,9 +40,9 @@ export function* fields(message: Uint8Array, count?: FieldCount): Generator<Fiel
 export function mapEntry(
   bytes: Uint8Array,
   count?: FieldCount,
-): { readonly key: string; readonly value: Field | undefined } {
+): { readonly key: string; readonly value: ProtobufField | undefined } {
   let key = "";
-  let value: Field | undefined;
+  let value: ProtobufField | undefined;
   for (const field of fields(bytes, count)) {
     if (field.number === 1) key = new TextDecoder().decode(field.bytes);
     else if (field.number === 2) value = field;
@@ -108,8 +108,8 @@ function damaged(why: string): RemoteError {
   });
 }
 
-/** Writes a message. Nested messages are copied once, by the outermost {@link Writer.finish}. */
-export class Writer {
+/** Writes a message. Nested messages are copied once, by the outermost {@link ProtobufWriter.finish}. */
+export class ProtobufWriter {
   private readonly parts: Uint8Array[] = [];
   private byteLength = 0;
 
@@ -138,14 +138,14 @@ export class Writer {
     return this.push(encodeVarint((number << 3) | 5)).push(bytes);
   }
 
-  message(number: number, value: Writer): this {
+  message(number: number, value: ProtobufWriter): this {
     this.open(number, value.byteLength);
     for (const part of value.parts) this.push(part);
     return this;
   }
 
   finish(): Uint8Array {
-    return joined(this.parts);
+    return concatBytes(this.parts);
   }
 
   private open(number: number, length: number): this {
@@ -181,7 +181,7 @@ export function packedVarints(bytes: Uint8Array): bigint[] {
 }
 
 /** Concatenates the parts. */
-export function joined(parts: readonly Uint8Array[]): Uint8Array {
+export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
   const whole = new Uint8Array(parts.reduce((sum, { byteLength }) => sum + byteLength, 0));
   let at = 0;
   for (const part of parts) {

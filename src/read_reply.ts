@@ -1,9 +1,9 @@
 /** Bodies of other servers' replies, up to a limit: one that never ends, or that unpacks to more than memory, is an error. */
 import { RemoteError } from "./errors.ts";
 
-/** Of an answer in JSON, after it is unpacked. */
+/** Limit in bytes of an answer in JSON, after it is unpacked. */
 export const MOST_REPLY_BYTES = 64 * 2 ** 20;
-/** Of an error, whose first words are shown. */
+/** Limit in bytes of an error, whose first words are shown. */
 const MOST_ERROR_BYTES = 64 * 2 ** 10;
 
 /** @throws {RemoteError} beyond `most` bytes; what the connection throws */

@@ -13,8 +13,8 @@ export class RecentCache<K, V extends NonNullable<unknown> | null> {
 
   /** @throws what `make` throws; nothing is kept then */
   get(key: K, make: () => V): V {
-    const known = this.younger.get(key);
-    if (known !== undefined) return known;
+    const younger = this.younger.get(key);
+    if (younger !== undefined) return younger;
     const old = this.older.get(key);
     const value = old === undefined ? make() : old;
     this.set(key, value);

@@ -9,7 +9,7 @@ export interface Registry<V> {
   has(name: string): boolean;
   /** @throws {ConfigError} for an unknown name; lists the known ones. `setting` replaces the registry's own in the error. */
   find(name: string, setting?: string): V;
-  /** In the order of registration. */
+  /** Returns the names in the order of registration. */
   names(): string[];
 }
 

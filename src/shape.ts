@@ -18,7 +18,7 @@ export interface Misfit {
   readonly path: string;
   /** `it must be a whole number of at least 1`, or the words that the schema gives. */
   readonly rule: string;
-  /** As JSON, shortened; `undefined` where it is missing. */
+  /** The value as JSON, shortened; `undefined` where it is missing. */
   readonly value: string;
 }
 

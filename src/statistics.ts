@@ -2,7 +2,7 @@
 
 export type Numbers = ArrayLike<number> & Iterable<number>;
 
-/** In order, from the first on. */
+/** Returns the sum, added in order from the first value on. */
 export function sum(values: Numbers): number {
   let total = 0;
   for (const value of values) total += value;
@@ -27,11 +27,11 @@ export function weightedMean(values: Numbers, weightOf: (i: number) => number): 
   let [weight, total] = [0, 0];
   let shift: number | undefined;
   for (let i = 0; i < values.length; i++) {
-    const own = weightOf(i);
-    if (own === 0) continue;
+    const valueWeight = weightOf(i);
+    if (valueWeight === 0) continue;
     shift ??= Number.isFinite(values[i]!) ? values[i]! : 0;
-    weight += own;
-    total += own * (values[i]! - shift);
+    weight += valueWeight;
+    total += valueWeight * (values[i]! - shift);
   }
   return shift === undefined ? 0 : shift + total / weight;
 }
@@ -87,7 +87,7 @@ export function spread(name: string, values: Numbers): Record<string, number> {
 }
 
 /** {@link spread} with `name/std`, the population's. */
-export function summary(name: string, values: Numbers): Record<string, number> {
+export function spreadWithStd(name: string, values: Numbers): Record<string, number> {
   if (values.length === 0) return {};
   return { ...spread(name, values), [`${name}/std`]: populationDeviation(values) };
 }

@@ -96,7 +96,7 @@ const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^http\/listen\.ts$/,
   /^serve\/checkpoint\/(age|archive|checkpoints|state_folder)\.ts$/,
   /^compute\/budget\/machine\.ts$/,
-  /^compute\/webgpu\/(adapter|dawn|nap)\.ts$/,
+  /^compute\/webgpu\/(adapter|dawn|poll_sleep)\.ts$/,
   /^model\/files\/disk\.ts$/,
   /^node_module\.ts$/,
   /^run\/task\/modules\.ts$/,

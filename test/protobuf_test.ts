@@ -3,13 +3,13 @@ import { RemoteError } from "../src/errors.ts";
 import {
   alignedCopy,
   bytesOf,
-  type Field,
+  concatBytes,
   fields,
-  joined,
   mapEntry,
+  type ProtobufField,
+  ProtobufWriter,
   packedVarints,
   packVarints,
-  Writer,
 } from "../src/protobuf.ts";
 import { uniform } from "./fixtures/numbers.ts";
 
@@ -24,15 +24,20 @@ describe("a varint is exact over 64 bits", () => {
     [-1n, "08ffffffffffffffffff01"],
     [-(2n ** 63n), "0880808080808080808001"],
   ])("%d", (value, written) => {
-    const bytes = new Writer().varint(1, value).finish();
+    const bytes = new ProtobufWriter().varint(1, value).finish();
     expect(Buffer.from(bytes).toString("hex")).toBe(written);
     expect([...fields(bytes)]).toMatchObject([{ number: 1, varint: value }]);
   });
 });
 
 test("fields() reads every wire type, high field numbers and nested messages in their order", () => {
-  const inner = new Writer().text(1, "köln").varint(2 ** 28 - 1, 5);
-  const bytes = new Writer().double(3, -0.1).message(2, inner).bytes(7, Uint8Array.of()).float(4, -0.5).finish();
+  const inner = new ProtobufWriter().text(1, "köln").varint(2 ** 28 - 1, 5);
+  const bytes = new ProtobufWriter()
+    .double(3, -0.1)
+    .message(2, inner)
+    .bytes(7, Uint8Array.of())
+    .float(4, -0.5)
+    .finish();
   const read = [...fields(bytes)];
   expect(read.map(({ number }) => number)).toEqual([3, 2, 7, 4]);
   expect(read[3]!.double).toBe(-0.5);
@@ -44,13 +49,13 @@ test("fields() reads every wire type, high field numbers and nested messages in 
 });
 
 test("an entry of a map is read in any order, with fields that are unknown, and with none", () => {
-  const entry = new Writer().text(3, "c").varint(2, 5).text(1, "a").varint(4, 6).finish();
+  const entry = new ProtobufWriter().text(3, "c").varint(2, 5).text(1, "a").varint(4, 6).finish();
   expect(mapEntry(entry)).toMatchObject({ key: "a", value: { number: 2, varint: 5n } });
   expect(mapEntry(new Uint8Array())).toEqual({ key: "", value: undefined });
 });
 
 test("a varint of zero is left out, a float or double of zero is written", () => {
-  const bytes = new Writer().varint(1, 0).varint(2, 0n).float(3, 0).double(4, 0).finish();
+  const bytes = new ProtobufWriter().varint(1, 0).varint(2, 0n).float(3, 0).double(4, 0).finish();
   expect(Buffer.from(bytes).toString("hex")).toBe(`1d${"00".repeat(4)}21${"00".repeat(8)}`);
 });
 
@@ -94,8 +99,8 @@ describe("packed numbers", () => {
 });
 
 test("a budget of fields counts those of a message and of the messages in it", () => {
-  const entry = new Writer().text(1, "a").varint(2, 5).finish();
-  const message = new Writer().bytes(1, entry).varint(2, 1).finish();
+  const entry = new ProtobufWriter().text(1, "a").varint(2, 5).finish();
+  const message = new ProtobufWriter().bytes(1, entry).varint(2, 1).finish();
   const read = (left: number) => {
     const count = { left };
     return [...fields(message, count)].map(({ number, bytes }) => number === 1 && mapEntry(bytes, count).key);
@@ -131,7 +136,7 @@ test("a part of a buffer as bytes shares it, and as an aligned copy does not", (
   expect(copy.byteLength).toBe(4);
   bytes[0] = 5;
   expect(new Uint32Array(copy)[0]).toBe(9);
-  expect([...joined([bytes, Uint8Array.of(), Uint8Array.of(7)])]).toEqual([5, 0, 0, 0, 7]);
+  expect([...concatBytes([bytes, Uint8Array.of(), Uint8Array.of(7)])]).toEqual([5, 0, 0, 0, 7]);
 });
 
 test.each([
@@ -154,7 +159,7 @@ test("20,000 random messages are read or refused, to the end and without more by
   for (let i = 0; i < 20_000; i++) {
     const bytes = Uint8Array.from({ length: next() * 40 }, () => next() * 256);
     try {
-      const all: Field[] = [...fields(bytes)];
+      const all: ProtobufField[] = [...fields(bytes)];
       expect(all.reduce((sum, field) => sum + field.bytes.length, 0)).toBeLessThanOrEqual(bytes.length);
       read++;
     } catch (error) {

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import * as statistics from "../src/statistics.ts";
 
 const { addStrided, deviation, largest, mean, percentile, populationDeviation } = statistics;
-const { sampleDeviation, smallest, spread, sum, summary } = statistics;
+const { sampleDeviation, smallest, spread, sum, spreadWithStd } = statistics;
 
 // Mean 5, squared deviations 32: the textbook's example.
 const VALUES = [2, 4, 4, 4, 5, 5, 7, 9];
@@ -52,8 +52,8 @@ describe("percentile()", () => {
   });
 });
 
-test("spread() and summary() name their figures; of no values they have none", () => {
+test("spread() and spreadWithStd() name their figures; of no values they have none", () => {
   expect(spread("a", [1, 5])).toEqual({ "a/mean": 3, "a/max": 5, "a/min": 1 });
-  expect(summary("a", [1, 5])).toEqual({ "a/mean": 3, "a/max": 5, "a/min": 1, "a/std": 2 });
-  expect([spread("a", []), summary("a", [])]).toEqual([{}, {}]);
+  expect(spreadWithStd("a", [1, 5])).toEqual({ "a/mean": 3, "a/max": 5, "a/min": 1, "a/std": 2 });
+  expect([spread("a", []), spreadWithStd("a", [])]).toEqual([{}, {}]);
 });

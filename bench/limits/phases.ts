@@ -47,13 +47,13 @@ export async function timePhases(device: Device, work: Work): Promise<void> {
   const frozen = await loadModel(device, opened, { frozen: true });
   for (const rows of [1, 64]) {
     const what = `decoding step, ${rows} ${rows === 1 ? "row" : "rows"} of ${promptTokens}`;
-    tell(what, await decodingSeconds(frozen, size, rows), least(what));
+    notify(what, await decodingSeconds(frozen, size, rows), least(what));
   }
   frozen.release();
   const trained = await loadModel(device, opened, { lora: loraOf(loraRank), maxTokensPerPass: passTokens });
   const batch = fullBatch(passTokens, { longest: promptTokens, loss: CLIPPED_LOSS });
   const pass = await time(() => accumulateLoss(trained, batch, CLIPPED_LOSS), { rounds: 3 });
-  tell(`training pass of ${passTokens} tokens`, pass.median, least("training pass"));
+  notify(`training pass of ${passTokens} tokens`, pass.median, least("training pass"));
   await timeStep(trained, opened, size);
   trained.release();
 }
@@ -62,7 +62,7 @@ function leastOf({ dispatches }: CountedPhase, machine: Machine): number {
   return dispatches.reduce((sum, it) => sum + leastSeconds(it, machine), 0);
 }
 
-function tell(what: string, seconds: number, least: number): void {
+function notify(what: string, seconds: number, least: number): void {
   count({ what, value: 1000 * seconds, unit: "ms" });
   count({ what: `${what}, against its least time`, value: seconds / least, unit: "times" });
 }

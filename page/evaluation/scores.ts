@@ -1,5 +1,5 @@
 /** Tables of scores: a row a model, a column a measure, each with a bar of its interval. */
-import type { Estimate, Estimates, EvaluationPageData } from "../../src/evaluation/contract.ts";
+import type { Estimates, EvaluationPageData, IntervalEstimate } from "../../src/evaluation/contract.ts";
 import { h } from "../element.ts";
 
 const NOTE =
@@ -37,7 +37,7 @@ interface Row {
   readonly estimates: Estimates;
 }
 
-type Cell = (it: Estimate, place: { color: string; isShare: boolean }) => Node;
+type Cell = (it: IntervalEstimate, place: { color: string; isShare: boolean }) => Node;
 
 function table(rows: readonly Row[], cell: Cell): HTMLElement {
   const measures = [...new Set(rows.flatMap(({ estimates }) => Object.keys(estimates)))];
@@ -56,7 +56,7 @@ function table(rows: readonly Row[], cell: Cell): HTMLElement {
 const swatch = (color: string) => h("span", { class: "swatch", style: `color:${color};margin-right:7px` });
 
 /** The value, and for a share its interval on a line from 0 to 1. */
-function bar(it: Estimate, { color, isShare }: { color: string; isShare: boolean }): HTMLElement {
+function bar(it: IntervalEstimate, { color, isShare }: { color: string; isShare: boolean }): HTMLElement {
   const text = h("div", { class: "value" }, h("b", {}, it.mean.toFixed(3)), h("span", { class: "soft" }, ends(it)));
   if (!isShare || !it.interval) return h("div", {}, text);
   const [low, high] = it.interval;
@@ -65,7 +65,7 @@ function bar(it: Estimate, { color, isShare }: { color: string; isShare: boolean
   return h("div", {}, text, h("div", { class: "interval", "aria-hidden": "true" }, span, dot));
 }
 
-function signed(it: Estimate): HTMLElement {
+function signed(it: IntervalEstimate): HTMLElement {
   const isClear = it.interval !== null && (it.interval[0] > 0 || it.interval[1] < 0);
   const tone = it.mean > 0 ? "up" : "down";
   const value = h(isClear ? "b" : "span", { class: isClear ? tone : "" }, withSign(it.mean));
@@ -74,5 +74,5 @@ function signed(it: Estimate): HTMLElement {
 
 const withSign = (value: number) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(3)}`;
 
-const ends = ({ interval }: Estimate, show = (value: number) => value.toFixed(3)) =>
+const ends = ({ interval }: IntervalEstimate, show = (value: number) => value.toFixed(3)) =>
   interval ? ` ${interval.map(show).join(" to ")}` : "";

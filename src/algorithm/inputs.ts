@@ -42,8 +42,8 @@ export class Inputs {
     try {
       const more = buffers.map((buffer) => ({ buffer, type: "f32" as const, length }));
       const data = (await this.device.read([...recorded.reads, ...more])) as Float32Array[];
-      const own = recorded.reads.length;
-      return [recorded.decode(data.slice(0, own)), data.slice(own)];
+      const readCount = recorded.reads.length;
+      return [recorded.decode(data.slice(0, readCount)), data.slice(readCount)];
     } finally {
       recorded.release();
       this.release();

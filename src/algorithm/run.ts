@@ -21,14 +21,14 @@ import type { PreferenceSpec } from "./preference/resolve.ts";
 import { advantageBatch } from "./rollout_batches.ts";
 import { countRows } from "./rows.ts";
 
-/** Where to run; absent: in float64 on the host. */
+/** Place of the computation; absent: in float64 on the host. */
 export interface RunOptions {
   readonly device?: Device | undefined;
 }
 
 /** Advantages and returns per token, and the estimate they come from. */
 export interface TokenAdvantages {
-  /** What the estimator returned. */
+  /** The estimator's result. */
   readonly estimate: Estimate;
   /** Both [T]; rows spread over their trained tokens, 0 elsewhere. */
   readonly advantages: Float64Array;

@@ -57,17 +57,17 @@ export class OpenAiTeacher implements Teacher {
   async logprobs({ tokens, offsets }: PackedTokens, { temperature, signal }: TeacherOptions): Promise<Float32Array> {
     refuseTemperature(temperature, this.name);
     const ranges = Array.from({ length: offsets.length - 1 }, (_, i) => [offsets[i]!, offsets[i + 1]!] as const);
-    const all = new Float32Array(tokens.length);
+    const joined = new Float32Array(tokens.length);
     await inParallel(ranges, {
       most: this.options.concurrency ?? CONCURRENCY,
       signal,
       map: async ([first, end], inner) => {
         if (end - first < 2) return;
         const { logprobs } = await this.echo([...tokens.subarray(first, end)], inner);
-        all.set(this.promptLogprobs(logprobs, end - first).slice(1), first + 1);
+        joined.set(this.promptLogprobs(logprobs, end - first).slice(1), first + 1);
       },
     });
-    return all;
+    return joined;
   }
 
   private promptLogprobs(logprobs: Choice["logprobs"], length: number): number[] {
@@ -83,10 +83,10 @@ export class OpenAiTeacher implements Teacher {
   async check(text: string, student: Tokenizer): Promise<void> {
     const ids = student.encode(text);
     const { text: echoed } = await this.echo(ids);
-    const own = student.decode(ids, { skipSpecialTokens: true }).trim();
-    if (echoed.includes(own)) return;
+    const decoded = student.decode(ids, { skipSpecialTokens: true }).trim();
+    if (echoed.includes(decoded)) return;
     throw new ConfigError(
-      `Cannot distil from ${this.name}: its tokenizer is not the student's: it reads ${JSON.stringify(echoed.slice(0, 80))} where the student wrote ${JSON.stringify(own.slice(0, 80))}. Take a teacher with the student's tokenizer, or train on its texts with grpu sft.`,
+      `Cannot distil from ${this.name}: its tokenizer is not the student's: it reads ${JSON.stringify(echoed.slice(0, 80))} where the student wrote ${JSON.stringify(decoded.slice(0, 80))}. Take a teacher with the student's tokenizer, or train on its texts with grpu sft.`,
       { path: "distillation.teacher_models.teacher_model.model_path" },
     );
   }

@@ -1,6 +1,6 @@
 /**
- * Which tokens of a conversation the assistant wrote, for supervised training on its turns alone. Rollouts need none of
- * this: they keep the tokens that were sampled.
+ * Finds the tokens of a conversation that the assistant wrote, for supervised training on its turns alone. Rollouts
+ * need none of this: they keep the tokens that were sampled.
  */
 import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../contract/text.ts";
 import type { TrainOnWhat } from "../data/supervised.ts";
@@ -12,7 +12,7 @@ export interface MaskedConversation {
   readonly ids: readonly number[];
   /** 1 = the assistant wrote the token, in a turn that is trained on; one per token. */
   readonly mask: readonly number[];
-  /** What each token counts in the loss. Absent: as the mask says. */
+  /** Weight of each token in the loss. Absent: as the mask says. */
   readonly weights?: readonly number[];
 }
 
@@ -82,15 +82,16 @@ function blockTurns(
   messages: readonly ChatMessage[],
   { weighed, generated }: { weighed: readonly number[]; generated: readonly Span[] },
 ): Turn[] {
-  const own = weighed.filter((_, i) => messages[i]!.role === "assistant");
-  if (own.length === generated.length) return generated.map((span, i) => ({ span, weight: own[i]! }));
-  if (own.every((weight) => weight === own[0])) return generated.map((span) => ({ span, weight: own[0]! }));
+  const ofAssistant = weighed.filter((_, i) => messages[i]!.role === "assistant");
+  if (ofAssistant.length === generated.length) return generated.map((span, i) => ({ span, weight: ofAssistant[i]! }));
+  if (ofAssistant.every((weight) => weight === ofAssistant[0]))
+    return generated.map((span) => ({ span, weight: ofAssistant[0]! }));
   throw new ConfigError(
-    `Cannot weigh the turns of the conversation: the chat template marks ${generated.length} blocks as generated for ${own.length} turns of the assistant. Give all turns one weight, or a template with one {% generation %} block for each (model.chat_template).`,
+    `Cannot weigh the turns of the conversation: the chat template marks ${generated.length} blocks as generated for ${ofAssistant.length} turns of the assistant. Give all turns one weight, or a template with one {% generation %} block for each (model.chat_template).`,
   );
 }
 
-/** What each turn of the assistant that is trained on adds to the text before it. */
+/** Returns the spans of text that the trained turns of the assistant add to the text before them. */
 function turnSpans(
   messages: readonly ChatMessage[],
   of: { weighed: readonly number[]; text: string; tokenizer: Tokenizer; options: Options },
@@ -117,9 +118,9 @@ function tokensOf(
   { text, ids, tokenizer }: { text: string; ids: readonly number[]; tokenizer: Tokenizer },
 ): Span {
   const until = (place: number) => {
-    const own = encode(tokenizer, text.slice(0, place));
-    const differing = own.findIndex((id, i) => id !== ids[i]);
-    return { count: differing < 0 ? own.length : differing, isWhole: differing < 0 };
+    const before = encode(tokenizer, text.slice(0, place));
+    const differing = before.findIndex((id, i) => id !== ids[i]);
+    return { count: differing < 0 ? before.length : differing, isWhole: differing < 0 };
   };
   const last = until(end);
   // A token that crosses the end of the span belongs to it.

@@ -1,4 +1,4 @@
-/** What a request demands of its reply's tokens: a form of its content, calls of tools, alternatives. */
+/** Demands of a request on its reply's tokens: a form of its content, calls of tools, alternatives. */
 
 import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
@@ -6,7 +6,7 @@ import { ConfigError, UnsupportedError } from "../errors.ts";
 import { stringifyJson } from "../json.ts";
 import { RecentCache } from "../recent_cache.ts";
 import { anyTokens, relaxedTo } from "./grammar/relaxed.ts";
-import type { Rule } from "./grammar/rules.ts";
+import type { GrammarRule } from "./grammar/rules.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";
 import { toolFormatOf } from "./reply.ts";
 import { type PromptReasoning, reasoningAt, type ToolFormat } from "./reply_reader.ts";
@@ -29,7 +29,7 @@ export interface ReplyDemands {
   readonly isSingleCall: boolean;
 }
 
-/** What the sampler can do. */
+/** The sampler's abilities. */
 export interface DemandOptions {
   readonly tokenizer: Tokenizer;
   /** See {@link Backend.isConstrainable}. */
@@ -73,7 +73,7 @@ function givenConstraint(allowed: TokenConstraint | undefined): Pick<SampleReque
 
 const TEXT: ResponseFormat = { type: "text" };
 
-/** For tools that the model's chat template cannot show, or whose calls cannot be read. */
+/** Refuses tools that the model's chat template cannot show, or whose calls cannot be read. */
 function checkTools({ chatTemplate = "" }: Tokenizer): void {
   if (toolFormatOf(chatTemplate)) return;
   throw new ApiError(
@@ -90,7 +90,7 @@ function unsupported(param: string, value?: number): ApiError {
   });
 }
 
-/** By the reasoning of a prompt; undefined where tools are called freely and none can be kept. */
+/** Constraints by the reasoning of a prompt; undefined where tools are called freely and none can be kept. */
 type Constraints = (reasoning: PromptReasoning) => TokenConstraint | undefined;
 
 /** Constraints are shared by requests that demand the same: most come many times. */
@@ -98,7 +98,10 @@ const cache = new WeakMap<Tokenizer, RecentCache<string, Constraints>>();
 /** Demands, such as sets of tools, that are kept at least; see {@link RecentCache}. */
 const CACHED_DEMANDS = 32;
 
-/** Of the tools and the form of a reply, as JSON: each letter of a name or a constant is a place in the grammar. */
+/**
+ * Limit of letters of the tools and the form of a reply, as JSON: each letter of a name or a constant is a place in the
+ * grammar.
+ */
 const MOST_LETTERS = 2 ** 20;
 
 function tooLarge(letters: number, param: string): ApiError {
@@ -117,9 +120,9 @@ function constraintsOf(demand: Demand, options: ConstraintOptions): Constraints 
   const { responseFormat, tools, toolChoice, parallelToolCalls } = demand;
   const key = stringifyJson([options.isFree, responseFormat, tools, toolChoice, parallelToolCalls]);
   if (key.length > MOST_LETTERS) throw tooLarge(key.length, tools ? "tools" : "response_format");
-  const known = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
-  cache.set(options.tokenizer, known);
-  return known.get(key, () => makeConstraints(demand, options));
+  const byDemands = cache.get(options.tokenizer) ?? new RecentCache<string, Constraints>(CACHED_DEMANDS);
+  cache.set(options.tokenizer, byDemands);
+  return byDemands.get(key, () => makeConstraints(demand, options));
 }
 
 function makeConstraints(demand: Demand, { tokenizer, isFree }: ConstraintOptions): Constraints {
@@ -141,7 +144,7 @@ function freeConstraints(
   demand: Demand,
   { tokenizer, format }: { tokenizer: Tokenizer; format: ToolFormat },
 ): Constraints {
-  const made = (rule: Rule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true });
+  const made = (rule: GrammarRule) => new GrammarConstraint(rule, tokenizer, { allowsSilent: true });
   const strict = (reasoning: PromptReasoning) =>
     isStrict(demand) ? made(freeReplyRules(strictAlone(demand), format)(reasoning)) : anyTokens(tokenizer);
   return byReasoning(freeReplyRules(demand, format), (rule, reasoning) =>
@@ -152,7 +155,7 @@ function freeConstraints(
 /** Makes the first at once, so that what cannot be kept is refused before a prompt is rendered. */
 function byReasoning(
   rules: ReplyRules,
-  make: (rule: Rule, reasoning: PromptReasoning) => TokenConstraint,
+  make: (rule: GrammarRule, reasoning: PromptReasoning) => TokenConstraint,
 ): Constraints {
   const made = new Map<PromptReasoning, TokenConstraint>([["none", make(rules("none"), "none")]]);
   return (reasoning) => {

@@ -40,12 +40,12 @@ export function choiceCall({ signal, onStart, onReply, onTokens }: ChatCall = {}
 export interface CallSettings {
   /** The reply ends before the first of these. */
   readonly stop?: readonly string[];
-  /** What the reply must be, beside. */
+  /** Further demands on the reply. */
   readonly demands?: ReplyDemands | undefined;
   readonly sampling?: ChoiceCall | undefined;
 }
 
-/** What a {@link ConversationOptions.plan} gets. */
+/** A call that {@link ConversationOptions.plan} receives. */
 export interface PlannedCall<Settings> {
   readonly prompt_ids: readonly number[];
   readonly settings: Settings;
@@ -121,11 +121,11 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
    */
   async chat(
     messages: readonly ChatMessage[],
-    it: Pick<ChatOptions, "tools" | "variables"> & { readonly settings: Settings },
+    options: Pick<ChatOptions, "tools" | "variables"> & { readonly settings: Settings },
   ): Promise<ChatTurn> {
     if (this.restored) await this.restored;
-    const { tools, settings } = it;
-    const variables = mergedJson(this.options.variables ?? {}, it.variables ?? {});
+    const { tools, settings } = options;
+    const variables = mergedJson(this.options.variables ?? {}, options.variables ?? {});
     const { texts, tokenizer, toolCallPrefix = "call" } = this.options;
     texts?.check(messages);
     const render = () => this.transcript.prompt(messages, { tools, variables });
@@ -149,10 +149,10 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
    */
   restore(history: readonly TraceRecord[]): void {
     if (history.length === 0) return;
-    const all = async () => {
+    const finishAll = async () => {
       for (const trace of history) await this.restoreOne(trace);
     };
-    this.restored = all();
+    this.restored = finishAll();
     this.restored.catch(() => {});
   }
 
@@ -179,7 +179,7 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
 
   private async draw(
     prompt_ids: readonly number[],
-    it: {
+    options: {
       readonly settings: Settings;
       readonly origin: PromptOrigin;
       readonly parse?: ParseOptions;
@@ -187,28 +187,28 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     },
   ): Promise<Reply> {
     const { plan, draw } = this.options;
-    const { stop = [], demands, sampling = {} } = it.settings;
+    const { stop = [], demands, sampling = {} } = options.settings;
     const call = this.calls++;
     sampling.signal?.throwIfAborted();
-    const planned = plan({ prompt_ids, settings: it.settings, call });
+    const planned = plan({ prompt_ids, settings: options.settings, call });
     const parent = this.sampled.longestOf(prompt_ids);
-    const known = {
+    const common = {
       id: crypto.randomUUID(),
       prompt_ids,
-      prompt_origin: it.origin,
+      prompt_origin: options.origin,
       sampling_params: planned.params,
       ...(parent !== undefined && { parent }),
     };
-    sampling.onStart?.({ ...known, ...(it.parse && { parse: it.parse }) });
-    const demanded = demands?.drawOf(it.text ?? "");
-    const listeners = this.listeners(it.settings);
-    const drawn = await draw({ ...planned, ...demanded, prompt_ids, ...listeners }, it.settings);
+    sampling.onStart?.({ ...common, ...(options.parse && { parse: options.parse }) });
+    const demanded = demands?.drawOf(options.text ?? "");
+    const listeners = this.listeners(options.settings);
+    const drawn = await draw({ ...planned, ...demanded, prompt_ids, ...listeners }, options.settings);
     sampling.signal?.throwIfAborted();
     const { sequence, text } = this.textOf(drawn, stop);
-    this.sampled.add([...prompt_ids, ...sequence.tokens], known.id);
+    this.sampled.add([...prompt_ids, ...sequence.tokens], common.id);
     const { tokens, logprobs, finish_reason, weight_version, top_logprobs, constrained } = sequence;
     return {
-      ...known,
+      ...common,
       response_ids: tokens,
       logprobs,
       model_response: text,
@@ -230,9 +230,9 @@ export class Conversation<Settings extends CallSettings = CallSettings> {
     const marks = demands?.isSingleCall ? [...stop, CALL_CLOSE] : stop;
     const isLlama = demands?.isSingleCall && toolFormatOf(tokenizer.chatTemplate ?? "") === "llama3";
     const tests = [endsAtStop(marks, tokenizer), isLlama ? endsAtLlamaCall(tokenizer) : undefined];
-    const given = tests.filter((each) => each !== undefined);
+    const defined = tests.filter((each) => each !== undefined);
     // A caller that went away ends its sequence at the sampler's next token.
-    const ends = (tokens: readonly number[]) => signal?.aborted === true || given.some((isAtEnd) => isAtEnd(tokens));
-    return { ...((signal || given.length > 0) && { ends }), ...(onTokens && { onTokens }) };
+    const ends = (tokens: readonly number[]) => signal?.aborted === true || defined.some((isAtEnd) => isAtEnd(tokens));
+    return { ...((signal || defined.length > 0) && { ends }), ...(onTokens && { onTokens }) };
   }
 }

@@ -1,5 +1,5 @@
 /** Signals of calls that end together. One signal for all of them would have a listener of each, which Node takes for a leak. */
-export class Ending {
+export class SharedAbort {
   private readonly open = new Set<AbortController>();
   private readonly caller: AbortSignal | undefined;
   private readonly end = () => this.abort(this.caller?.reason);
@@ -16,7 +16,7 @@ export class Ending {
     return this.ended !== undefined;
   }
 
-  /** For one more call. */
+  /** Returns the signal of one more call. */
   signal(): AbortSignal {
     const controller = new AbortController();
     this.open.add(controller);

@@ -30,7 +30,7 @@ interface RouteCall extends ResponseCall {
   readonly request: Request;
   /** The body, where the caller gave a long one as text: a request would encode it, to be decoded again. */
   readonly text: string | undefined;
-  /** What the path has in the place of `{id}`. */
+  /** Value of `{id}` in the path. */
   readonly id: string;
 }
 
@@ -98,8 +98,8 @@ function decoded(id: string): string | undefined {
 }
 
 function noRoute({ method }: Request, path: string): ApiError {
-  const known = Object.keys(ROUTES).join(", ");
-  return new ApiError(`Cannot answer ${method} /v1/${path}: there is no such route. Known: ${known}.`, {
+  const routes = Object.keys(ROUTES).join(", ");
+  return new ApiError(`Cannot answer ${method} /v1/${path}: there is no such route. Known: ${routes}.`, {
     status: 404,
     code: "unknown_url",
   });
@@ -109,8 +109,8 @@ function noRoute({ method }: Request, path: string): ApiError {
 const LONG_BODY = 2 ** 21;
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-async function readBody({ request, text: given }: RouteCall): Promise<unknown> {
-  const text = given ?? (await textOf(request));
+async function readBody({ request, text: readText }: RouteCall): Promise<unknown> {
+  const text = readText ?? (await textOf(request));
   // So that others do not wait for all steps of a long one at once.
   if (text.length > LONG_BODY) await new Promise((resolve) => setTimeout(resolve, 0));
   try {

@@ -1,4 +1,4 @@
-/** What answers requests: the contract between the APIs and a model. */
+/** Engines that answer requests: the contract between the APIs and a model. */
 import type { SamplingParams, TokenListener, TopLogprob } from "../contract/backend.ts";
 import type { Tokenizer, ToolCall } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
@@ -6,7 +6,7 @@ import type { ParseOptions, ReplyPart } from "./reply_reader.ts";
 import type { ChatRequest, TextRequest } from "./request.ts";
 import type { Drawn, DrawnChat } from "./response.ts";
 
-/** What belongs to one call of an engine, beside its request. */
+/** Parts of one call of an engine besides its request. */
 export interface ChatCall {
   /** Ends the sampling: the call rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
@@ -21,11 +21,11 @@ export interface ChatCall {
   readonly onTokens?: ((choice: number, ...sampled: Parameters<TokenListener>) => void) | undefined;
 }
 
-/** What is known of a choice before it is sampled. */
+/** A choice as far as it is known before it is sampled. */
 export interface ChoiceStart {
   readonly prompt_ids: readonly number[];
   readonly parse?: ParseOptions;
-  /** As in the reply that follows. */
+  /** Id of the choice, as in the reply that follows. */
   readonly id?: string;
   readonly prompt_origin?: PromptOrigin;
   readonly sampling_params?: SamplingParams;
@@ -37,7 +37,7 @@ export type LivePart =
   | Exclude<ReplyPart, { readonly type: "call" }>
   | { readonly type: "call"; readonly call: ToolCall };
 
-/** What is new since the last one. */
+/** Changes of a choice since the last update. */
 export interface LiveUpdate {
   readonly parts: readonly LivePart[];
   readonly tokens: readonly number[];
@@ -62,7 +62,10 @@ export interface ChatEngine {
   readonly hasAlternatives?: boolean;
   /** Samples `request.n` replies. */
   chat(request: ChatRequest, call?: ChatCall): Promise<readonly DrawnChat[]>;
-  /** As `chat`, for an engine that reads its replies itself. Absent: they are read from the tokens that it reports. */
+  /**
+   * Answers like `chat`, for an engine that reads its replies itself. Absent: they are read from the tokens that it
+   * reports.
+   */
   chatLive?(request: ChatRequest, listener: LiveListener): Promise<readonly DrawnChat[]>;
   complete(request: TextRequest, call?: ChatCall): Promise<readonly Drawn[]>;
   /** The tokens of a request's prompt, for counting. Absent: the template's rendering is counted. */

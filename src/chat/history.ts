@@ -26,8 +26,8 @@ export class HistoryTree {
   add(messages: readonly ChatMessage[]): number {
     return messages.reduce((node, message) => {
       const key = edge(node, message);
-      const known = this.nodes.get(key);
-      if (known !== undefined) return known;
+      const child = this.nodes.get(key);
+      if (child !== undefined) return child;
       const added = this.nodes.size + 1;
       this.nodes.set(key, added);
       return added;

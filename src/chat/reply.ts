@@ -52,9 +52,9 @@ export function splitReasoning(
 
 /** The part as a call on the wire. */
 export function toolCall(
-  { name, arguments: given }: Extract<ReplyPart, { type: "call" }>,
+  { name, arguments: args }: Extract<ReplyPart, { type: "call" }>,
   { index, id }: { readonly index: number; readonly id: string },
 ): ToolCall {
-  const text = typeof given === "string" ? given : stringifyJson(given);
+  const text = typeof args === "string" ? args : stringifyJson(args);
   return { id: `${id}_${index}`, type: "function", function: { name, arguments: text } };
 }

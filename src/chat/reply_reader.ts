@@ -8,7 +8,7 @@ import { numberText, parseJson } from "../json.ts";
 /** The syntax of tool calls in a family of models. */
 export type ToolFormat = "hermes" | "llama3";
 
-/** What tells how a reply is to be read. */
+/** Settings that decide how a reply is read. */
 export interface ParseOptions {
   /** The model's tool-call format. Absent: the reply has no tool calls. */
   readonly format?: ToolFormat | undefined;
@@ -37,7 +37,7 @@ export function endsInReasoning(prompt: string): boolean {
   return prompt.trimEnd().endsWith(OPEN);
 }
 
-/** Where a prompt leaves the model's reasoning: inside it, past it, or before where it may begin. */
+/** State of the model's reasoning after a prompt: inside it, past it, or before where it may begin. */
 export type PromptReasoning = "open" | "none" | "possible";
 
 /** @param chatTemplate a model whose template does not mention reasoning has none */
@@ -131,9 +131,9 @@ class TrimmedText {
   }
 
   push(text: string): ReplyPart[] {
-    const all = this.isEmpty ? text.trimStart() : this.spaces + text;
-    const shown = all.trimEnd();
-    this.spaces = all.slice(shown.length);
+    const whole = this.isEmpty ? text.trimStart() : this.spaces + text;
+    const shown = whole.trimEnd();
+    this.spaces = whole.slice(shown.length);
     if (shown === "") return [];
     this.isEmpty = false;
     return asText(this.type, shown);
@@ -195,10 +195,10 @@ class HermesReader implements TextReader {
 
   /** Shows this much of the text, except for white space at its end. */
   private content(count: number): ReplyPart[] {
-    const all = this.spaces + this.held.slice(0, count);
+    const withSpaces = this.spaces + this.held.slice(0, count);
     this.held = this.held.slice(count);
-    const shown = all.trimEnd();
-    this.spaces = all.slice(shown.length);
+    const shown = withSpaces.trimEnd();
+    this.spaces = withSpaces.slice(shown.length);
     if (shown === "") return [];
     const isFirstAfterCall = this.hasCalls && !this.hasContent;
     this.hasContent = true;
@@ -239,8 +239,8 @@ function readLlamaCalls(text: string): ReplyPart[] | undefined {
   const body = llamaBody(text);
   const whole = asCall(valueIn(body));
   const calls = whole ? [whole] : body.split(/;\s*(?=\{)/).map((part) => asCall(valueIn(part)));
-  const known = calls.filter((call) => call !== undefined);
-  return known.length < calls.length ? undefined : known.map((call) => ({ type: "call", ...call }));
+  const readable = calls.filter((call) => call !== undefined);
+  return readable.length < calls.length ? undefined : readable.map((call) => ({ type: "call", ...call }));
 }
 
 const READERS: Readonly<Record<ToolFormat, new () => TextReader>> = { hermes: HermesReader, llama3: LlamaReader };
@@ -252,10 +252,10 @@ interface Call {
 
 function asCall(value: unknown): Call | undefined {
   if (typeof value !== "object" || value === null) return undefined;
-  const { name, arguments: given, parameters } = value as Record<string, unknown>;
+  const { name, arguments: args, parameters } = value as Record<string, unknown>;
   if (typeof name !== "string") return undefined;
-  const text = numberText(value, given == null ? "parameters" : "arguments");
-  return { name, arguments: text ?? given ?? parameters ?? {} };
+  const text = numberText(value, args == null ? "parameters" : "arguments");
+  return { name, arguments: text ?? args ?? parameters ?? {} };
 }
 
 function valueIn(text: string): unknown {

@@ -4,12 +4,12 @@ import { MOST_STATES, type StateBudget } from "./grammar/intersection.ts";
 import { ANY_OBJECT, member, SPACE } from "./grammar/json.ts";
 import {
   anyOf,
-  choice,
+  choiceRule,
+  GrammarRule,
   literal,
   optional,
-  Rule,
   repeat,
-  type Sequence,
+  type SymbolSequence,
   textAfter,
   textAround,
   textUntil,
@@ -22,7 +22,7 @@ import type { ChatRequest, ResponseFormat } from "./request.ts";
 export type Demand = Pick<Partial<ChatRequest>, "responseFormat" | "tools" | "toolChoice" | "parallelToolCalls">;
 
 /** The replies to a prompt of each kind. The schemas of a demand are read once for all of them. */
-export type ReplyRules = (reasoning: PromptReasoning) => Rule;
+export type ReplyRules = (reasoning: PromptReasoning) => GrammarRule;
 
 /** Whether a reply must call a tool. */
 export function isForced(choice: ChatRequest["toolChoice"]): boolean {
@@ -36,18 +36,18 @@ export function isForced(choice: ChatRequest["toolChoice"]): boolean {
  */
 export function replyRules(demand: Demand, format: ToolFormat | undefined): ReplyRules {
   const { responseFormat, tools, toolChoice } = demand;
-  const alternatives: Rule[] = [];
+  const alternatives: GrammarRule[] = [];
   if (!isForced(toolChoice)) alternatives.push(contentRule(responseFormat));
   if (tools && format) alternatives.push(callsRule(demand, format));
-  const answer = choice(...alternatives.map((rule) => [rule]));
+  const answer = choiceRule(...alternatives.map((rule) => [rule]));
   const thought = [textUntil("</think>"), repeat(anyOf(" \n"), { most: 4 })];
   return (reasoning) => {
-    if (reasoning === "open") return choice([...thought, answer]);
-    return reasoning === "none" ? answer : choice([optional(...literal("<think>"), ...thought), answer]);
+    if (reasoning === "open") return choiceRule([...thought, answer]);
+    return reasoning === "none" ? answer : choiceRule([optional(...literal("<think>"), ...thought), answer]);
   };
 }
 
-function contentRule(format: ResponseFormat | undefined): Rule {
+function contentRule(format: ResponseFormat | undefined): GrammarRule {
   if (format?.type === "json_schema") return schemaRule(format.schema);
   return ANY_OBJECT;
 }
@@ -77,19 +77,19 @@ export function strictAlone(demand: Demand): Demand {
 }
 
 /** One call or more, in the format of the model's template. */
-function callsRule(demand: Demand, format: ToolFormat): Rule {
+function callsRule(demand: Demand, format: ToolFormat): GrammarRule {
   const { toolChoice, parallelToolCalls } = demand;
   const named = namedTools(demand);
   const budget = { left: MOST_STATES };
   const isOne = typeof toolChoice === "object";
   const usable = isOne ? named.filter(({ name }) => name === toolChoice.name) : named;
-  const call = choice(...usable.map((tool) => callText(tool, { format, budget })));
+  const call = choiceRule(...usable.map((tool) => callText(tool, { format, budget })));
   const separator = format === "hermes" ? literal("\n") : literal("; ");
-  const further = repeat(choice([...separator, call]));
-  return isOne || parallelToolCalls === false ? call : choice([call, further]);
+  const further = repeat(choiceRule([...separator, call]));
+  return isOne || parallelToolCalls === false ? call : choiceRule([call, further]);
 }
 
-function callText(tool: NamedTool, { format, budget }: { format: ToolFormat; budget: StateBudget }): Sequence {
+function callText(tool: NamedTool, { format, budget }: { format: ToolFormat; budget: StateBudget }): SymbolSequence {
   const key = format === "hermes" ? "arguments" : "parameters";
   const json = [
     ...literal(`{"name": ${JSON.stringify(tool.name)}, "${key}": `),
@@ -99,7 +99,7 @@ function callText(tool: NamedTool, { format, budget }: { format: ToolFormat; bud
   return format === "hermes" ? [...literal(`${CALL_OPEN}\n`), ...json, ...literal(`\n${CALL_CLOSE}`)] : json;
 }
 
-function argumentsOf({ name, parameters }: NamedTool, budget: StateBudget): Rule {
+function argumentsOf({ name, parameters }: NamedTool, budget: StateBudget): GrammarRule {
   return parameters ? schemaRule(parameters, { path: `tools.${name}.parameters`, budget }) : ANY_OBJECT;
 }
 
@@ -114,13 +114,13 @@ export function freeReplyRules(demand: Demand, format: ToolFormat): ReplyRules {
   const answer = format === "hermes" ? hermesText(tools) : llamaText(tools);
   const thought = textAround("</think>", answer);
   // What reads as reasoning and as content keeps to either, so that a call behind the reasoning keeps to both.
-  const content = choice([answer], [SPACES, ...literal("<think>"), thought]);
+  const content = choiceRule([answer], [SPACES, ...literal("<think>"), thought]);
   return (reasoning) => (reasoning === "open" ? thought : content);
 }
 
 const SPACES = repeat(anyOf(" \t\r\n"));
 
-function lenientArguments(tool: NamedTool, budget: StateBudget): Rule {
+function lenientArguments(tool: NamedTool, budget: StateBudget): GrammarRule {
   if (tool.strict === false) return ANY_OBJECT;
   try {
     return argumentsOf(tool, budget);
@@ -132,18 +132,18 @@ function lenientArguments(tool: NamedTool, budget: StateBudget): Rule {
 
 interface Call {
   readonly name: string;
-  readonly values: Rule;
+  readonly values: GrammarRule;
 }
 
-/** Between the tags and the JSON of a call. */
+/** White space between the tags and the JSON of a call. */
 const GAP = repeat(anyOf(" \n"), { most: 4 });
 
-function hermesText(tools: readonly Call[]): Rule {
+function hermesText(tools: readonly Call[]): GrammarRule {
   const calls = tools.map(
-    ({ name, values }): Sequence => [
+    ({ name, values }): SymbolSequence => [
       ...literal("{"),
       SPACE,
-      ...member(literal('"name"'), choice(literal(JSON.stringify(name)))),
+      ...member(literal('"name"'), choiceRule(literal(JSON.stringify(name)))),
       ...literal(","),
       SPACE,
       ...member(literal('"arguments"'), values),
@@ -151,28 +151,28 @@ function hermesText(tools: readonly Call[]): Rule {
       ...literal("}"),
     ],
   );
-  const text: Rule = textAround(
+  const text: GrammarRule = textAround(
     CALL_OPEN,
-    new Rule(() => [[GAP, choice(...calls), GAP, ...literal(CALL_CLOSE), text]]),
+    new GrammarRule(() => [[GAP, choiceRule(...calls), GAP, ...literal(CALL_CLOSE), text]]),
   );
   return text;
 }
 
 /** The reply is calls from its beginning on, or text. */
-function llamaText(tools: readonly Call[]): Rule {
-  const further: Rule = new Rule(() => [
+function llamaText(tools: readonly Call[]): GrammarRule {
+  const further: GrammarRule = new GrammarRule(() => [
     [],
-    [SPACES, ...literal(";"), SPACES, choice(...beginnings(" "), ...beginnings(""))],
+    [SPACES, ...literal(";"), SPACES, choiceRule(...beginnings(" "), ...beginnings(""))],
   ]);
   const rest = new Map(
     tools.map(({ name, values }) => [
       name,
-      choice([optional(...literal(" ")), values, SPACE, ...literal("}"), further]),
+      choiceRule([optional(...literal(" ")), values, SPACE, ...literal("}"), further]),
     ]),
   );
   const markOf = (name: string, gap: string) => `{"name":${gap}${JSON.stringify(name)},${gap}"parameters":`;
   const beginnings = (gap: string) =>
-    tools.map(({ name }): Sequence => [...literal(markOf(name, gap)), rest.get(name)!]);
+    tools.map(({ name }): SymbolSequence => [...literal(markOf(name, gap)), rest.get(name)!]);
   const marks = tools.flatMap(({ name }) => [" ", ""].map((gap) => [markOf(name, gap), rest.get(name)!] as const));
   return textAfter(new Map(marks));
 }

@@ -33,7 +33,10 @@ export interface SamplingRequest {
   readonly includeUsage: boolean;
   /** vLLM's extension: token ids in addition to the text. */
   readonly returnTokenIds: boolean;
-  /** Of the first choice. The same seed, prompt, parameters and weights give the same tokens. A training run keeps its own. */
+  /**
+   * Seed of the first choice. The same seed, prompt, parameters and weights give the same tokens. A training run keeps
+   * its own.
+   */
   readonly seed?: number;
   /** Alternatives reported for each token. Default 0. */
   readonly topLogprobs?: number;

@@ -14,15 +14,15 @@ export interface Drawn {
   readonly finish_reason: "stop" | "length";
   readonly model_response: string;
   readonly weight_version?: number;
-  /** What it was sampled with: the request's parameters, and the defaults of the others. */
+  /** Sampling parameters of the reply: the request's, and the defaults of the others. */
   readonly sampling_params?: SamplingParams;
-  /** With `topLogprobs`: the most likely tokens of each draw, best first. */
+  /** The most likely tokens of each draw, best first; with `topLogprobs`. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
-  /** What masks did to it. */
+  /** Effects of masks on the reply. */
   readonly constrained?: Constrained;
   /** The stop string that ended it, where the engine says so. */
   readonly stop?: string;
-  /** As the engine counted, where its tokens may not be known. */
+  /** Counts of the engine, where its tokens may not be known. */
   readonly counts?: TokenCounts;
   /** Identifies the reply; a recorder takes it as its trace's id. */
   readonly id?: string;
@@ -71,10 +71,10 @@ function reasoningTokens({ response_ids }: Drawn, tokenizer: Tokenizer): number 
 
 /** The stop string that ended a reply. `undefined` where a token or the length did. */
 export function matchedStop(
-  { model_response, response_ids, finish_reason, stop: known }: Drawn,
+  { model_response, response_ids, finish_reason, stop: replyStop }: Drawn,
   { stop, tokenizer }: { readonly stop: readonly string[]; readonly tokenizer: Tokenizer },
 ): string | undefined {
-  if (known !== undefined) return known;
+  if (replyStop !== undefined) return replyStop;
   if (finish_reason !== "stop" || stop.length === 0) return undefined;
   const text = tokenizer.decode(response_ids);
   if (firstStop(text, stop) !== model_response.length) return undefined;

@@ -2,7 +2,7 @@
 import type { ChatMessage } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
 
-/** Of OpenAI's chat API; `developer` is read as `system`. */
+/** Roles of OpenAI's chat API; `developer` is read as `system`. */
 const ROLES: ReadonlySet<string> = new Set(["system", "developer", "user", "assistant", "tool", "function"]);
 
 /**

@@ -5,8 +5,8 @@ import type { Tokenizer } from "../contract/text.ts";
 export function encodeText(tokenizer: Tokenizer, text: string): number[] {
   const ids = tokenizer.encode(text);
   if (ids.length < 2 || ids[0] !== ids[1]) return ids;
-  const own = tokenizer.encode(text, { addSpecialTokens: false });
-  return own[0] === ids[0] && own[1] !== ids[0] && ids.length > own.length ? ids.slice(1) : ids;
+  const tokens = tokenizer.encode(text, { addSpecialTokens: false });
+  return tokens[0] === ids[0] && tokens[1] !== ids[0] && ids.length > tokens.length ? ids.slice(1) : ids;
 }
 
 /** A prompt and what follows it. */
@@ -26,9 +26,12 @@ export function encodeJoined(
     addSpecialTokens ? encodeText(tokenizer, text) : tokenizer.encode(text, { addSpecialTokens: false });
   const text = prompt + response;
   const ids = encode(text);
-  const own = encode(prompt);
-  const differing = own.findIndex((id, i) => id !== ids[i]);
-  return { ids, start: wholeTokens(tokenizer, { ids, text, prompt, from: differing < 0 ? own.length : differing }) };
+  const promptTokens = encode(prompt);
+  const differing = promptTokens.findIndex((id, i) => id !== ids[i]);
+  return {
+    ids,
+    start: wholeTokens(tokenizer, { ids, text, prompt, from: differing < 0 ? promptTokens.length : differing }),
+  };
 }
 
 /** Tokens from `from` on that end within the prompt, although it is cut otherwise by itself. */

@@ -37,7 +37,7 @@ export function cutAtStop(
   return { sequence: cut, text: text.slice(0, at) };
 }
 
-/** For a sampler that can end early: tests the last tokens for a stop string. `undefined` without stop strings. */
+/** Returns a test of the last tokens for a stop string, for a sampler that can end early. `undefined` without stop strings. */
 export function endsAtStop(
   stop: readonly string[],
   tokenizer: Tokenizer,
@@ -48,7 +48,10 @@ export function endsAtStop(
   return (tokens) => firstStop(tokenizer.decode(tokens.slice(-reach)), stop) >= 0;
 }
 
-/** For a sampler that can end early: tests whether the tokens are one call in Llama's form, which has no closing mark. */
+/**
+ * Returns a test whether the tokens are one call in Llama's form, which has no closing mark, for a sampler that can end
+ * early.
+ */
 export function endsAtLlamaCall(tokenizer: Tokenizer): (tokens: readonly number[]) => boolean {
   // The last token is enough to tell most tokens from the end of a call.
   return (tokens) => /[};]\s*$/.test(tokenizer.decode(tokens.slice(-1))) && isLlamaCall(tokenizer.decode(tokens));

@@ -9,14 +9,14 @@ import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "./request
 /** Settings that a person may change while they talk. Absent: the model's own. */
 export type TalkSettings = Omit<SamplingRequest["params"], "stop_token_ids"> & { readonly seed?: number };
 
-/** What a reply was, when it is whole or was stopped. */
+/** A reply that is whole or was stopped. */
 export interface TalkReply {
   readonly tokens: number;
   readonly finish_reason: "stop" | "length" | "stopped";
   readonly ms: number;
 }
 
-/** For whom a reply arrives piece by piece. */
+/** Receiver of a reply that arrives piece by piece. */
 export interface TalkListener {
   readonly signal: AbortSignal;
   readonly onPart: (part: LivePart) => void;
@@ -45,7 +45,7 @@ export class Talk {
     this.settings = settings;
   }
 
-  /** As the model reads it. */
+  /** Returns the messages as the model reads them. */
   get messages(): readonly ChatMessage[] {
     return [...(this.system === undefined ? [] : [{ role: "system", content: this.system }]), ...this.turns];
   }

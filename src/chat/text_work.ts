@@ -8,9 +8,9 @@ import { Turns } from "./turns.ts";
 /** Renders and encodes away from the event loop. */
 export interface TextThread {
   /** @throws as {@link Tokenizer.formatChat}; Error where it takes too long or too much memory */
-  formatChat(it: ThreadChat, signal?: AbortSignal): Promise<string>;
+  formatChat(request: ThreadChat, signal?: AbortSignal): Promise<string>;
   /** @throws Error where it takes too long or too much memory */
-  encode(it: ThreadText, signal?: AbortSignal): Promise<readonly number[]>;
+  encode(request: ThreadText, signal?: AbortSignal): Promise<readonly number[]>;
   close(): void;
 }
 
@@ -38,7 +38,7 @@ export interface TextWorkOptions {
 const LONG_LETTERS = 8192;
 /** A template loops over them. */
 const MANY_MESSAGES = 128;
-/** What a run needs from the thread: thrown through the caller's code, which then runs again. */
+/** A value that a run needs from the thread: thrown through the caller's code, which then runs again. */
 class Wanted {
   readonly ask: (thread: TextThread, signal?: AbortSignal) => Promise<unknown>;
   constructor(ask: Wanted["ask"]) {
@@ -49,7 +49,7 @@ class Wanted {
 type Answer = { readonly value: unknown } | { readonly error: unknown };
 
 export class TextWork {
-  /** For the code that {@link run} calls. */
+  /** Tokenizer for the code that {@link run} calls. */
   readonly tokenizer: Tokenizer;
   private readonly options: TextWorkOptions;
   /** Infinity where any length is taken. */
@@ -63,9 +63,9 @@ export class TextWork {
     this.options = options;
     const { tokenizer, contextLength } = options;
     this.most = contextLength === undefined ? Number.POSITIVE_INFINITY : contextLength * longestToken(tokenizer);
-    const own: Partial<Tokenizer> = { encode: (text, how = {}) => this.encode(text, how) };
-    if (tokenizer.formatChat) own.formatChat = (messages, how = {}) => this.formatChat(messages, how);
-    this.tokenizer = Object.assign(Object.create(tokenizer) as Tokenizer, own);
+    const threadTokenizer: Partial<Tokenizer> = { encode: (text, how = {}) => this.encode(text, how) };
+    if (tokenizer.formatChat) threadTokenizer.formatChat = (messages, how = {}) => this.formatChat(messages, how);
+    this.tokenizer = Object.assign(Object.create(tokenizer) as Tokenizer, threadTokenizer);
   }
 
   /**
@@ -142,8 +142,8 @@ async function settled(asked: Promise<unknown>): Promise<Answer> {
  * for more; a prompt full of those is then refused as too long.
  */
 export function longestToken(tokenizer: Tokenizer): number {
-  const known = longest.get(tokenizer);
-  if (known !== undefined) return known;
+  const cached = longest.get(tokenizer);
+  if (cached !== undefined) return cached;
   let most = 1;
   for (let id = 0; id < tokenizer.vocabSize; id++) {
     const bytes = tokenizer.tokenBytes?.(id);
@@ -156,7 +156,7 @@ export function longestToken(tokenizer: Tokenizer): number {
 
 const longest = new WeakMap<Tokenizer, number>();
 
-/** Of all texts and keys of a value; eight for any other leaf. */
+/** Counts the letters of all texts and keys of a value; any other leaf counts as eight. */
 function lettersIn(value: unknown): number {
   if (typeof value === "string") return value.length;
   if (typeof value !== "object" || value === null) return 8;

@@ -27,7 +27,7 @@ export interface TranscriptOptions {
 
 /** A conversation as text and tokens, in which earlier replies keep the tokens they were sampled as. */
 export interface RenderedPrompt {
-  /** In the form that templates read. */
+  /** Messages in the form that templates read. */
   readonly messages: readonly ChatMessage[];
   readonly ids: readonly number[];
   /** The rendered text, with marks for known replies. For {@link Transcript.record}. */
@@ -37,7 +37,10 @@ export interface RenderedPrompt {
   readonly origin: Exclude<PromptOrigin, "tokens">;
 }
 
-/** What a later prompt needs of a reply. Its prompt shares its beginning with those of other turns, so that it is not kept whole. */
+/**
+ * Parts of a reply that a later prompt needs. Its prompt shares its beginning with those of other turns, so that it is
+ * not kept whole.
+ */
 interface Reply {
   /** The place of its prompt's text. */
   readonly text: PrefixNode<undefined>;
@@ -65,7 +68,7 @@ export class Transcript {
   private readonly texts = new PrefixTree();
   /** Equal options are kept once: they contain the tools. */
   private readonly written = new Map<string, string>();
-  /** By the node of the conversation that ends with the reply. */
+  /** Replies by the node of the conversation that ends with them. */
   private readonly replies = new Map<number, Reply>();
   /** Conversations that were replied to. */
   private readonly answered = new Set<number>();
@@ -86,16 +89,16 @@ export class Transcript {
    * @throws {UnsupportedError} when the model has no chat template; {ConfigError} for malformed messages, for roles that
    * nobody knows, and for messages that the template refuses
    */
-  prompt(given: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
-    const messages = readMessages(given);
+  prompt(newMessages: readonly ChatMessage[], options: ChatOptions = {}): RenderedPrompt {
+    const messages = readMessages(newMessages);
     checkRoles(messages, this.tokenizer.chatTemplate ?? "");
     const nodes = this.histories.find(messages);
-    const known = this.knownReplies(nodes);
+    const replies = this.knownReplies(nodes);
     const isEdited = this.isEdited(messages, nodes);
-    const rendered = known.size > 0 ? this.renderMarked(messages, { known, options }) : undefined;
+    const rendered = replies.size > 0 ? this.renderMarked(messages, { replies, options }) : undefined;
     if (rendered) return isEdited ? { ...rendered, origin: "diverged" } : rendered;
     const text = this.format(messages, options);
-    const origin = isEdited || known.size > 0 ? "diverged" : "rendered";
+    const origin = isEdited || replies.size > 0 ? "diverged" : "rendered";
     return { messages, text, ids: this.encode(text), options: stringifyJson(options), origin };
   }
 
@@ -103,13 +106,13 @@ export class Transcript {
    * Remembers a reply. `message` is the one that the caller receives, and sends back in its next request. Without tokens, a
    * prompt that contains it counts as diverged.
    */
-  record(prompt: RenderedPrompt, it: { responseIds?: readonly number[]; message: ChatMessage }): void {
-    const [message] = readMessages([it.message]);
+  record(prompt: RenderedPrompt, reply: { responseIds?: readonly number[]; message: ChatMessage }): void {
+    const [message] = readMessages([reply.message]);
     this.answered.add(this.histories.add(prompt.messages));
     if (prompt.origin === "rendered") this.rememberCallers(prompt.messages);
     this.replyKeys.add(messageKey(message!));
-    if (it.responseIds)
-      this.replies.set(this.histories.add([...prompt.messages, message!]), this.reply(prompt, it.responseIds));
+    if (reply.responseIds)
+      this.replies.set(this.histories.add([...prompt.messages, message!]), this.reply(prompt, reply.responseIds));
   }
 
   private reply(prompt: RenderedPrompt, responseIds: readonly number[]): Reply {
@@ -121,9 +124,9 @@ export class Transcript {
   }
 
   private once(options: string): string {
-    const known = this.written.get(options);
-    if (known === undefined) this.written.set(options, options);
-    return known ?? options;
+    const written = this.written.get(options);
+    if (written === undefined) this.written.set(options, options);
+    return written ?? options;
   }
 
   private rememberCallers(messages: readonly ChatMessage[]): void {
@@ -135,12 +138,12 @@ export class Transcript {
 
   /** Replies among the messages, by place. */
   private knownReplies(nodes: readonly (number | undefined)[]): Map<number, Reply> {
-    const known = new Map<number, Reply>();
+    const replies = new Map<number, Reply>();
     nodes.forEach((node, i) => {
       const reply = node !== undefined && this.replies.get(node);
-      if (reply) known.set(i, reply);
+      if (reply) replies.set(i, reply);
     });
-    return known;
+    return replies;
   }
 
   /**
@@ -158,10 +161,10 @@ export class Transcript {
   /** `undefined` unless the template shows each marked reply once, in order and unchanged. */
   private renderMarked(
     messages: readonly ChatMessage[],
-    { known, options }: { known: ReadonlyMap<number, Reply>; options: ChatOptions },
+    { replies, options }: { replies: ReadonlyMap<number, Reply>; options: ChatOptions },
   ): RenderedPrompt | undefined {
     const withMarks = messages.map((message, i): ChatMessage => {
-      const reply = known.get(i);
+      const reply = replies.get(i);
       if (!reply) return message;
       const { reasoning_content, tool_calls, ...others } = message;
       const reasoning = reply.reasoning !== undefined && { reasoning_content: reasoningMark(i) };
@@ -174,13 +177,13 @@ export class Transcript {
     if (
       !areEqual(
         shown,
-        [...known.keys()].map((i) => marked(messages[i]!.content, i)),
+        [...replies.keys()].map((i) => marked(messages[i]!.content, i)),
       )
     )
       return undefined;
     const written = stringifyJson(options);
-    const ids = this.splice(parts, { known, options: written });
-    const { whole } = [...known.values()].at(-1)!;
+    const ids = this.splice(parts, { replies, options: written });
+    const { whole } = [...replies.values()].at(-1)!;
     const origin = this.sequences.pathOf(ids).has(whole) ? "continued" : "spliced";
     return { messages, text, ids, options: written, origin };
   }
@@ -188,16 +191,16 @@ export class Transcript {
   /** `parts` holds pieces of text, each followed by the index and the content of a reply. */
   private splice(
     parts: readonly string[],
-    { known, options }: { known: ReadonlyMap<number, Reply>; options: string },
+    { replies, options }: { replies: ReadonlyMap<number, Reply>; options: string },
   ): number[] {
-    const { text, marks } = marksOf(parts, known);
+    const { text, marks } = marksOf(parts, replies);
     const path = this.texts.pathOf(unitsOf(text));
     // The last reply that continues its own prompt brings everything before it.
     const from = marks.findLastIndex((mark) => this.isContinued(mark, { text, path, options }));
     let previous = marks[from]?.reply;
     const ids = previous?.whole.sequence() ?? [];
     for (let i = from + 1; i <= marks.length; i++) {
-      const piece = parts[3 * i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => known.get(Number(at))?.reasoning ?? "");
+      const piece = parts[3 * i]!.replace(/\uE002(\d+)\uE001/g, (_, at) => replies.get(Number(at))?.reasoning ?? "");
       const reply = marks[i]?.reply;
       for (const id of this.continuation(piece, previous)) ids.push(id);
       for (const id of reply?.keptIds ?? []) ids.push(id);
@@ -260,18 +263,18 @@ export class Transcript {
 interface Mark {
   readonly reply: Reply;
   readonly index: number;
-  /** Where the mark begins in the text. */
+  /** Start of the mark in the text. */
   readonly at: number;
 }
 
 /** The text up to the last mark with the marks in it; see {@link Transcript} for `parts`. */
-function marksOf(parts: readonly string[], known: ReadonlyMap<number, Reply>): { text: string; marks: Mark[] } {
+function marksOf(parts: readonly string[], replies: ReadonlyMap<number, Reply>): { text: string; marks: Mark[] } {
   let text = "";
   const marks: Mark[] = [];
   for (let i = 0; i + 2 < parts.length; i += 3) {
     text += parts[i];
     const index = Number(parts[i + 1]);
-    marks.push({ reply: known.get(index)!, index, at: text.length });
+    marks.push({ reply: replies.get(index)!, index, at: text.length });
     text += marked(parts[i + 2]!, index);
   }
   return { text, marks };

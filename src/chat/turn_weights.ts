@@ -1,4 +1,4 @@
-/** Which turns of a conversation count in supervised training, and how much. */
+/** Weights of a conversation's turns in supervised training. */
 
 import type { ChatMessage } from "../contract/text.ts";
 import { type TrainOnWhat, TURN_WEIGHTS } from "../data/supervised.ts";
@@ -17,9 +17,9 @@ const [LEAST, MOST] = [1e-6, 1e6];
 export function turnWeights(messages: readonly ChatMessage[], trainOn: TrainOnWhat): number[] {
   const last = messages.findLastIndex(({ role }) => role === "assistant");
   return messages.map((message, i) => {
-    const given = flaggedWeight(message, i);
-    if (message.role === "assistant") return given ?? Number(trainOn === "all_assistant_messages" || i === last);
-    if (given === undefined || given === 0) return 0;
+    const flagged = flaggedWeight(message, i);
+    if (message.role === "assistant") return flagged ?? Number(trainOn === "all_assistant_messages" || i === last);
+    if (flagged === undefined || flagged === 0) return 0;
     throw cannot(
       `message ${i} is to be trained on, and its role is ${message.role}. Only turns of the assistant can be`,
     );

@@ -9,11 +9,11 @@ export class Turns {
 
   /** Resolves when it is the caller's turn. */
   take(): Promise<void> {
-    this.last = this.last.then(() => this.breathe());
+    this.last = this.last.then(() => this.yieldToEventLoop());
     return this.last;
   }
 
-  private async breathe(): Promise<void> {
+  private async yieldToEventLoop(): Promise<void> {
     if (this.sliceStart !== undefined && performance.now() - this.sliceStart > SLICE_MS) {
       await new Promise((resolve) => setTimeout(resolve, 0));
       this.sliceStart = undefined;

@@ -17,11 +17,11 @@ export interface Io extends RunIo {
   typing?(history: readonly string[]): Typing;
 }
 
-/** What a person types, or another program pipes in. */
+/** Input that a person types, or another program pipes in. */
 export interface Typing {
   /** Someone sits at a terminal: prompts are shown, and keys are read. */
   readonly isTerminal: boolean;
-  /** What was typed so far, the latest first. */
+  /** Earlier entries, the latest first. */
   readonly history: readonly string[];
   /** The next line, or several that were pasted at once. */
   next(prompt: string): Promise<Typed>;
@@ -51,7 +51,7 @@ export interface Option {
   readonly default?: string;
 }
 
-/** What the command line held. Option keys are camelCase (`--max-tokens` is `maxTokens`). */
+/** Arguments and options of the command line. Option keys are camelCase (`--max-tokens` is `maxTokens`). */
 export interface Input {
   readonly args: readonly string[];
   readonly options: Readonly<Record<string, string | boolean | readonly string[] | undefined>>;
@@ -68,7 +68,10 @@ export interface Command {
   readonly examples: readonly string[];
   /** Extra text under the options in `--help`. */
   readonly notes?: string;
-  /** What it writes may hold nobody's conversations: its files have the usual permissions. Default: they are this user's alone. */
+  /**
+   * Whether the files that the command writes have the usual permissions, because they hold nobody's conversations.
+   * Default: false; only this user can read them.
+   */
   readonly writesForOthers?: boolean;
   /** Loads what it needs on demand, so that starting the CLI stays quick. Returns the exit code (0 if nothing). */
   run(input: Input, io: Io): Promise<number | undefined> | Promise<void>;

@@ -4,12 +4,12 @@ import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } fr
 import type { Command, Input, Io, Option } from "./command.ts";
 import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./process/exit.ts";
 
-export interface Program {
+export interface CommandProgram {
   readonly name: string;
   readonly version: string;
   readonly summary: string;
   readonly commands: readonly Command[];
-  /** What `grpu model` is about, by the first word of the commands in it. */
+  /** Subjects of groups such as `grpu model`, by the first word of the commands in them. */
   readonly groups: Readonly<Record<string, string>>;
   readonly examples: readonly string[];
 }
@@ -18,7 +18,7 @@ export interface Program {
 const PRIVATE = 0o077;
 
 /** Runs one command line. Never throws: what goes wrong is a message on `io.err` and an exit code. */
-export async function runProgram(program: Program, argv: readonly string[], io: Io): Promise<number> {
+export async function runProgram(program: CommandProgram, argv: readonly string[], io: Io): Promise<number> {
   let code: number = EXIT_OK;
   const parser = buildParser(program, io, async (command, input) => {
     io.begin?.();
@@ -49,7 +49,7 @@ function isInterruption(error: unknown, { aborted, reason }: AbortSignal): boole
 
 type Action = (command: Command, input: Input) => Promise<void>;
 
-function buildParser(program: Program, io: Io, act: Action): Parser {
+function buildParser(program: CommandProgram, io: Io, act: Action): Parser {
   const root = settle(new Parser(program.name), { io, name: program.name })
     .description(program.summary)
     .version(program.version, "-V, --version", "print the version")
@@ -68,23 +68,23 @@ function buildParser(program: Program, io: Io, act: Action): Parser {
 interface GroupContext {
   readonly root: Parser;
   readonly groups: Map<string, Parser>;
-  readonly program: Program;
+  readonly program: CommandProgram;
   readonly io: Io;
 }
 
 function groupOf(word: string, { root, groups, program, io }: GroupContext): Parser {
-  const known = groups.get(word);
-  if (known) return known;
+  const existing = groups.get(word);
+  if (existing) return existing;
   const group = settle(root.command(word), { io, name: program.name }).description(program.groups[word] ?? "");
   group.helpOption("-h, --help", "print help").helpCommand(false);
   groups.set(word, group);
   return group;
 }
 
-function addCommand(parent: Parser, command: Command, it: { program: Program; io: Io; act: Action }): void {
+function addCommand(parent: Parser, command: Command, context: { program: CommandProgram; io: Io; act: Action }): void {
   const parser = settle(parent.command(command.path.split(" ").at(-1) as string), {
-    io: it.io,
-    name: it.program.name,
+    io: context.io,
+    name: context.program.name,
   })
     .description(command.summary)
     .usage([command.options?.length ? "[options]" : "", command.args ?? ""].filter(Boolean).join(" "))
@@ -92,11 +92,11 @@ function addCommand(parent: Parser, command: Command, it: { program: Program; io
   parser.argument("[args...]", "").allowExcessArguments(true);
   parser.configureHelp({ visibleArguments: () => [], subcommandTerm: (each) => each.name() });
   for (const option of command.options ?? []) parser.addOption(toParserOption(option));
-  const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(it.io))}\n` : "";
+  const notes = command.notes ? `\n${wrapped(command.notes, helpWidth(context.io))}\n` : "";
   parser.addHelpText("after", notes + examplesText(command.examples));
   parser.action(async (args: string[], options: Input["options"]) => {
     if (!command.args && args.length > 0) parser.error(`error: ${command.path} takes no argument: ${args[0]}`);
-    await it.act(command, { args, options });
+    await context.act(command, { args, options });
   });
 }
 

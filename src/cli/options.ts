@@ -22,7 +22,7 @@ export const PROFILE: Option = {
   describe: "write a trace of the run's phases and kernels into its folder, for ui.perfetto.dev",
 };
 
-/** Which GPU, on the commands without a configuration. */
+/** Option of the GPU, on the commands without a configuration. */
 export const ADAPTER: readonly Option[] = [
   { flag: "--adapter", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
   { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },

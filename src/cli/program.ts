@@ -27,9 +27,9 @@ import { sftCommand } from "./commands/sft.ts";
 import { tracesCommands } from "./commands/traces.ts";
 import { trainCommand } from "./commands/train.ts";
 import { viewCommand } from "./commands/view.ts";
-import type { Program } from "./front.ts";
+import type { CommandProgram } from "./front.ts";
 
-export const PROGRAM: Program = {
+export const PROGRAM: CommandProgram = {
   name: "grpu",
   version: packageVersion(),
   summary: "RL post-training for language models in TypeScript, on WebGPU",

@@ -27,7 +27,7 @@ export const TYPICAL_GPU: DeviceInfo = {
 /** The moment at which a phase held the most. */
 export interface Peak {
   readonly bytes: number;
-  /** What was held then, by the buffers' labels. The bytes add up to `bytes`. */
+  /** Bytes held at that time, by the buffers' labels. They add up to `bytes`. */
   readonly byLabel: ReadonlyMap<string, number>;
 }
 

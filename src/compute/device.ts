@@ -38,7 +38,7 @@ export interface DeviceLimits {
  */
 export type TileFamily = "tiled" | "tiled_large";
 
-/** What matrix units multiply; their sums are f32. */
+/** Types that matrix units multiply; their sums are f32. */
 export type MatrixInputs = "f16" | "f32";
 
 /** Whether products of many rows use the matrix units of a GPU's subgroups. */
@@ -47,11 +47,11 @@ export interface SubgroupMatrix {
   readonly isUsed: boolean;
   /** Absent where the adapter has no units that fit. */
   readonly inputs?: MatrixInputs | undefined;
-  /** What the adapter lacks for it, for people; absent where it lacks nothing. */
+  /** Features that the adapter lacks for it, for people; absent where it lacks nothing. */
   readonly missing?: string | undefined;
 }
 
-/** What a device is, and what it allows. */
+/** A device's kind, limits and features. */
 export interface DeviceInfo {
   readonly kind: "webgpu" | "cpu";
   /** One line for people: adapter and driver. */
@@ -61,13 +61,13 @@ export interface DeviceInfo {
   readonly features: readonly string[];
   readonly limits: DeviceLimits;
   /**
-   * Which family of kernels suits the adapter: `scalar` where barriers and many workgroups are slow (CPU
-   * drivers such as lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
+   * Family of kernels that suits the adapter: `scalar` where barriers and many workgroups are slow (CPU drivers such as
+   * lavapipe and SwiftShader), `tiled` where workgroup memory pays (GPUs).
    */
   readonly family: "scalar" | "tiled";
-  /** In the family `tiled`: the kernels of large matrix products, as measured or set. Default `tiled_large`. */
+  /** Kernels in the family `tiled`: those of large matrix products, as measured or set. Default `tiled_large`. */
   readonly tile?: TileFamily | undefined;
-  /** Where `tile` comes from, for people: the setting, or the rates that were measured. */
+  /** Source of `tile`, for people: the setting, or the rates that were measured. */
   readonly tileSource?: string | undefined;
   /** The matrix units of a GPU; absent on `cpu`. */
   readonly subgroupMatrix?: SubgroupMatrix | undefined;
@@ -89,11 +89,11 @@ export interface MemoryUse {
   /** The largest value of `live` so far. */
   readonly peak: number;
   readonly budget: number;
-  /** Where the budget comes from: the setting, or whose words about the memory. */
+  /** Source of the budget: the setting, or whose words about the memory. */
   readonly budgetSource: string;
 }
 
-/** Where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */
+/** A place where kernels run: buffers, dispatches and read-backs. `webgpu` and `cpu` have the same results up to rounding. */
 export interface Device {
   readonly info: DeviceInfo;
   /** Bytes of live buffers and of the pool's free ones. */
@@ -140,7 +140,7 @@ export interface Device {
   keep?(mark: number): KeptWork | undefined;
   /** Compiles pipelines before their first dispatch, which would otherwise wait for them. */
   prepare(kernels: readonly { kernel: Kernel; constants?: Constants }[]): Promise<void>;
-  /** Tells `observer` of the work from now on; one at a time. It changes no result. Absent where nothing can be told. */
+  /** Reports the work from now on to `observer`; one at a time. It changes no result. Absent where nothing can be reported. */
   observe?(observer: DeviceObserver): Observation;
   /**
    * Whether the driver has granted every buffer, so that it cannot refuse what is recorded now for its memory. Absent: not known

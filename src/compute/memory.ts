@@ -218,7 +218,7 @@ export class BufferPool<S> {
     try {
       return this.hooks.create(capacity, label);
     } catch (cause) {
-      throw refused({ label, bytes: capacity, live: this.live }, cause as Error);
+      throw refusedByDriver({ label, bytes: capacity, live: this.live }, cause as Error);
     }
   }
 
@@ -281,7 +281,7 @@ export class BufferPool<S> {
 }
 
 /** The driver has less memory than the budget promises. */
-export function refused(
+export function refusedByDriver(
   { label, bytes, live }: { label: string; bytes: number; live: number },
   cause: { readonly message: string },
 ): OutOfMemoryError {

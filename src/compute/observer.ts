@@ -1,20 +1,20 @@
-/** Who watches a device at work, and what it is told. Types alone. Times in ms of `performance.now()`, unless said otherwise. */
+/** Types of an observer of a device, and of the work that it receives. Times in ms of `performance.now()`, unless said otherwise. */
 
-/** What the host did: compiled pipelines, encoded and submitted work, or waited for it, with results to read or without. */
+/** An act of the host: it compiled pipelines, encoded and submitted work, or waited for it, with results to read or without. */
 export interface HostEvent {
   readonly kind: "compile" | "submit" | "wait" | "read-back";
   readonly start: number;
   readonly end: number;
-  /** Of a submit. */
+  /** Number of dispatches of a submit. */
   readonly dispatches?: number;
-  /** Of a read-back. */
+  /** Number of bytes of a read-back. */
   readonly bytes?: number;
 }
 
 /** Runs of kernels, in their order. Run i took from `times[2 * i]` to `times[2 * i + 1]`. */
 export interface KernelRuns {
   readonly kernels: readonly string[];
-  /** In ms: of the GPU's clock with `host`, else of the host's. */
+  /** Times in ms: of the GPU's clock with `host`, else of the host's. */
   readonly times: Float64Array;
   /** Just before the host submitted the work, and when it knew that all of it was done: between them lie the runs. */
   readonly host?: { readonly submitted: number; readonly done: number } | undefined;
@@ -30,7 +30,7 @@ export interface DeviceObserver {
 
 /** An observer at its device. */
 export interface Observation {
-  /** Why kernels are not timed; undefined where they are. */
+  /** Reason why kernels are not timed; undefined where they are. */
   readonly untimed: string | undefined;
   /** Ends it; resolves when all times have arrived. */
   stop(): Promise<void>;

@@ -8,7 +8,7 @@ import { WebGpuDevice, type WebGpuDeviceOptions } from "./webgpu/device.ts";
 /** `auto` is WebGPU where an adapter answers, else `cpu`. */
 export type DeviceName = "auto" | "webgpu" | "cpu";
 
-/** Which device to open, and how much of its memory to use. */
+/** Choice of the device to open, and how much of its memory to use. */
 export interface OpenDeviceOptions extends WebGpuDeviceOptions {
   /** `auto` uses WebGPU if there is an adapter, else `cpu`. Default `auto`. */
   readonly device?: DeviceName;

@@ -8,11 +8,11 @@ import type { ComposeOptions } from "./compose_options.ts";
 import { BACKENDS, type BackendName, isClusterBackend } from "./fields/backend_fields.ts";
 import { DEFAULT_VERL, otherVerlTree } from "./fields/verl_tree.ts";
 import { collectChoices } from "./hydra/choices.ts";
-import { type Choice, layPackaged, refuseAllChoices, refuseTreeChoices } from "./hydra/groups.ts";
+import { type GroupChoice, layPackaged, refuseAllChoices, refuseTreeChoices } from "./hydra/groups.ts";
 import { type Env, interpolator } from "./hydra/interpolate.ts";
 import { applyOverride, checkUserTree, type Intake } from "./intake.ts";
 import { type Problem, throwProblems } from "./problem.ts";
-import { rowSchema, type Schema, schemaOf } from "./schema.ts";
+import { type ConfigSchema, rowSchema, schemaOf } from "./schema.ts";
 import { draftOf, syncShared } from "./sync/sync.ts";
 import { LOCAL_SHARED, TINKER_SHARED } from "./sync/tables.ts";
 import { syncVerl } from "./sync/verl.ts";
@@ -26,13 +26,13 @@ export interface Composed {
   readonly origins: Origins;
   readonly warnings: readonly Problem[];
   readonly backend: BackendName;
-  /** Which of verl's packaged trees the verl and trinity backends stand on: `0.9.1`. */
+  /** Name of verl's packaged tree on which the verl and trinity backends stand: `0.9.1`. */
   readonly verlTree: string;
-  readonly schema: Schema;
+  readonly schema: ConfigSchema;
 }
 
 /** A configuration composed as far as possible, with its problems. */
-export interface Attempt extends Composed {
+export interface ComposeAttempt extends Composed {
   readonly problems: readonly Problem[];
 }
 
@@ -48,8 +48,8 @@ export function composeConfig(options: ComposeOptions): Composed {
   return composed;
 }
 
-/** Like `composeConfig`, but returns the problems. */
-export function tryCompose(options: ComposeOptions): Attempt {
+/** Composes like `composeConfig`, but returns the problems. */
+export function tryCompose(options: ComposeOptions): ComposeAttempt {
   const problems: Problem[] = [];
   const overrides = readOverrides(options.overrides ?? [], problems);
   const layers = readUserLayers(options, overrides, problems);
@@ -102,7 +102,7 @@ function synchronised(
 
 interface Chosen {
   readonly origins: Origins;
-  readonly choices: ReadonlyMap<string, Choice>;
+  readonly choices: ReadonlyMap<string, GroupChoice>;
   readonly backend: BackendName;
 }
 

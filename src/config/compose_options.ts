@@ -1,4 +1,4 @@
-/** What a configuration is composed from. */
+/** The inputs of a composed configuration. */
 import type { Registered } from "./fields/fit.ts";
 import type { RowCommand } from "./fields/reward_model.ts";
 import type { Env } from "./hydra/interpolate.ts";

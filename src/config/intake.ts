@@ -7,33 +7,33 @@ import { VERL_OF_BACKENDS } from "./fields/verl_names.ts";
 import type { Override } from "./hydra/override.ts";
 import { MASK } from "./mask.ts";
 import type { Problem } from "./problem.ts";
-import { explainUnknown, fieldAt, type Schema } from "./schema.ts";
+import { type ConfigSchema, explainUnknown, fieldAt } from "./schema.ts";
 import { isSecret, maskOverride, showSetting } from "./secret.ts";
 import { LOCAL_INSTEAD, LOCAL_SHARED, TINKER_SHARED, VERL_CLIP, VERL_SHARED, VERL_STEPS } from "./sync/tables.ts";
-import { forgetOrigins, type Layer, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
-import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type Value } from "./yaml/tree.ts";
+import { type ConfigLayer, forgetOrigins, LEVEL, lineOf, mergeTree, type Origins } from "./yaml/layer.ts";
+import { deleteAt, getAt, isTree, joinPath, leaves, setAt, splitPath, type Tree, type YamlValue } from "./yaml/tree.ts";
 
 export interface Intake {
-  readonly schema: Schema;
+  readonly schema: ConfigSchema;
   readonly registered: Registered;
   readonly problems: Problem[];
   /** The choice among verl's trees that has a setting which this one lacks. */
   readonly otherTree?: (path: string) => string | undefined;
 }
 
-type Tell = (severity: Problem["severity"], path: string, message: string) => void;
+type AddProblem = (severity: Problem["severity"], path: string, message: string) => void;
 
 /** Returns the valid settings of a user's file; reports and drops the rest. */
-export function checkUserTree(layer: Layer, intake: Intake): Layer {
+export function checkUserTree(layer: ConfigLayer, intake: Intake): ConfigLayer {
   const tree: Tree = {};
   const lines = new Map(layer.lines);
-  const tell: Tell = (severity, path, message) => {
+  const addProblem: AddProblem = (severity, path, message) => {
     intake.problems.push({ severity, message, path, file: layer.file, line: lineOf(lines, path) });
   };
   for (const [path, value] of leaves(layer.tree)) {
     const renamed = RENAMES[path];
     if (renamed) {
-      tell("warning", path, `${path} is now ${renamed}. The old name still works.`);
+      addProblem("warning", path, `${path} is now ${renamed}. The old name still works.`);
       lines.set(renamed, lineOf(layer.lines, path) ?? 1);
     }
     const alias = aliasOf(path, intake.schema);
@@ -42,20 +42,20 @@ export function checkUserTree(layer: Layer, intake: Intake): Layer {
     const isEmptySection = intake.schema.sections.has(path) && (value === null || isEmptyTree(value));
     if (isEmptySection) continue;
     const mayAdd = layer.added?.includes(path) ?? false;
-    const accepted = takeValue(target, value, { ...intake, tell, mayAdd });
+    const accepted = takeValue(target, value, { ...intake, addProblem, mayAdd });
     if (accepted !== undefined) setAt(tree, target, accepted);
   }
   return { ...layer, tree, lines };
 }
 
 /** The setting that a further spelling means on this backend. */
-function aliasOf(path: string, { fields, aliases }: Schema): string | undefined {
+function aliasOf(path: string, { fields, aliases }: ConfigSchema): string | undefined {
   const alias = aliases?.get(path) ?? ALIASES[path];
   return alias !== undefined && fields.has(alias) ? alias : undefined;
 }
 
 interface TakeContext extends Intake {
-  readonly tell: Tell;
+  readonly addProblem: AddProblem;
   /** The value as it was typed, for settings that are text. */
   readonly typed?: string | undefined;
   /** `+key`, or `# @added key` in a file: a key that no table has passes. */
@@ -64,8 +64,8 @@ interface TakeContext extends Intake {
   readonly tree?: Tree;
 }
 
-function takeValue(path: string, value: Value, context: TakeContext): Value | undefined {
-  const { schema, tell } = context;
+function takeValue(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
+  const { schema, addProblem } = context;
   if (isTree(value) && Object.keys(value).length > 0 && schema.sections.has(path)) {
     const section: Tree = {};
     for (const [below, item] of leaves(value)) {
@@ -77,24 +77,28 @@ function takeValue(path: string, value: Value, context: TakeContext): Value | un
   const field = fieldAt(schema, path);
   if (field === undefined) return takeUnknown(path, value, context);
   if (holdsMask(path, value)) {
-    tell("error", path, `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`);
+    addProblem(
+      "error",
+      path,
+      `Cannot set ${path}: this is a masked secret (${MASK}). Write the value, or \${oc.env:NAME}.`,
+    );
     return undefined;
   }
   if (field === "open") return value;
   const isText = field.type === "str" && (typeof value === "number" || typeof value === "boolean");
   const fit = fitValue(path, field, isText ? (context.typed ?? value) : value, context.registered);
-  if (fit.warning) tell("warning", path, fit.warning);
+  if (fit.warning) addProblem("warning", path, fit.warning);
   if (fit.problem === undefined) return fit.value;
-  tell("error", path, isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
+  addProblem("error", path, isSecret(path) ? `Cannot set ${path}: it takes text.` : fit.problem);
   return undefined;
 }
 
 /** The rule for keys that no table has: `key=` refuses them as typing errors, `+key=` adds them. */
-function takeUnknown(path: string, value: Value, context: TakeContext): Value | undefined {
-  const { schema, tell, mayAdd } = context;
+function takeUnknown(path: string, value: YamlValue, context: TakeContext): YamlValue | undefined {
+  const { schema, addProblem, mayAdd } = context;
   const above = valueAbove(schema, path);
   if (above !== undefined) {
-    tell("error", path, `Cannot set ${path}: ${above} is a value, not a section.`);
+    addProblem("error", path, `Cannot set ${path}: ${above} is a value, not a section.`);
     return undefined;
   }
   if (!schema.sections.has(path) && getAt(context.tree, path) !== undefined) return value;
@@ -103,12 +107,12 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
     const whose = isNative
       ? "is not in verl's tree. It is passed on unchecked."
       : "is not a known setting. Nothing here reads it.";
-    tell("warning", path, `${path} ${whose}`);
+    addProblem("warning", path, `${path} ${whose}`);
     return value;
   }
   if (schema.sections.has(path)) {
-    const example = [...schema.fields.keys()].find((known) => known.startsWith(`${path}.`));
-    tell(
+    const example = [...schema.fields.keys()].find((field) => field.startsWith(`${path}.`));
+    addProblem(
       "error",
       path,
       `Cannot set ${path}: it is a section, not a setting (${showSetting(path, value)}). Set for instance ${example}.`,
@@ -117,7 +121,7 @@ function takeUnknown(path: string, value: Value, context: TakeContext): Value | 
   }
   const tree = isClusterBackend(schema.backend) ? context.otherTree?.(path) : undefined;
   const elsewhere = tree && `Cannot set ${path}: this tree of verl's has no such setting. Choose ${tree}.`;
-  tell("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
+  addProblem("error", path, elsewhere ?? otherName(schema, path) ?? explainUnknown(schema, path));
   return undefined;
 }
 
@@ -132,7 +136,7 @@ function isDictOfEngine(path: string, { schema, tree }: TakeContext): boolean {
 }
 
 /** The setting above a path, which would have to be a section. */
-function valueAbove(schema: Schema, path: string): string | undefined {
+function valueAbove(schema: ConfigSchema, path: string): string | undefined {
   for (let dot = path.lastIndexOf("."); dot > 0; dot = path.lastIndexOf(".", dot - 1)) {
     if (schema.fields.has(path.slice(0, dot))) return path.slice(0, dot);
   }
@@ -140,7 +144,7 @@ function valueAbove(schema: Schema, path: string): string | undefined {
 }
 
 /** Says which name a setting of another system, or of another version of verl, has here. */
-function otherName(schema: Schema, path: string): string | undefined {
+function otherName(schema: ConfigSchema, path: string): string | undefined {
   if (schema.aliases) return undefined;
   const moved = isClusterBackend(schema.backend) ? movedInVerl(path) : undefined;
   if (moved && fieldAt(schema, moved)) {
@@ -149,25 +153,25 @@ function otherName(schema: Schema, path: string): string | undefined {
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
   const clip = [VERL_CLIP.ratio, VERL_CLIP.low].some((name) => name === path) ? VERL_CLIP.rllm : undefined;
   const rllm = clip ?? rows.find((row) => row.native === path)?.rllm;
-  const own = rllm === undefined ? ownName(schema, path) : `${rllm}, the portable name`;
-  if (own === undefined) return undefined;
-  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${own}.`;
+  const portable = rllm === undefined ? ownName(schema, path) : `${rllm}, the portable name`;
+  if (portable === undefined) return undefined;
+  return `Cannot set ${path}: the ${schema.backend} backend has no such setting. Set ${portable}.`;
 }
 
 /** The backend's setting that does what one of verl's does. */
-function ownName(schema: Schema, path: string): string | undefined {
+function ownName(schema: ConfigSchema, path: string): string | undefined {
   const native = VERL_OF_BACKENDS.find(({ verl }) => verl === path)?.native;
   if (native !== undefined && schema.fields.has(native)) return native;
   return schema.backend === "local" ? LOCAL_INSTEAD[path] : undefined;
 }
 
-function holdsMask(path: string, value: Value): boolean {
+function holdsMask(path: string, value: YamlValue): boolean {
   return (
     typeof value === "string" && value.includes(MASK) && (isSecret(path) || value === MASK || /:\*{8}@/.test(value))
   );
 }
 
-function isEmptyTree(value: Value): boolean {
+function isEmptyTree(value: YamlValue): boolean {
   return isTree(value) && Object.keys(value).length === 0;
 }
 
@@ -182,25 +186,25 @@ export function applyOverride(override: Override, context: ApplyContext): void {
   if (override.kind === "group") return;
   const path =
     RENAMES[override.key] ?? aliasOf(override.key, context.schema) ?? override.key.replace(/\[(\d+)\]/g, ".$1");
-  const tell: Tell = (severity, at, message) => problems.push({ severity, message, path: at });
+  const addProblem: AddProblem = (severity, at, message) => problems.push({ severity, message, path: at });
   if (override.kind === "delete") {
-    deleteSetting(override, path, { ...context, tell });
+    deleteSetting(override, path, { ...context, addProblem });
     return;
   }
   if (path !== override.key && RENAMES[override.key]) {
-    tell("warning", path, `${override.key} is now ${path}. The old name still works.`);
+    addProblem("warning", path, `${override.key} is now ${path}. The old name still works.`);
   }
   if (override.kind === "add" && getAt(tree, path) !== undefined && !isTree(getAt(tree, path))) {
-    tell("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
+    addProblem("error", path, `Cannot add ${path}: it exists (${maskOverride(override.text, path)}). Leave out the +.`);
     return;
   }
-  const { at, value: given } = intoList(tree, path, override.value as Value, tell) ?? {};
-  if (at === undefined || given === undefined) return;
+  const { at, value: item } = intoList(tree, path, override.value as YamlValue, addProblem) ?? {};
+  if (at === undefined || item === undefined) return;
   const written = override.text.slice(override.text.indexOf("=") + 1).trim();
   // A cast changes the value that was written.
   const typed = written.includes("(") || at !== path ? undefined : written;
   const mayAdd = override.kind === "add" || override.kind === "force";
-  const value = takeValue(at, given, { ...context, tell, typed, mayAdd });
+  const value = takeValue(at, item, { ...context, addProblem, typed, mayAdd });
   if (value === undefined) return;
   const text = `override ${maskOverride(override.text, path)}`;
   const layer: Tree = {};
@@ -209,38 +213,43 @@ export function applyOverride(override: Override, context: ApplyContext): void {
 }
 
 /** A list is set as a whole: `list.0=x` becomes the list with one item replaced. */
-function intoList(tree: Tree, path: string, value: Value, tell: Tell): { at: string; value: Value } | undefined {
+function intoList(
+  tree: Tree,
+  path: string,
+  value: YamlValue,
+  addProblem: AddProblem,
+): { at: string; value: YamlValue } | undefined {
   const keys = splitPath(path);
   const ends = keys.map((_, i) => joinPath(...keys.slice(0, i)));
   const at = ends.find((above) => above !== "" && Array.isArray(getAt(tree, above)));
   if (at === undefined) return { at: path, value };
-  const list = structuredClone(getAt(tree, at)) as Value[];
+  const list = structuredClone(getAt(tree, at)) as YamlValue[];
   const place = keys[splitPath(at).length]!;
   if (!/^\d+$/.test(place) || Number(place) >= list.length) {
     const count = `${list.length} item${list.length === 1 ? "" : "s"}`;
-    tell("error", path, `Cannot set ${path}: the list has ${count}. Write ${at}=[...].`);
+    addProblem("error", path, `Cannot set ${path}: the list has ${count}. Write ${at}=[...].`);
     return undefined;
   }
   setAt(list as unknown as Tree, path.slice(at.length + 1), value);
   return { at, value: list };
 }
 
-function deleteSetting(override: Override, path: string, context: ApplyContext & { tell: Tell }): void {
-  const { tree, origins, schema, tell } = context;
+function deleteSetting(override: Override, path: string, context: ApplyContext & { addProblem: AddProblem }): void {
+  const { tree, origins, schema, addProblem } = context;
   const old = getAt(tree, path);
   const isDeclared = schema.fields.has(path) || schema.sections.has(path);
   if (old === undefined) {
-    tell("error", path, `Cannot delete ${path}: it is not set.`);
+    addProblem("error", path, `Cannot delete ${path}: it is not set.`);
   } else if (override.value !== undefined && JSON.stringify(old) !== JSON.stringify(override.value)) {
-    tell(
+    addProblem(
       "error",
       path,
       `Cannot delete ${path}: its value is not ${showSetting(path, override.value)} (${showSetting(path, old)}).`,
     );
   } else if (isDeclared && (!isClusterBackend(schema.backend) || path.startsWith("rllm."))) {
-    tell("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
+    addProblem("error", path, `Cannot delete ${path}: the code reads it by name. Set it to another value.`);
   } else if (Array.isArray(getAt(tree, joinPath(...splitPath(path).slice(0, -1))))) {
-    tell("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);
+    addProblem("error", path, `Cannot delete ${path}: it is an item of a list. Set the whole list.`);
   } else {
     forgetOrigins(origins, path, old);
     deleteAt(tree, path);

@@ -3,7 +3,7 @@
 import { BACKEND_FIELDS, BACKENDS } from "./fields/backend_fields.ts";
 import { RLLM_FIELDS } from "./fields/rllm.ts";
 import { MASK, maskText } from "./mask.ts";
-import { isTree, joinPath, MANDATORY, type Tree, type Value } from "./yaml/tree.ts";
+import { isTree, joinPath, MANDATORY, type Tree, type YamlValue } from "./yaml/tree.ts";
 
 const DECLARED = new Set(
   [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((fields) =>
@@ -23,7 +23,7 @@ export function isSecret(path: string): boolean {
 }
 
 /** A printable value: secret keys masked completely, passwords in addresses and well-known tokens in part. */
-export function maskValue(path: string, value: Value): Value {
+export function maskValue(path: string, value: YamlValue): YamlValue {
   if (isTree(value)) {
     const shown: Tree = {};
     for (const key of Object.keys(value)) shown[key] = maskValue(`${path}.${joinPath(key)}`, value[key]!);
@@ -48,7 +48,7 @@ export function maskTree(tree: Tree): Tree {
 }
 
 /** A value as a message quotes it. */
-export function showSetting(path: string, value: Value | undefined): string {
+export function showSetting(path: string, value: YamlValue | undefined): string {
   const shown = value === undefined ? null : maskValue(path, value);
   return typeof shown === "string" ? shown : JSON.stringify(shown);
 }

@@ -3,7 +3,7 @@ import { Document } from "yaml";
 import { inline, inlineNumber, inlineText } from "./fields/render.ts";
 import { maskTree } from "./secret.ts";
 import { type Origins, originOf } from "./yaml/layer.ts";
-import { isTree, joinPath, leaves, type Tree, type Value } from "./yaml/tree.ts";
+import { isTree, joinPath, leaves, type Tree, type YamlValue } from "./yaml/tree.ts";
 
 /** A tree as YAML that every YAML 1.1 and 1.2 reader reads back the same. */
 export function toYaml(tree: Tree): string {
@@ -49,7 +49,7 @@ const portableNumbers = (tags: unknown[]) =>
     ...tags,
   ] as never;
 
-function withPortableNumbers(value: Value): unknown {
+function withPortableNumbers(value: YamlValue): unknown {
   if (typeof value === "number") return new PortableNumber(value);
   if (Array.isArray(value)) return value.map(withPortableNumbers);
   if (!isTree(value)) return value;

@@ -3,15 +3,19 @@ import type { ComposeOptions } from "./compose_options.ts";
 import { type Override, parseOverride } from "./hydra/override.ts";
 import type { Problem } from "./problem.ts";
 import { maskOverride } from "./secret.ts";
-import { type Layer, LEVEL, readLayer } from "./yaml/layer.ts";
+import { type ConfigLayer, LEVEL, readLayer } from "./yaml/layer.ts";
 
 /**
  * The layers of all files, each with the files and presets that its defaults list names, in the order of precedence. Presets of the
  * command line lie above the files; `preset=NAME` without a plus replaces a file's in its place.
  */
-export function readUserLayers(options: ComposeOptions, overrides: readonly Override[], problems: Problem[]): Layer[] {
+export function readUserLayers(
+  options: ComposeOptions,
+  overrides: readonly Override[],
+  problems: Problem[],
+): ConfigLayer[] {
   const { base = "unified", files = [], readFile, readConfig } = options;
-  const layers: Layer[] = [];
+  const layers: ConfigLayer[] = [];
   const typed = overrides.filter(({ kind, key }) => kind === "group" && key === "preset");
   const instead = typed.findLast(({ text }) => !text.startsWith("+"));
   let isReplaced = false;
@@ -48,7 +52,7 @@ export function readUserLayers(options: ComposeOptions, overrides: readonly Over
     if (!isPlaced) layers.push(layer);
   };
   for (const file of files) load(file, []);
-  for (const it of typed) if (it !== instead || !isReplaced) loadPreset(String(it.value));
+  for (const preset of typed) if (preset !== instead || !isReplaced) loadPreset(String(preset.value));
   return layers;
 }
 

@@ -52,7 +52,7 @@ export interface TopLogprob {
   readonly logprob: number;
 }
 
-/** Which tokens may come next, for a grammar. It does not change: each sequence starts a state of its own. */
+/** A grammar's choice of the tokens that may come next. It does not change: each sequence starts a state of its own. */
 export interface TokenConstraint {
   start(): ConstraintState;
 }
@@ -72,7 +72,7 @@ export interface ConstraintState {
   readonly isRelaxed?: boolean;
 }
 
-/** What a constraint did to a sequence. */
+/** Effects of a constraint on a sequence. */
 export interface Constrained {
   /** Tokens that were drawn under a mask. Their log-probs are the model's own, without the mask: they are off-policy. */
   readonly masked_tokens: number;
@@ -88,7 +88,7 @@ export interface SampledSequence {
    * temperature. For greedy sampling, at temperature 1. A constraint (`allowed`) does not change them.
    */
   readonly logprobs: readonly number[];
-  /** With `top_logprobs`: the most likely tokens of each draw, best first, under the same distribution. */
+  /** The most likely tokens of each draw, best first, under the same distribution; with `top_logprobs`. */
   readonly top_logprobs?: readonly (readonly TopLogprob[])[];
   /** `stop`: a stop token was sampled. `length`: max_tokens or the context length was reached. */
   readonly finish_reason: "stop" | "length";
@@ -151,7 +151,7 @@ export interface TrainBatch extends PackedTokens {
   readonly refLogprobs?: Float32Array;
   /** Importance weights of the rollout correction, [T], multiplied into the loss. */
   readonly rolloutIsWeights?: Float32Array;
-  /** Per-token weights of `cross_entropy`, [T]; they replace the advantages. */
+  /** Weight of each token in `cross_entropy`, [T]; the weights replace the advantages. */
   readonly weights?: Float32Array;
   /** The teacher's most likely tokens, for a distillation loss over them, which then is the only loss of the batch. */
   readonly teacherTop?: TopTokens | undefined;
@@ -185,17 +185,17 @@ export interface CriticBatch extends PackedTokens {
   readonly mask: Uint32Array;
   /** Values at the start of the update. */
   readonly oldValues: Float32Array;
-  /** What the values are to become. */
+  /** Targets of the values. */
   readonly returns: Float32Array;
 }
 
 /** The value loss to take (see algorithm/loss/value_loss.ts), under its published settings. */
 export interface CriticLoss {
-  /** As in {@link LossSpec}. */
+  /** Aggregation, as in {@link LossSpec}. */
   readonly loss_agg_mode: string;
   /** How far a value may move from the old one. */
   readonly cliprange_value: number;
-  /** As in {@link LossSpec}. */
+  /** Scale factor, as in {@link LossSpec}. */
   readonly loss_scale_factor?: number;
 }
 
@@ -225,7 +225,7 @@ export interface OptimParams {
 /** Numbers by their published names. */
 export type Metrics = Record<string, number>;
 
-/** What a backend knows of its model. */
+/** A backend's facts about its model. */
 export interface ModelDescription {
   readonly name: string;
   readonly vocabSize: number;
@@ -237,7 +237,10 @@ export interface ModelDescription {
   readonly parameters: number;
 }
 
-/** What a backend does with its model: the update, log-probs of given tokens, sampling. The first two are verl's names. */
+/**
+ * Kinds of a backend's work with its model: the update, log-probs of given tokens, sampling. The first two are verl's
+ * names.
+ */
 export type WorkPhase = "actor" | "actor_infer" | "rollout";
 
 /** The work of a phase since it was last taken. */
@@ -246,16 +249,16 @@ export interface PhaseWork {
   readonly flop: number;
   /** Trained, scored or sampled. */
   readonly tokens: number;
-  /** In which at least one call was under way. */
+  /** Seconds in which at least one call was under way. */
   readonly seconds: number;
 }
 
-/** What a backend has computed, and the most that its device could. */
+/** Work that a backend has computed, and the most that its device could. */
 export interface ModelWork {
   readonly phases: Readonly<Partial<Record<WorkPhase, PhaseWork>>>;
   /** Operations per second of large products, measured. Absent: not known. */
   readonly peakFlops?: number | undefined;
-  /** Of each sequence that was sampled while tokens were guessed. Absent: none. */
+  /** Counts of each sequence that was sampled while tokens were guessed. Absent: none. */
   readonly speculated?: readonly Speculated[] | undefined;
 }
 

@@ -4,13 +4,13 @@
  */
 import type { Metrics, OptimParams, PackedTokens, SampledSequence, SampleRequest } from "./backend.ts";
 
-/** What a training client requests. Rank 0 trains a copy of all weights. */
+/** A training client's request for a model. Rank 0 trains a copy of all weights. */
 export interface TrainerConfig {
   readonly rank: number;
   readonly trainUnembed: boolean;
   readonly trainMlp: boolean;
   readonly trainAttn: boolean;
-  /** Of the initial values. */
+  /** Seed of the initial values. */
   readonly seed: number;
 }
 
@@ -22,7 +22,7 @@ export interface LossRows extends PackedTokens {
   readonly targetOffsets?: Uint32Array | undefined;
   /** `weights`, `advantages`, `logprobs`, `clip_low_threshold`, ...: [R] each. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
-  /** For `score_centering`: what the policy that sampled some of the targets knew. */
+  /** Knowledge of the policy that sampled some of the targets, for `score_centering`. */
   readonly sampled?: SampledTargets | undefined;
 }
 
@@ -31,7 +31,7 @@ export const RECORDED_TOP = 20;
 
 /** Targets that a policy sampled, and its most likely tokens in the place of each, under the distribution that it drew from. */
 export interface SampledTargets {
-  /** Which targets, ascending, [S]. */
+  /** Indices of the targets, ascending, [S]. */
   readonly at: Uint32Array;
   /** [S+1]: sampled target s has the most likely tokens [offsets[s], offsets[s+1]), each once. */
   readonly offsets: Uint32Array;
@@ -103,20 +103,20 @@ export interface ScoreOptions {
   readonly topk: number;
   /** Whether the prompts' own tokens are scored. Default true; otherwise all their log-probs are NaN. */
   readonly own?: boolean | undefined;
-  /** Of each prompt. */
+  /** Targets of each prompt. */
   readonly targets?: readonly (PromptTargets | undefined)[] | undefined;
-  /** Of each prompt. */
+  /** Draws of each prompt. */
   readonly draws?: readonly (PromptDraws | undefined)[] | undefined;
 }
 
 /** Log-probs of a prompt's tokens: entry 0 is NaN, because nothing precedes the first token. */
 export interface PromptScores {
   readonly logprobs: Float32Array;
-  /** Of the prompt's targets, [R], where it has some. */
+  /** Log-probs of the prompt's targets, [R], where it has some. */
   readonly targets?: Float32Array | undefined;
   /** Tokens drawn at each place but the first, [length - 1, k] row-major, with their log-probs at temperature 1. */
   readonly draws?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
-  /** With `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
+  /** Top tokens with `topk` above 0: [length, topk] row-major, best first; row 0 has no meaning. */
   readonly top?: { readonly tokens: Uint32Array; readonly logprobs: Float32Array } | undefined;
 }
 
@@ -138,7 +138,10 @@ export interface BatchOptions {
    * @throws from `start`: ConfigError for a request that cannot be sampled
    */
   readonly more?: ((start: StartRequests) => void | Promise<void>) | undefined;
-  /** With `more`: sequences that may run together once others have joined. An engine makes room for as many where memory allows. */
+  /**
+   * Number of sequences with `more` that may run together once others have joined. An engine makes room for as many
+   * where memory allows.
+   */
   readonly expected?: number | undefined;
   /** Called when a sequence is complete, with its place in the results, before `sample` resolves. */
   readonly onEnd?: ((sequence: SampledSequence, index: number) => void) | undefined;
@@ -170,7 +173,7 @@ export interface EnginePolicy {
 export interface Engine {
   /** Folder of the base model, for `AutoTokenizer.from_pretrained`. */
   readonly folder: string;
-  /** Of the base model: equal for equal weights, whatever their folder or name. */
+  /** Fingerprint of the base model: equal for equal weights, whatever their folder or name. */
   readonly fingerprint: string;
   readonly architecture: string;
   readonly vocabSize: number;

@@ -1,4 +1,4 @@
-/** What a reward model is: a score for a whole sequence, which pairs of preferred and other answers teach. */
+/** Reward models: a score for a whole sequence, which pairs of preferred and other answers teach. */
 import type { Backend, Metrics, OptimParams, PackedTokens } from "./backend.ts";
 import type { Tokenizer } from "./text.ts";
 
@@ -10,7 +10,7 @@ export interface Scorer {
 
 /** A reward model that scores rollouts and does not change. */
 export interface RewardScorer extends Scorer {
-  /** For messages. */
+  /** Name for messages. */
   readonly name: string;
   readonly tokenizer?: Tokenizer | undefined;
   readonly vocabSize: number;
@@ -21,7 +21,7 @@ export interface RewardScorer extends Scorer {
   close(): void;
 }
 
-/** What a run needs of what it trains between the steps: to count them, to save it and to bring it back. */
+/** Methods of a trained model that a run needs between the steps: to count them, to save it and to bring it back. */
 export type Resumable = Pick<
   Backend,
   "weightVersion" | "critic" | "onWarning" | "freezeReference" | "keep" | "recover" | "save" | "load" | "takeWork"

@@ -2,7 +2,7 @@
 import type { PackedTokens, TopTokens } from "./backend.ts";
 import type { Tokenizer } from "./text.ts";
 
-/** Which tokens a teacher scores. */
+/** Choice of the tokens that a teacher scores. */
 export interface TeacherOptions {
   /** Divides the logits, as it did when the student sampled. */
   readonly temperature: number;
@@ -14,7 +14,7 @@ export interface TeacherOptions {
 
 /** A model that scores the student's tokens. */
 export interface Teacher {
-  /** For messages. */
+  /** Name for messages. */
   readonly name: string;
   /** Absent where it is the student's own, or only the service knows it: {@link Teacher.check} then compares. */
   readonly tokenizer?: Tokenizer | undefined;

@@ -54,7 +54,7 @@ export interface Tokenizer {
    * @throws UnsupportedError when the model has no chat template; ConfigError when the template rejects the messages.
    */
   formatChat?(messages: readonly ChatMessage[], options?: ChatOptions): string;
-  /** As `formatChat`, with the places that the assistant wrote. */
+  /** Formats like `formatChat`, with the places that the assistant wrote. */
   renderChat?(messages: readonly ChatMessage[], options?: ChatOptions): RenderedChat;
   encode(text: string, options?: EncodeTextOptions): number[];
   decode(ids: readonly number[], options?: { readonly skipSpecialTokens?: boolean }): string;

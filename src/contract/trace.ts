@@ -38,9 +38,9 @@ export interface TraceRecord {
   readonly token_counts: { readonly prompt: number; readonly completion: number };
   /** Seconds since 1970, at the start of the call. */
   readonly timestamp: number;
-  /** Of the session and of the request; `processing.groupby_key` and `traj_name_key` are looked up here. */
+  /** Metadata of the session and of the request; `processing.groupby_key` and `traj_name_key` are looked up here. */
   readonly metadata: Readonly<Record<string, unknown>>;
-  /** What the reply was sampled with, defaults included. Absent where a worker that tells only its answer sampled it. */
+  /** Sampling parameters of the reply, defaults included. Absent where the worker that sampled it reports only its answer. */
   readonly sampling_params?: Readonly<Record<string, unknown>> | undefined;
   readonly raw_request?: Readonly<Record<string, unknown>> | null;
   readonly raw_response?: Readonly<Record<string, unknown>> | null;
@@ -79,7 +79,7 @@ export interface SessionOutcome {
   readonly signals?: Readonly<Record<string, number>>;
   /** Rewards of single trajectories, by label or by name; they take precedence over `reward`. */
   readonly trajectory_rewards?: Readonly<Record<string, number>>;
-  /** What a run trains on, where a run recorded the session. Absent: calls form trajectories by their metadata. */
+  /** Trajectories that a run trains on, where a run recorded the session. Absent: calls form trajectories by their metadata. */
   readonly trajectories?: readonly SessionTrajectory[];
   /** The agent's report as it was posted, where it has fields beside these. */
   readonly report?: Readonly<Record<string, unknown>>;
@@ -110,12 +110,12 @@ export interface SessionCall {
 /** A session in a listing. */
 export interface SessionSummary extends SessionRecord {
   readonly trace_count: number;
-  /** Of its first and last trace; null without one. */
+  /** Times of its first and last trace; null without one. */
   readonly first_at: number | null;
   readonly last_at: number | null;
 }
 
-/** Which traces or sessions: all conditions hold together. */
+/** Conditions on traces or sessions: all of them hold together. */
 export interface TraceQuery {
   readonly session_id?: string | undefined;
   readonly trace_ids?: readonly string[] | undefined;

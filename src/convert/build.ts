@@ -1,17 +1,17 @@
 /** The state of one conversion: the source, the values written so far, notes and problems. */
 import type { Problem } from "../config/problem.ts";
-import type { Value } from "../config/yaml/tree.ts";
-import type { Converted, ConvertOptions, Note, NoteKind, OutValue, Source, SourceValue } from "./contract.ts";
+import type { YamlValue } from "../config/yaml/tree.ts";
+import type { Converted, ConvertedSource, ConvertOptions, Note, NoteKind, OutValue, SourceValue } from "./contract.ts";
 
 export class Build implements Converted {
   readonly values = new Map<string, OutValue>();
   readonly notes: Note[] = [];
   readonly problems: Problem[] = [];
   readonly used = new Set<string>();
-  readonly source: Source;
+  readonly source: ConvertedSource;
   readonly options: Required<ConvertOptions>;
 
-  constructor(source: Source, options: ConvertOptions) {
+  constructor(source: ConvertedSource, options: ConvertOptions) {
     this.source = source;
     this.options = {
       target: "legacy",
@@ -29,19 +29,19 @@ export class Build implements Converted {
   }
 
   /** A value without counting it as converted. */
-  peek(path: string): Value | undefined {
+  peek(path: string): YamlValue | undefined {
     return this.source.values.get(path)?.value;
   }
 
   /** A value that is converted here. */
-  take(path: string): Value | undefined {
+  take(path: string): YamlValue | undefined {
     if (this.has(path)) this.used.add(path);
     return this.peek(path);
   }
 
   put(
     path: string,
-    value: Value,
+    value: YamlValue,
     about: { kind: NoteKind; from?: readonly string[]; message?: string | undefined },
   ): void {
     const { kind, from = [], message } = about;

@@ -1,33 +1,33 @@
 /** The data of a conversion: what is read from one system, what is written for another, and the notes. */
 import type { Problem } from "../config/problem.ts";
-import type { Value } from "../config/yaml/tree.ts";
+import type { YamlValue } from "../config/yaml/tree.ts";
 
 export const SYSTEMS = ["verl", "rllm", "trinity"] as const;
-export type System = (typeof SYSTEMS)[number];
+export type TrainingSystem = (typeof SYSTEMS)[number];
 
 export interface SourceValue {
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly file: string;
   readonly line?: number | undefined;
   readonly comment?: Comment | undefined;
   /** Given as `+key=value`, which also adds what the system does not have. */
   readonly isAdded?: boolean;
-  /** Why the value in a script is not known. */
+  /** Reason why the value in a script is not known. */
   readonly unread?: string;
 }
 
 export interface Comment {
   /** Lines above the setting, as the YAML library keeps them (each with its leading space). */
   readonly before?: string | undefined;
-  /** On the setting's own line. */
+  /** Comment on the setting's own line. */
   readonly inline?: string | undefined;
 }
 
-export interface Source {
-  readonly system: System;
+export interface ConvertedSource {
+  readonly system: TrainingSystem;
   readonly values: Map<string, SourceValue>;
   readonly problems: Problem[];
-  /** What reading assumed or left out. */
+  /** Assumptions and omissions of the reader. */
   readonly notes?: readonly Note[];
   /** Comment at the head of the file. */
   readonly head?: string | undefined;
@@ -50,13 +50,13 @@ export interface Note {
   readonly kind: NoteKind;
   readonly from?: string | undefined;
   readonly to?: string;
-  readonly value?: Value | undefined;
+  readonly value?: YamlValue | undefined;
   readonly message?: string | undefined;
   readonly line?: number | undefined;
 }
 
 export interface OutValue {
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly from: readonly string[];
 }
 
@@ -68,9 +68,9 @@ export interface ConvertOptions {
   /** Write settings whose defaults differ in the other system. */
   readonly pin?: boolean;
   /** verl's own defaults, by path. */
-  readonly verlDefaults?: ReadonlyMap<string, Value>;
+  readonly verlDefaults?: ReadonlyMap<string, YamlValue>;
   /** Values that have no source, by path of the system that is written. */
-  readonly profile?: ReadonlyMap<string, Value>;
+  readonly profile?: ReadonlyMap<string, YamlValue>;
 }
 
 export interface Converted {

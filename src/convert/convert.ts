@@ -4,8 +4,8 @@ import { isOlderVerl } from "../config/fields/rename.ts";
 import { allVerlLeaves, verlLeaves } from "../config/fields/verl_tree.ts";
 import { nearestPath, type Problem } from "../config/problem.ts";
 import { schemaOf } from "../config/schema.ts";
-import type { Tree, Value } from "../config/yaml/tree.ts";
-import type { Converted, ConvertOptions, Note, OutValue, Source, System } from "./contract.ts";
+import type { Tree, YamlValue } from "../config/yaml/tree.ts";
+import type { Converted, ConvertedSource, ConvertOptions, Note, OutValue, TrainingSystem } from "./contract.ts";
 import { rllmToVerl, verlToRllm } from "./rllm.ts";
 import { verlToTrinity } from "./trinity/from_verl.ts";
 import { isTrinityPath, TRINITY_ORDER } from "./trinity/order.ts";
@@ -13,15 +13,15 @@ import { trinityToVerl } from "./trinity/to_verl.ts";
 import { deepLeaves } from "./values.ts";
 
 export interface ConvertRequest extends ConvertOptions {
-  readonly to: System;
+  readonly to: TrainingSystem;
   readonly readConfig: (name: string) => string | undefined;
 }
 
 /** Converts what a source sets. Returns problems, never throws; do not use the values when there is an error. */
-export function convert(source: Source, { to, readConfig, ...options }: ConvertRequest): Converted {
+export function convert(source: ConvertedSource, { to, readConfig, ...options }: ConvertRequest): Converted {
   const unknown = unknownSettings(source, readConfig);
   const verlDefaults = new Map([...verlLeaves(readConfig)].map(([path, { value }]) => [path, value]));
-  const steps: ((from: Source, options: ConvertOptions) => Converted)[] = [];
+  const steps: ((from: ConvertedSource, options: ConvertOptions) => Converted)[] = [];
   if (source.system === "rllm" && to !== "rllm") steps.push(rllmToVerl);
   if (source.system === "trinity" && to !== "trinity") steps.push(trinityToVerl);
   if (to === "trinity" && source.system !== "trinity") steps.push(verlToTrinity);
@@ -49,7 +49,11 @@ export function convert(source: Source, { to, readConfig, ...options }: ConvertR
   return { values: (result as Converted).values, notes, problems };
 }
 
-function same(source: Source, { profile = new Map() }: ConvertOptions, problems: readonly Problem[]): Converted {
+function same(
+  source: ConvertedSource,
+  { profile = new Map() }: ConvertOptions,
+  problems: readonly Problem[],
+): Converted {
   const values = [...source.values].map(([path, { value }]) => [path, { value, from: [path] }] as const);
   const added = [...profile].map(([path, value]) => [path, { value, from: [] }] as const);
   return {
@@ -69,12 +73,12 @@ function joinNotes(first: readonly Note[], second: readonly Note[]): Note[] {
   return [...first.filter((note) => note.to === undefined), ...joined];
 }
 
-function unknownSettings(source: Source, readConfig: ConvertRequest["readConfig"]): Problem[] {
-  const { isKnown, all } = knownSettings(source.system, readConfig);
+function unknownSettings(source: ConvertedSource, readConfig: ConvertRequest["readConfig"]): Problem[] {
+  const { isKnown, all: paths } = knownSettings(source.system, readConfig);
   const problems: Problem[] = [];
   for (const [path, { file, line, isAdded }] of source.values) {
     if (isKnown(path) || (isAdded && source.system !== "trinity")) continue;
-    const close = nearestPath(path, all);
+    const close = nearestPath(path, paths);
     const message = `Cannot find ${path} among ${source.system}'s settings.${close ? ` Did you mean ${close}?` : ""}`;
     problems.push({ severity: "error", message, path, file, line });
   }
@@ -83,7 +87,7 @@ function unknownSettings(source: Source, readConfig: ConvertRequest["readConfig"
 
 /** The paths that a system has, of any version that ships here. */
 export function knownSettings(
-  system: System,
+  system: TrainingSystem,
   readConfig: ConvertRequest["readConfig"],
 ): { isKnown: (path: string) => boolean; all: readonly string[] } {
   if (system === "trinity")
@@ -110,7 +114,7 @@ export function knownSettings(
 }
 
 /** The part of a profile for one system, flattened: `trinity: {a.b: 1}` or `{a: {b: 1}}`. */
-export function readProfile(tree: Tree, system: System): Map<string, Value> {
+export function readProfile(tree: Tree, system: TrainingSystem): Map<string, YamlValue> {
   const section = tree[system];
   if (section === undefined || section === null) return new Map();
   const flat = [...deepLeaves("", section)].map(([path, value]) => {

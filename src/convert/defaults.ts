@@ -4,30 +4,30 @@
  */
 import { RLLM_FIELDS } from "../config/fields/rllm.ts";
 import { VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED } from "../config/sync/tables.ts";
-import { equalValues, type Value } from "../config/yaml/tree.ts";
+import { equalValues, type YamlValue } from "../config/yaml/tree.ts";
 import type { Build } from "./build.ts";
 
 /** One setting under the names of two systems, with the default of each. */
 export interface DefaultPair {
   readonly from: string;
-  readonly fromDefault: Value;
+  readonly fromDefault: YamlValue;
   readonly to: string;
-  readonly toDefault: Value;
-  /** What the value becomes in the other system; absent: the same. */
-  readonly written?: Value | undefined;
+  readonly toDefault: YamlValue;
+  /** The value in the other system; absent: the same. */
+  readonly written?: YamlValue | undefined;
   /** Only where the source has a setting under this path. */
   readonly when?: string | undefined;
 }
 
 interface TrinityPair {
   readonly verl: string;
-  readonly verlDefault: Value;
+  readonly verlDefault: YamlValue;
   readonly trinity: string;
-  readonly trinityDefault: Value;
+  readonly trinityDefault: YamlValue;
   readonly when?: { readonly verl: string; readonly trinity: string };
   /** The value in Trinity's form, where it is another. */
-  readonly verlAsTrinity?: Value;
-  readonly trinityAsVerl?: Value;
+  readonly verlAsTrinity?: YamlValue;
+  readonly trinityAsVerl?: YamlValue;
 }
 
 const ROLLOUT = "actor_rollout_ref.rollout";
@@ -142,8 +142,8 @@ export function pairsWithTrinity(source: "verl" | "trinity", target: "legacy" | 
 }
 
 /** Pairs rLLM's defaults with verl's where they differ. */
-export function pairsWithRllm(source: "verl" | "rllm", verlDefaults: ReadonlyMap<string, Value>): DefaultPair[] {
-  const fields: Readonly<Record<string, { readonly default: Value }>> = RLLM_FIELDS;
+export function pairsWithRllm(source: "verl" | "rllm", verlDefaults: ReadonlyMap<string, YamlValue>): DefaultPair[] {
+  const fields: Readonly<Record<string, { readonly default: YamlValue }>> = RLLM_FIELDS;
   const rows = [...VERL_SHARED, { native: VERL_SCHEDULES[0], rllm: VERL_SCHEDULE_RLLM }];
   return rows.flatMap(({ native, rllm }): DefaultPair[] => {
     const [ours, theirs] = [fields[rllm]?.default, verlDefaults.get(native!)];
@@ -202,6 +202,6 @@ function hasList(build: Build, path: string): boolean {
   return build.has(path.replace("tasksets.0.", "taskset."));
 }
 
-function show(value: Value): string {
+function show(value: YamlValue): string {
   return typeof value === "string" ? value : JSON.stringify(value);
 }

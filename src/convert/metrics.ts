@@ -41,7 +41,7 @@ export function metricsToTrinity(rows: readonly MetricRow[], { syncInterval, onU
     for (const [name, value] of Object.entries(row.values)) {
       const mapped = toTrinityName(name);
       values[mapped.side][mapped.name] = value;
-      if (!mapped.isKnown) tellOnce(seen, name, onUnmapped);
+      if (!mapped.isKnown) reportOnce(seen, name, onUnmapped);
     }
     const step = row.step * syncInterval;
     if (Object.keys(values.explorer).length > 0) explorer.push({ step, values: values.explorer });
@@ -76,7 +76,7 @@ export function metricsToVerl(
     sums.set(step, values);
     for (const [trinity, value] of Object.entries(row.values)) {
       const { name, isKnown } = toVerlName(trinity);
-      if (!isKnown) tellOnce(seen, trinity, onUnmapped);
+      if (!isKnown) reportOnce(seen, trinity, onUnmapped);
       const entry = values.get(name) ?? { sum: 0, count: 0, last: undefined };
       const isNumber = typeof value === "number";
       values.set(name, {
@@ -111,10 +111,10 @@ function toVerlName(name: string): { name: string; isKnown: boolean } {
   return { name, isKnown: SAME.test(name) };
 }
 
-function tellOnce(seen: Set<string>, name: string, tell?: (name: string) => void): void {
+function reportOnce(seen: Set<string>, name: string, notify?: (name: string) => void): void {
   if (seen.has(name)) return;
   seen.add(name);
-  tell?.(name);
+  notify?.(name);
 }
 
 export interface ReadRows {

@@ -1,7 +1,7 @@
 /** A conversion's notes: as lines for people, and as the profile that `--report` writes. */
 import { inline } from "../config/fields/render.ts";
 import { maskValue } from "../config/secret.ts";
-import type { Note, System } from "./contract.ts";
+import type { Note, TrainingSystem } from "./contract.ts";
 
 /** One line for people. */
 export function formatNote({ kind, from, to, value, message, line }: Note): string {
@@ -12,7 +12,10 @@ export function formatNote({ kind, from, to, value, message, line }: Note): stri
 }
 
 /** Settings without a counterpart, as a profile: converting back with `--profile` restores them. */
-export function writeProfile(notes: readonly Note[], { from, to }: { from: System; to: System }): string {
+export function writeProfile(
+  notes: readonly Note[],
+  { from, to }: { from: TrainingSystem; to: TrainingSystem },
+): string {
   const lines = [
     `# Settings of ${from} without a counterpart in ${to}.`,
     `# Give this file with --profile to convert back without loss.`,

@@ -7,9 +7,9 @@ import { reasonOn } from "../config/fields/support.ts";
 import { TINKER_FIELDS } from "../config/fields/tinker.ts";
 import { asVerl, VERL_OF_BACKENDS } from "../config/fields/verl_names.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "../config/sync/tables.ts";
-import type { Value } from "../config/yaml/tree.ts";
+import type { YamlValue } from "../config/yaml/tree.ts";
 import { Build } from "./build.ts";
-import type { Converted, ConvertOptions, Source } from "./contract.ts";
+import type { Converted, ConvertedSource, ConvertOptions } from "./contract.ts";
 import { pairsWithRllm, settleDefaults } from "./defaults.ts";
 
 const USE_KL = "actor_rollout_ref.actor.use_kl_loss";
@@ -19,7 +19,7 @@ const LOSS_MODE = `${ACTOR}.policy_loss.loss_mode`;
 const AGGREGATION = `${ACTOR}.loss_agg_mode`;
 const OPTIM = `${ACTOR}.optim`;
 
-export function rllmToVerl(source: Source, options: ConvertOptions = {}): Converted {
+export function rllmToVerl(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   for (const { native, rllm } of VERL_SHARED) move(build, rllm, native);
   putPasses(build);
@@ -51,9 +51,7 @@ export function rllmToVerl(source: Source, options: ConvertOptions = {}): Conver
 /** A setting of the local or tinker backend that verl does not share. */
 function isBackendSetting(path: string): boolean {
   const tables = [LOCAL_FIELDS, TINKER_FIELDS];
-  const isOurs = tables.some((table) =>
-    Object.keys(table).some((known) => path === known || path.startsWith(`${known}.`)),
-  );
+  const isOurs = tables.some((table) => Object.keys(table).some((key) => path === key || path.startsWith(`${key}.`)));
   return isOurs && !path.startsWith("data.");
 }
 
@@ -74,7 +72,10 @@ function putTraining(build: Build): void {
   });
 }
 
-/** What is chosen by what fits has no counterpart; a pass that is filled by tokens is a mode of verl's. */
+/**
+ * Sets the passes. A pass size that is chosen by what fits has no counterpart; a pass that is filled by tokens is a
+ * mode of verl's.
+ */
 function putPasses(build: Build): void {
   const sampled = ["rollout.max_num_seqs", "rollout.max_num_batched_tokens"];
   for (const path of ["training.max_tokens_per_pass", "training.gradient_checkpointing", ...sampled])
@@ -91,15 +92,15 @@ function putPasses(build: Build): void {
     build.put(isDynamic, true, { kind: "split", from: ["training.max_tokens_per_pass"] });
 }
 
-function put(build: Build, path: string, value: Value): void {
+function put(build: Build, path: string, value: YamlValue): void {
   build.take(path);
   if (!build.values.has(path)) build.put(path, value, { kind: "exact", from: [path] });
 }
 
 /** Copies a setting under its other name. A portable value wins over a native one. */
-function move(build: Build, from: string, to: string, written = (value: Value) => value): void {
+function move(build: Build, from: string, to: string, written = (value: YamlValue) => value): void {
   if (!build.has(from) || build.used.has(from)) return;
-  const value = build.take(from) as Value;
+  const value = build.take(from) as YamlValue;
   if (build.values.has(to)) return;
   build.put(to, written(value), { kind: "renamed", from: [from] });
   if (build.has(to)) build.take(to);
@@ -115,14 +116,14 @@ function putAggregation(build: Build): void {
   });
 }
 
-/** What verl's versions make of the mode of a loss that brings its own. */
+/** Notes how verl's versions read the mode of a loss that brings its own. */
 function checkAggregation(build: Build): void {
   const loss = String(build.peek(LOSS_MODE));
-  const [own, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
-  if (own === undefined || mode === own) return;
+  const [lossMode, mode] = [ownAggregation(loss), build.peek(AGGREGATION) ?? "token-mean"];
+  if (lossMode === undefined || mode === lossMode) return;
   const other = loss === "gspo" ? `verl 0.9.1 averages gspo by loss_agg_mode (${mode}); ` : "";
   build.check(
-    `${other}${loss === "gspo" ? "other versions" : "verl"} and the backends here average ${loss} by ${own}, whatever the mode is: set it to ${own}`,
+    `${other}${loss === "gspo" ? "other versions" : "verl"} and the backends here average ${loss} by ${lossMode}, whatever the mode is: set it to ${lossMode}`,
     build.has(AGGREGATION) ? AGGREGATION : LOSS_MODE,
   );
 }
@@ -138,7 +139,7 @@ function putClip(build: Build): void {
   if (!build.has(rllmHigh)) build.put(high, clip, { kind: "split", from: [rllm] });
 }
 
-export function verlToRllm(source: Source, options: ConvertOptions = {}): Converted {
+export function verlToRllm(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   build.put("rllm.backend", "verl", { kind: "constant" });
   const { ratio, low, high, rllm, rllmHigh } = VERL_CLIP;
@@ -146,7 +147,7 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   if (lower !== undefined) {
     const used = [low, ratio].filter((path) => build.has(path));
     if (build.peek(used[0]!) === build.peek(used[used.length - 1]!)) for (const path of used) build.take(path);
-    build.put(rllm, build.take(lower) as Value, { kind: "merged", from: [lower] });
+    build.put(rllm, build.take(lower) as YamlValue, { kind: "merged", from: [lower] });
   }
   const upper = build.take(high);
   if (upper !== undefined && upper !== build.values.get(rllm)?.value) {
@@ -164,13 +165,13 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
   checkAggregation(build);
   for (const { native, rllm: path } of VERL_SHARED) {
     if (build.has(native) && !build.used.has(native)) {
-      const value = build.take(native) as Value;
+      const value = build.take(native) as YamlValue;
       const isOne = native === "trainer.logger" && typeof value === "string" && !value.includes("${");
       build.put(path, isOne ? [value] : value, { kind: "renamed", from: [native] });
     }
   }
   const schedule = VERL_SCHEDULES.find((path) => build.has(path));
-  if (schedule) build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as Value, { kind: "renamed", from: [schedule] });
+  if (schedule) build.put(VERL_SCHEDULE_RLLM, build.take(schedule) as YamlValue, { kind: "renamed", from: [schedule] });
   const steps = build.take(VERL_STEPS.native);
   if (steps !== undefined) {
     build.put(VERL_STEPS.rllm, steps === null ? -1 : steps, { kind: "renamed", from: [VERL_STEPS.native] });
@@ -182,8 +183,8 @@ export function verlToRllm(source: Source, options: ConvertOptions = {}): Conver
 }
 
 /** A native setting under its name in verl 0.8.0, which rLLM requires. */
-function putNative(build: Build, path: string, value: Value): void {
-  const impossible = IMPOSSIBLE.find((it) => it.path === path && it.value === value);
+function putNative(build: Build, path: string, value: YamlValue): void {
+  const impossible = IMPOSSIBLE.find((entry) => entry.path === path && entry.value === value);
   if (impossible) {
     build.take(path);
     if (impossible.isChange) build.fail(`Cannot convert ${path}=${value}: ${impossible.why}.`, path);
@@ -200,12 +201,12 @@ function putNative(build: Build, path: string, value: Value): void {
   else put(build, path, value);
 }
 
-/** What rLLM's loop does itself, differently from verl's trainer. */
+/** Acts of rLLM's loop that differ from verl's trainer. */
 const IMPOSSIBLE: readonly {
   readonly path: string;
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly why: string;
-  /** Without it the run would learn something else. */
+  /** Whether the run would learn something else without it. */
   readonly isChange?: boolean;
 }[] = [
   {

@@ -1,14 +1,14 @@
 /** Values on their way between systems: lists of sections, the home folder. */
-import { isTree, leaves, setAt, type Tree, type Value } from "../config/yaml/tree.ts";
+import { isTree, leaves, setAt, type Tree, type YamlValue } from "../config/yaml/tree.ts";
 
 /** A tree of flat paths in which `list.0.key` makes lists. */
-export function toTree(values: Iterable<readonly [string, Value]>): Tree {
+export function toTree(values: Iterable<readonly [string, YamlValue]>): Tree {
   const tree: Tree = {};
   for (const [path, value] of values) setAt(tree, path, value);
   return makeLists(tree) as Tree;
 }
 
-function makeLists(value: Value): Value {
+function makeLists(value: YamlValue): YamlValue {
   if (!isTree(value)) return value;
   const keys = Object.keys(value);
   const isList = keys.length > 0 && keys.every((key) => /^\d+$/.test(key));
@@ -17,7 +17,7 @@ function makeLists(value: Value): Value {
 }
 
 /** The leaves of a value with lists of sections opened: `tasksets.0.path`. */
-export function* deepLeaves(path: string, value: Value): Generator<[string, Value]> {
+export function* deepLeaves(path: string, value: YamlValue): Generator<[string, YamlValue]> {
   if (Array.isArray(value) && value.some(isTree)) {
     for (const [i, item] of value.entries()) yield* deepLeaves(`${path}.${i}`, item);
   } else if (isTree(value) && Object.keys(value).length > 0) {
@@ -30,11 +30,11 @@ export function* deepLeaves(path: string, value: Value): Generator<[string, Valu
 export const HOME = "${oc.env:HOME}";
 
 /** `~/x` as an interpolation that the other system understands. */
-export function expandHome(value: Value): Value {
+export function expandHome(value: YamlValue): YamlValue {
   return typeof value === "string" ? value.replace(/^~\//, () => `${HOME}/`) : value;
 }
 
-export function asList(value: Value | undefined): Value[] {
+export function valueList(value: YamlValue | undefined): YamlValue[] {
   if (value === undefined || value === null) return [];
-  return Array.isArray(value) ? [...value] : [value as Value];
+  return Array.isArray(value) ? [...value] : [value as YamlValue];
 }

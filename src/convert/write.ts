@@ -3,19 +3,19 @@ import { type Document, isMap, isPair, isScalar, isSeq, type Node, type Pair, pa
 import { inline } from "../config/fields/render.ts";
 import { parseValue } from "../config/hydra/override.ts";
 import { toDocument } from "../config/show.ts";
-import { joinPath, type Tree, type Value } from "../config/yaml/tree.ts";
+import { joinPath, type Tree, type YamlValue } from "../config/yaml/tree.ts";
 import { ConfigError } from "../errors.ts";
-import type { Comment, OutValue, Source, System } from "./contract.ts";
+import type { Comment, ConvertedSource, OutValue, TrainingSystem } from "./contract.ts";
 import { TRINITY_ORDER } from "./trinity/order.ts";
 import { HOME, toTree } from "./values.ts";
 
-export interface WriteOptions {
-  readonly system: System;
-  readonly source: Source;
+export interface ConfigWriteOptions {
+  readonly system: TrainingSystem;
+  readonly source: ConvertedSource;
 }
 
 /** A YAML file in the usual order of the system; each comment moves with its setting. */
-export function writeYaml(values: ReadonlyMap<string, OutValue>, { system, source }: WriteOptions): string {
+export function writeYaml(values: ReadonlyMap<string, OutValue>, { system, source }: ConfigWriteOptions): string {
   const entries = [...values].map(([path, { value }]) => [path, value] as const);
   const tree = system === "trinity" ? inOrder(toTree(entries)) : toTree(entries);
   const document = toDocument(tree);
@@ -61,7 +61,7 @@ function attachPair(pair: Pair, path: string, comments: ReadonlyMap<string, Comm
 /** Sorts a Trinity file in the order of Trinity's documentation; other keys follow at the end. */
 function inOrder(tree: Tree): Tree {
   const rank = new Map(TRINITY_ORDER.map((path, i) => [path, i]));
-  const sort = (value: Value, path: string): Value => {
+  const sort = (value: YamlValue, path: string): YamlValue => {
     if (Array.isArray(value)) return value.map((item) => sort(item, `${path}[]`));
     if (typeof value !== "object" || value === null) return value;
     const place = (key: string) => rank.get(path === "" ? key : `${path}.${key}`) ?? Number.MAX_SAFE_INTEGER;
@@ -77,7 +77,7 @@ function inOrder(tree: Tree): Tree {
  * One `key=value` per line, as verl's command line takes them; `${oc.env:HOME}` becomes `$HOME` again, and settings that
  * `source` adds with `+` get `++`.
  */
-export function writeArgs(values: ReadonlyMap<string, OutValue>, source?: Source): string {
+export function writeArgs(values: ReadonlyMap<string, OutValue>, source?: ConvertedSource): string {
   const sign = (path: string) => (source?.values.get(path)?.isAdded ? "++" : "");
   return [...values].map(([path, { value }]) => `${sign(path)}${path}=${overrideText(value)}\n`).join("");
 }
@@ -87,7 +87,7 @@ export function writeArgs(values: ReadonlyMap<string, OutValue>, source?: Source
  *
  * @throws {ConfigError} for a mapping with a name that the grammar cannot write (`ü`).
  */
-export function overrideText(value: Value): string {
+export function overrideText(value: YamlValue): string {
   if (Array.isArray(value)) return `[${value.map((item) => overrideItem(item)).join(",")}]`;
   if (typeof value === "object" && value !== null) {
     return `{${Object.entries(value)
@@ -98,7 +98,7 @@ export function overrideText(value: Value): string {
   return inline(value).replace(/\.(inf|nan)$/, "$1");
 }
 
-function overrideItem(value: Value): string {
+function overrideItem(value: YamlValue): string {
   return typeof value === "string" ? homeAgain(quote(value)) : overrideText(value);
 }
 
@@ -124,7 +124,7 @@ function readsBack(text: string): boolean {
   }
 }
 
-/** In quotes, backslashes count only before a quote. */
+/** Quotes a text, in which backslashes count only before a quote. */
 function quote(text: string): string {
   const escaped = text.replace(/(\\*)('|$)/g, (_, slashes: string, end: string) =>
     end === "" ? slashes + slashes : `${slashes}${slashes}\\'`,
@@ -137,7 +137,7 @@ function homeAgain(text: string): string {
 }
 
 /** Replaces values in a YAML file in place; everything else, comments included, stays unchanged. */
-export function rewriteYaml(text: string, values: Iterable<readonly [string, Value]>): string {
+export function rewriteYaml(text: string, values: Iterable<readonly [string, YamlValue]>): string {
   const document = parseDocument(text) as unknown as Document<Node>;
   for (const [path, value] of values) {
     const old = document.getIn(path.split("."), true);

@@ -3,7 +3,10 @@ import { ConfigError } from "../errors.ts";
 import { jsonField, mergedJson, numberText } from "../json.ts";
 import type { Task } from "./types.ts";
 
-/** Where an answer is looked for, in this order: the first place that holds one counts. verl's, TRL's and published data sets' names. */
+/**
+ * Keys of an answer, in the order in which they are tried: the first place that holds one counts. verl's, TRL's and
+ * published data sets' names.
+ */
 export const ANSWER_KEYS: readonly string[] = [
   "answer",
   "reward_model.ground_truth",
@@ -17,8 +20,8 @@ export const ANSWER_KEYS: readonly string[] = [
 ];
 
 /**
- * Of a reward, an evaluator or an environment: whether it compares with the row's answer. A function says of an answer whether
- * it can be read. Rows without one are then an error before the first step.
+ * Needs of a reward, an evaluator or an environment: whether it compares with the row's answer. A function decides
+ * whether an answer can be read. Rows without one are then an error before the first step.
  */
 export interface NeedsAnswer {
   readonly needsAnswer?: boolean | ((answer: string) => boolean) | undefined;

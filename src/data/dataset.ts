@@ -4,7 +4,7 @@ import type { AnswerOptions } from "./answer.ts";
 import { type PlacedRow, type PromptOptions, taskFromRow } from "./rows.ts";
 import type { Task } from "./types.ts";
 
-/** Which part of a data set is asked for. */
+/** Part of a data set. */
 export type Split = "train" | "val";
 
 /** One row: the prompt, and whatever a reward needs. */
@@ -69,7 +69,7 @@ function isIterable(value: unknown): value is DatasetRows {
 /** Kept in checkpoints: the order of a run is a function of its rows, so a resumed run must see the same ones. */
 export interface DataMark {
   readonly rows: number;
-  /** Of every task's id, prompt and fields, in order; 16 hexadecimal digits. */
+  /** Hash of every task's id, prompt and fields, in order; 16 hexadecimal digits. */
   readonly hash: string;
 }
 

@@ -1,4 +1,4 @@
-/** Which files of a folder are for training and which for validation, by the names that Hugging Face folders use. */
+/** Splits the files of a folder into training and validation, by the names that Hugging Face folders use. */
 import type { Split } from "./dataset.ts";
 
 /** @see https://huggingface.co/docs/datasets/repository_structure#automatic-splits */

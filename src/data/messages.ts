@@ -56,14 +56,14 @@ function readCalls(value: unknown): ToolCall[] | null {
 
 /** Arguments arrive as JSON text and are rendered as values, numbers as they are written. Other text stays text. */
 function argumentsOf(call: Readonly<Record<string, unknown>>): { readonly arguments: unknown } {
-  const given = call.arguments;
+  const args = call.arguments;
   const number = numberText(call, "arguments");
   if (number !== undefined) return jsonField("arguments", number);
-  if (typeof given !== "string") return { arguments: given ?? {} };
+  if (typeof args !== "string") return { arguments: args ?? {} };
   try {
-    return jsonField("arguments", given);
+    return jsonField("arguments", args);
   } catch {
-    return { arguments: given };
+    return { arguments: args };
   }
 }
 

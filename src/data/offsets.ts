@@ -50,6 +50,6 @@ export function rowAt(offsets: Uint32Array, token: number): number {
 
 /** Numbers of each token as one list per row. */
 export function unpack(values: ArrayLike<number>, offsets: Uint32Array): number[][] {
-  const all = Array.from(values);
-  return mapRows(offsets, (_, first, end) => all.slice(first, end));
+  const list = Array.from(values);
+  return mapRows(offsets, (_, first, end) => list.slice(first, end));
 }

@@ -1,4 +1,4 @@
-/** In which order rows are trained on: a function of the seed and the batch's number alone. */
+/** Order in which rows are trained on: a function of the seed and the batch's number alone. */
 import { ConfigError } from "../errors.ts";
 import { STREAM_SEEDS, shuffledIndices } from "../random.ts";
 

@@ -11,7 +11,7 @@ import type { RewardedTrajectory, Step, TrajectoryGroup } from "./types.ts";
 export interface PackedRows extends PackedTokens {
   /** 1 = a response token. */
   readonly mask: Uint32Array;
-  /** Of the sampler; 0 where mask = 0. */
+  /** Log-probs of the sampler; 0 where mask = 0. */
   readonly rolloutLogprobs: Float32Array;
   /** Index into `trajectories`, [N]. */
   readonly trajectoryOfRow: Uint32Array;
@@ -34,11 +34,11 @@ export interface GivenAdvantages {
 }
 
 /** Tokens of consecutive steps, each array [T]. */
-export interface Row {
+export interface TokenRow {
   readonly tokens: number[];
   /** 1 = a response token. */
   readonly mask: number[];
-  /** Of the sampler; 0 where mask = 0. */
+  /** Log-probs of the sampler; 0 where mask = 0. */
   readonly logprobs: number[];
   /** Undefined where the step carried none. */
   readonly advantages: (number | undefined)[];
@@ -47,29 +47,29 @@ export interface Row {
 }
 
 /** Merges the steps of one trajectory into as few rows as their prompts allow. Steps without tokens are left out. */
-export function mergeSteps(steps: readonly Step[]): Row[] {
-  const rows: Row[] = [];
+export function mergeSteps(steps: readonly Step[]): TokenRow[] {
+  const rows: TokenRow[] = [];
   steps.forEach((step, index) => {
     if (step.prompt_ids.length + step.response_ids.length === 0) return;
     const last = rows.at(-1);
     const isContinued = last !== undefined && startsWith(step.prompt_ids, last.tokens);
     const row = isContinued ? last : { tokens: [], mask: [], logprobs: [], advantages: [], steps: [] };
     if (!isContinued) rows.push(row);
-    appendStep(row, step, { known: isContinued ? row.tokens.length : 0, index });
+    appendStep(row, step, { seen: isContinued ? row.tokens.length : 0, index });
   });
   return rows;
 }
 
-function appendStep(row: Row, step: Step, { known, index }: { known: number; index: number }): void {
+function appendStep(row: TokenRow, step: Step, { seen, index }: { seen: number; index: number }): void {
   const { advantage, logprobs } = step;
-  const push = (token: number, mask: number, logprob: number, given?: number) => {
+  const push = (token: number, mask: number, logprob: number, advantage?: number) => {
     row.tokens.push(token);
     row.mask.push(mask);
     row.logprobs.push(logprob);
-    row.advantages.push(given);
+    row.advantages.push(advantage);
     row.steps.push(index);
   };
-  for (const token of step.prompt_ids.slice(known)) push(token, 0, 0);
+  for (const token of step.prompt_ids.slice(seen)) push(token, 0, 0);
   step.response_ids.forEach((token, t) => {
     push(token, 1, logprobs[t]!, typeof advantage === "number" ? advantage : advantage?.[t]);
   });
@@ -84,7 +84,7 @@ export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows
   const trajectories: RewardedTrajectory[] = [];
   const groupOfTrajectory: number[] = [];
   const trajectoryOfRow: number[] = [];
-  const rows: Row[] = [];
+  const rows: TokenRow[] = [];
   groups.forEach((group, g) => {
     for (const trajectory of group.trajectories) {
       for (const row of mergeSteps(trajectory.steps)) {
@@ -104,7 +104,7 @@ export function packTrajectories(groups: readonly TrajectoryGroup[]): PackedRows
   };
 }
 
-function concatenate(rows: readonly Row[]) {
+function concatenate(rows: readonly TokenRow[]) {
   const offsets = offsetsOf(rows.map((row) => row.tokens.length));
   const total = totalTokens(offsets);
   const tokens = new Uint32Array(total);
@@ -119,9 +119,9 @@ function concatenate(rows: readonly Row[]) {
     stepOfToken.set(row.steps, first);
     mask[first] = 0;
   }
-  const given = rows.flatMap((row) => row.advantages);
-  const isGiven = Uint8Array.from(given, (advantage) => (advantage === undefined ? 0 : 1));
-  const values = Float32Array.from(given, (advantage) => advantage ?? 0);
+  const advantages = rows.flatMap((row) => row.advantages);
+  const isGiven = Uint8Array.from(advantages, (advantage) => (advantage === undefined ? 0 : 1));
+  const values = Float32Array.from(advantages, (advantage) => advantage ?? 0);
   return {
     offsets,
     tokens,

@@ -53,16 +53,16 @@ function attempt(why: string, read: () => unknown): unknown {
 interface Place {
   readonly file: string;
   readonly line: number;
-  /** Of the column. */
+  /** Path of the column. */
   readonly path: string;
 }
 
 function fieldsOf(value: object, tree: SchemaTree, at: Place): Row {
-  const known = new Map(tree.children.map((child) => [child.element.name, child]));
+  const children = new Map(tree.children.map((child) => [child.element.name, child]));
   return Object.fromEntries(
     Object.entries(value).map(([name, each]) => {
       const path = at.path === "" ? name : `${at.path}.${name}`;
-      return [name, readValue(each, known.get(name), { ...at, path })];
+      return [name, readValue(each, children.get(name), { ...at, path })];
     }),
   );
 }
@@ -87,7 +87,7 @@ function textOrBytes(bytes: Uint8Array): unknown {
   return text instanceof Unreadable ? bytes : text;
 }
 
-/** Of a list: `list.element`, or the repeated field alone. */
+/** Returns the item of a list: `list.element`, or the repeated field alone. */
 function itemOf(tree: SchemaTree): SchemaTree {
   const { children, element } = tree;
   if (element.repetition_type === "REPEATED" && element.converted_type !== "LIST") return tree;
@@ -107,7 +107,7 @@ function scalarOf(value: unknown, { element }: SchemaTree, at: Place): unknown {
   if (typeof value === "bigint") return Number.isSafeInteger(Number(value)) ? Number(value) : value;
   if (typeof value !== "number") return value;
   if (element.type === "FLOAT") return shortest(value, Math.fround);
-  if (element.logical_type?.type === "FLOAT16") return shortest(value, (it) => halfValue(halfBits(it)));
+  if (element.logical_type?.type === "FLOAT16") return shortest(value, (half) => halfValue(halfBits(half)));
   if (element.converted_type === "DECIMAL") return decimalOf(value, element.scale ?? 0, at);
   return value;
 }

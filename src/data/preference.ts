@@ -11,7 +11,7 @@ export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
   readonly answers: readonly PlacedExample[];
   /** Whether the one answer is desirable. Absent for pairs. */
   readonly label?: boolean | undefined;
-  /** By how much the chosen answer of a pair should be ahead. Absent: 0. */
+  /** Least lead of the chosen answer of a pair. Absent: 0. */
   readonly margin?: number | undefined;
 }
 
@@ -19,14 +19,14 @@ export interface PlacedPreference extends Pick<PlacedRow, "file" | "line"> {
 export interface PreferenceKeys extends Omit<SupervisedKeys, "messages" | "response" | "text"> {
   readonly chosen: string;
   readonly rejected: string;
-  /** For labelled rows. */
+  /** Column of the completion, for labelled rows. */
   readonly completion: string;
   readonly label: string;
-  /** For pairs of a reward model. Absent: margins are not read. */
+  /** Column of the margin, for pairs of a reward model. Absent: margins are not read. */
   readonly margin?: string | undefined;
 }
 
-/** What a row holds: a chosen and a rejected answer, or one answer with a label (KTO). */
+/** Forms of a row: a chosen and a rejected answer, or one answer with a label (KTO). */
 export type PreferenceForm = "pair" | "row";
 
 type At = Pick<PlacedRow, "file" | "line">;
@@ -96,10 +96,10 @@ interface Wanted {
 
 function checkAnswer(row: Row, name: string, { at, names, wanted }: Wanted): void {
   const value = row[name];
-  const all = names.map((each) => `"${each}"`).join(" and ");
+  const list = names.map((each) => `"${each}"`).join(" and ");
   if (!isThere(value))
     throw new ConfigError(
-      `Cannot make ${wanted} of the row: there is no field "${name}" (it has ${Object.keys(row).join(", ")}), and ${wanted} takes ${all}. Add it, or name the fields with data.prompt_key, data.chosen_key, data.rejected_key, data.completion_key and data.label_key.`,
+      `Cannot make ${wanted} of the row: there is no field "${name}" (it has ${Object.keys(row).join(", ")}), and ${wanted} takes ${list}. Add it, or name the fields with data.prompt_key, data.chosen_key, data.rejected_key, data.completion_key and data.label_key.`,
       at,
     );
   if (isEmpty(value))
@@ -142,9 +142,9 @@ function sharedPrompt(
 /** The example of a prompt and the answer in the field `name`, as for supervised training. */
 function answerOf(row: Row, name: string, { at, keys }: { at: At; keys: PreferenceKeys }): PlacedExample {
   const { prompt, tools, enableThinking } = keys;
-  const own = pickedJson(row, [prompt, tools, enableThinking, name]);
-  if (Array.isArray(own[name])) refuseWeights(own[name], name, at);
-  const [example] = supervisedExamples([{ row: own, ...at }], { ...keys, messages: "", text: "", response: name });
+  const picked = pickedJson(row, [prompt, tools, enableThinking, name]);
+  if (Array.isArray(picked[name])) refuseWeights(picked[name], name, at);
+  const [example] = supervisedExamples([{ row: picked, ...at }], { ...keys, messages: "", text: "", response: name });
   return example!;
 }
 

@@ -1,4 +1,4 @@
-/** Which rows each step of supervised training takes: batches of a number of rows, or of tokens. */
+/** Rows of each step of supervised training: batches of a number of rows, or of tokens. */
 import { STREAM_SEEDS, shuffledIndices } from "../random.ts";
 
 export interface RowOrderOptions {
@@ -18,7 +18,7 @@ export class RowOrder {
   private readonly options: RowOrderOptions;
   /** Batches by epoch, each the rows of a batch. */
   private readonly epochs: (readonly Uint32Array[])[] = [];
-  /** Of {@link tokensBefore}: steps ask in order. */
+  /** State of {@link tokensBefore}: steps ask in order. */
   private counted = { number: 0, tokens: 0 };
 
   constructor(options: RowOrderOptions) {
@@ -52,8 +52,8 @@ export class RowOrder {
 
   private batchesOf(epoch: number): readonly Uint32Array[] {
     const { lengths, seed, isShuffled, rows, tokens } = this.options;
-    const known = this.epochs[epoch];
-    if (known) return known;
+    const cached = this.epochs[epoch];
+    if (cached) return cached;
     const size = lengths.length;
     const order = isShuffled
       ? shuffledIndices(size, STREAM_SEEDS.rowOrder(seed, epoch))
@@ -68,7 +68,7 @@ function byRows(order: Uint32Array, rows: number): Uint32Array[] {
   return Array.from({ length: Math.floor(order.length / rows) }, (_, i) => order.slice(i * rows, (i + 1) * rows));
 }
 
-/** In the order of the epoch: a row that does not fit begins the next batch. */
+/** Batches the rows in the order of the epoch: a row that does not fit begins the next batch. */
 function byTokens(order: Uint32Array, { lengths, most }: { lengths: readonly number[]; most: number }): Uint32Array[] {
   const batches: Uint32Array[] = [];
   let [first, sum] = [0, 0];

@@ -33,7 +33,7 @@ export const OTHER_PROMPT_KEYS = ["instruction", "question"];
 export interface PlacedRow {
   readonly row: Row;
   readonly file: string;
-  /** From 1; in a Parquet file the number of the row. */
+  /** Line from 1; in a Parquet file the number of the row. */
   readonly line: number;
 }
 

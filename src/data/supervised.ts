@@ -13,7 +13,10 @@ export type TrainOnWhat = (typeof TRAIN_ON_WHAT)[number];
 /** Fields of a message that weigh its turn: OpenAI's `weight`, axolotl's `train`, the cookbook's `trainable`. */
 export const TURN_WEIGHTS = ["weight", "train", "trainable"] as const;
 
-/** What happens to a row that is too long: the run is refused, the row is cut at that end, or it is left out. verl's names, and `skip`. */
+/**
+ * Treatments of a row that is too long: the run is refused, the row is cut at that end, or it is left out. verl's
+ * names, and `skip`.
+ */
 export const TRUNCATIONS = ["error", "left", "right", "skip"] as const;
 /** One of {@link TRUNCATIONS}. */
 export type Truncation = (typeof TRUNCATIONS)[number];
@@ -23,7 +26,7 @@ export interface ChatExample extends Rendering {
   readonly messages: readonly ChatMessage[];
 }
 
-/** What the chat template reads besides the messages. */
+/** Inputs of the chat template besides the messages. */
 export interface Rendering {
   readonly tools?: readonly unknown[] | undefined;
   /** Further variables of the template. */
@@ -41,7 +44,7 @@ export interface TextExample {
   readonly text: string;
 }
 
-/** What a row is trained on as. */
+/** A training example made of a row. */
 export type SupervisedExample = ChatExample | ResponseExample | TextExample;
 
 /** An example and where it comes from. */
@@ -92,7 +95,7 @@ export function supervisedExamples(rows: readonly PlacedRow[], keys: SupervisedK
 }
 
 interface Formed {
-  /** For messages. */
+  /** Form of the row, for messages. */
   readonly form: "a conversation" | "a prompt with a response" | "a text";
   readonly example: SupervisedExample;
 }

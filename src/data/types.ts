@@ -1,12 +1,12 @@
 /**
- * What a rollout leaves behind, under rLLM's field names: a task is attempted in an episode, an episode holds one
- * trajectory per agent, a trajectory holds the model calls (steps), and a group holds the trajectories that are
- * compared with each other.
+ * Results of a rollout, under rLLM's field names: a task is attempted in an episode, an episode holds one trajectory
+ * per agent, a trajectory holds the model calls (steps), and a group holds the trajectories that are compared with each
+ * other.
  */
 import type { ChatMessage } from "../contract/text.ts";
 import type { PromptOrigin } from "../contract/trace.ts";
 
-/** Why an episode ended. rLLM's seven reasons. */
+/** Reasons why an episode ends: rLLM's seven. */
 export const TERMINATION_REASONS = [
   "max_prompt_length_exceeded",
   "max_response_length_exceeded",
@@ -42,7 +42,7 @@ export interface Step {
   /** The conversation that was rendered, and the reply. */
   readonly chat_completions?: readonly ChatMessage[];
   readonly model_response: string;
-  /** What the agent did with the response. */
+  /** The agent's action for the response. */
   readonly action?: unknown;
   readonly observation?: unknown;
   readonly reward: number;
@@ -71,7 +71,7 @@ export interface Trajectory {
   readonly steps: readonly Step[];
   /** Null: the reward of the last step. */
   readonly reward: number | null;
-  /** What the greedy attempt at the same task earned in this role: the baseline of `remax`. Absent: none was played. */
+  /** Reward of the greedy attempt at the same task in this role: the baseline of `remax`. Absent: none was played. */
   readonly reward_baseline?: number;
   readonly signals?: Readonly<Record<string, number>> | undefined;
   readonly metadata?: Readonly<Record<string, unknown>>;
@@ -80,7 +80,7 @@ export interface Trajectory {
 }
 
 /** Whether two answers, as a reward returns them, are one. */
-export type EqualAnswers = (one: string, other: string) => boolean;
+export type EqualAnswers = (answer: string, other: string) => boolean;
 
 /** One attempt at a task. */
 export interface Episode {
@@ -114,7 +114,7 @@ export interface RewardedTrajectory extends Trajectory {
   readonly reward: number;
 }
 
-/** What a group keeps of the episode that a trajectory comes from, with how the trajectory ended. */
+/** Facts about a trajectory's episode that its group keeps, with how the trajectory ended. */
 export interface GroupMember {
   readonly task_id: string;
   readonly rollout_index: number;

@@ -1,26 +1,26 @@
-/** What an evaluation measured, as plain JSON: `--json`, the table and the page's script share it. */
+/** Results of an evaluation, as plain JSON: `--json`, the table and the page's script share it. */
 
 /** A mean with its 95% confidence interval, null where fewer than two tasks were measured. */
-export interface Estimate {
+export interface IntervalEstimate {
   readonly mean: number;
-  /** Of the mean, clustered by task. */
+  /** Standard error of the mean, clustered by task. */
   readonly standard_error: number | null;
   readonly interval: readonly [low: number, high: number] | null;
   readonly tasks: number;
 }
 
 /** Estimates by measure: `reward`, `pass@1`, `maj@4`, ... */
-export type Estimates = Readonly<Record<string, Estimate>>;
+export type Estimates = Readonly<Record<string, IntervalEstimate>>;
 
 export interface ModelScores {
   readonly model: string;
   readonly attempts: number;
-  /** By data source. */
+  /** Estimates by data source. */
   readonly sources: Readonly<Record<string, Estimates>>;
 }
 
 /** `model` minus `baseline`, task by task, over the tasks that both attempted. */
-export interface Difference {
+export interface PairedDifference {
   readonly model: string;
   readonly baseline: string;
   readonly sources: Readonly<Record<string, Estimates>>;
@@ -47,10 +47,10 @@ export interface TaskRow {
 export interface EvaluationReport {
   readonly models: readonly ModelScores[];
   /** Every model after the first, compared with the first. */
-  readonly differences: readonly Difference[];
+  readonly differences: readonly PairedDifference[];
 }
 
-/** What the page's script reads. */
+/** Data of the page's script. */
 export interface EvaluationPageData extends EvaluationReport {
   readonly tasks: readonly TaskRow[];
   /** When it was made, in ms since 1970. */

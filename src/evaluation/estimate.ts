@@ -1,6 +1,6 @@
 /** Means over tasks, and differences of means, with 95% confidence intervals. */
 import { mean, sampleDeviation } from "../statistics.ts";
-import type { Estimate } from "./contract.ts";
+import type { IntervalEstimate } from "./contract.ts";
 
 /** 97.5% quantile of the normal distribution. */
 const Z = 1.959963984540054;
@@ -11,7 +11,7 @@ const Z = 1.959963984540054;
  * errors.
  * @see Miller 2024, "Adding Error Bars to Evals", https://arxiv.org/abs/2411.00640, sections 2.1 and 2.2
  */
-export function estimate(values: readonly number[]): Estimate {
+export function estimate(values: readonly number[]): IntervalEstimate {
   const [centre, error] = [mean(values), standardError(values)];
   const interval = error === null ? null : ([centre - Z * error, centre + Z * error] as const);
   return { mean: centre, standard_error: error, interval, tasks: values.length };
@@ -22,7 +22,7 @@ export function estimate(values: readonly number[]): Estimate {
  * the same standard error, p (1 - p) / SE^2; where all tasks agree it is the number of tasks, so that 10 of 10 is not certainty.
  * @see Wilson 1927; Korn and Graubard 1998 for the effective sample size
  */
-export function estimateShare(values: readonly number[]): Estimate {
+export function estimateShare(values: readonly number[]): IntervalEstimate {
   const plain = estimate(values);
   const { mean: p, standard_error: error, tasks } = plain;
   if (error === null) return plain;
@@ -38,7 +38,7 @@ export function estimateShare(values: readonly number[]): Estimate {
  * of two separate means.
  * @see Miller 2024, section 4
  */
-export function pairedDifference(pairs: readonly (readonly [a: number, b: number])[]): Estimate {
+export function pairedDifference(pairs: readonly (readonly [a: number, b: number])[]): IntervalEstimate {
   return estimate(pairs.map(([a, b]) => a - b));
 }
 

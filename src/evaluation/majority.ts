@@ -1,7 +1,7 @@
 /** maj@k: whether the most frequent of k answers is correct. */
 import type { EqualAnswers } from "../data/types.ts";
 
-/** What an attempt answered. */
+/** An attempt's answer. */
 export interface Vote {
   /** Equal answers are equal texts ({@link groupVotes}); undefined where the attempt gave none. */
   readonly answer: string | undefined;
@@ -25,12 +25,12 @@ export function majorityAtK(k: number, votes: readonly Vote[]): number {
 
 /** Votes of which equal answers have one text, that of the first. */
 export function groupVotes(votes: readonly Vote[], equal: EqualAnswers): Vote[] {
-  const known = new Map<string, string>();
+  const canonical = new Map<string, string>();
   const forms: string[] = [];
   const formOf = (answer: string): string => {
-    const form = known.get(answer) ?? forms.find((each) => equal(answer, each)) ?? answer;
-    if (form === answer && !known.has(answer)) forms.push(answer);
-    known.set(answer, form);
+    const form = canonical.get(answer) ?? forms.find((each) => equal(answer, each)) ?? answer;
+    if (form === answer && !canonical.has(answer)) forms.push(answer);
+    canonical.set(answer, form);
     return form;
   };
   return votes.map((vote) => (vote.answer === undefined ? vote : { ...vote, answer: formOf(vote.answer) }));

@@ -1,4 +1,4 @@
-/** What an evaluation measures of each task: the mean reward, pass@k, maj@k. */
+/** Measures of an evaluation for each task: the mean reward, pass@k, maj@k. */
 import type { Episode, EqualAnswers } from "../data/types.ts";
 import { groupBy } from "../loop/group_by.ts";
 import { dataSource, passAtK } from "../loop/validate.ts";
@@ -13,7 +13,7 @@ export interface MeasuredTask {
   readonly source: string;
   readonly attempts: number;
   readonly correct: number;
-  /** By name: `reward`, `pass@1`, `pass@4`, `maj@4`, ... */
+  /** Values by name: `reward`, `pass@1`, `pass@4`, `maj@4`, ... */
   readonly values: Readonly<Record<string, number>>;
 }
 
@@ -36,21 +36,21 @@ export function measureTasks(episodes: readonly Episode[], measures: Measures): 
   );
 }
 
-function measure(episodes: readonly Episode[], it: Measures & { readonly hasAnswers: boolean }): MeasuredTask {
+function measure(episodes: readonly Episode[], measures: Measures & { readonly hasAnswers: boolean }): MeasuredTask {
   const tries = [...episodes].sort((a, b) => a.rollout_index - b.rollout_index);
   const { task, task_index: index } = tries[0]!;
   const counts = { attempts: tries.length, correct: tries.filter(({ is_correct }) => is_correct).length };
-  const values: Record<string, number> = { reward: mean(tries.map(rewardOf)) };
-  for (const k of it.ks) values[`pass@${k}`] = passAtK(k, counts);
-  if (it.hasAnswers) {
-    const votes = groupVotes(tries.map(voteOf), it.equal);
-    for (const k of it.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, votes);
+  const values: Record<string, number> = { reward: mean(tries.map(episodeReward)) };
+  for (const k of measures.ks) values[`pass@${k}`] = passAtK(k, counts);
+  if (measures.hasAnswers) {
+    const votes = groupVotes(tries.map(voteOf), measures.equal);
+    for (const k of measures.ks.filter((each) => each >= LEAST_VOTES)) values[`maj@${k}`] = majorityAtK(k, votes);
   }
   return { id: task.id, index, source: dataSource(task), ...counts, values };
 }
 
 /** The sum over its trajectories: 0 for an attempt that failed. */
-export function rewardOf({ trajectories }: Episode): number {
+export function episodeReward({ trajectories }: Episode): number {
   return trajectories.reduce((sum, { reward, steps }) => sum + (reward ?? steps.at(-1)?.reward ?? 0), 0);
 }
 

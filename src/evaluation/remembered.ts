@@ -42,10 +42,10 @@ function findIn(store: AttemptStore, attempt: Attempt, firstTask: number): Episo
   return episode && { ...episode, task_index };
 }
 
-function adding(store: AttemptStore, it: { context: StageContext; firstTask: number }): StageContext {
+function adding(store: AttemptStore, request: { context: StageContext; firstTask: number }): StageContext {
   const onEpisode = (episode: Episode) => {
-    store.add({ ...episode, task_index: episode.task_index + it.firstTask });
-    it.context.onEpisode?.(episode);
+    store.add({ ...episode, task_index: episode.task_index + request.firstTask });
+    request.context.onEpisode?.(episode);
   };
-  return { ...it.context, onEpisode };
+  return { ...request.context, onEpisode };
 }

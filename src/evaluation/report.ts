@@ -3,7 +3,7 @@ import type { Episode } from "../data/types.ts";
 import { groupBy } from "../loop/group_by.ts";
 import type { Estimates, EvaluationReport, ShownAttempt, TaskRow } from "./contract.ts";
 import { estimate, estimateShare, pairedDifference } from "./estimate.ts";
-import { type MeasuredTask, type Measures, measureTasks, rewardOf } from "./measures.ts";
+import { episodeReward, type MeasuredTask, type Measures, measureTasks } from "./measures.ts";
 
 /** A model with its attempts. */
 export interface EvaluatedModel {
@@ -46,7 +46,7 @@ function shown(episode: Episode): ShownAttempt {
   const { is_correct, termination_reason, metadata } = episode;
   const texts = episode.trajectories.flatMap(({ steps }) => steps.map(({ model_response }) => model_response));
   return {
-    reward: rewardOf(episode),
+    reward: episodeReward(episode),
     is_correct,
     ...(typeof metadata.answer === "string" && { answer: metadata.answer }),
     response: texts.join("\n\n"),

@@ -2,7 +2,7 @@
 
 import { Hono } from "hono";
 import { formOf, withRequestId } from "../chat/apis/errors.ts";
-import { type GuardOptions, guarded } from "../http/guard.ts";
+import { guardHandler, type RequestGuardOptions } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
 import { isLoopback } from "../http/origin.ts";
 import { Access, type GatewayAuth } from "./auth.ts";
@@ -12,7 +12,7 @@ import { CallLimits } from "./limits.ts";
 import { addAdminRoutes } from "./routes/admin.ts";
 import { callPath, callRoute } from "./routes/calls.ts";
 import type { RouteContext } from "./routes/context.ts";
-import { addSessionRoutes } from "./routes/sessions.ts";
+import { addGatewaySessionRoutes } from "./routes/sessions.ts";
 import { addTraceRoutes } from "./routes/traces.ts";
 
 export interface GatewayAppOptions {
@@ -42,14 +42,14 @@ export async function createGatewayApp(options: GatewayAppOptions): Promise<App>
   app.get("/health", (c) => c.json({ status: "ok" }));
   addAdminRoutes(app, context);
   addTraceRoutes(app, context);
-  addSessionRoutes(app, context);
+  addGatewaySessionRoutes(app, context);
   options.extend?.(app, context);
   const answerCall = callRoute(context);
   const handle = (request: Request) => {
     const path = callPath(request);
     return path ? answerCall(request, path) : app.fetch(request);
   };
-  const answer = guarded(handle, guardOf(options, host));
+  const answer = guardHandler(handle, guardOf(options, host));
   return {
     fetch: async (request) => {
       const response = await answer(request);
@@ -58,7 +58,7 @@ export async function createGatewayApp(options: GatewayAppOptions): Promise<App>
   };
 }
 
-function guardOf({ allowedHosts, allowedOrigins }: GatewayAppOptions, host: string): GuardOptions {
+function guardOf({ allowedHosts, allowedOrigins }: GatewayAppOptions, host: string): RequestGuardOptions {
   return {
     site: { host, names: allowedHosts ?? [], origins: allowedOrigins ?? [] },
     methods: ["GET", "POST", "DELETE"],

@@ -1,12 +1,12 @@
 /**
- * Who may do what: agents call models with their keys, a session's own key opens that session alone, and the admin token
- * manages sessions, traces and workers. None of the three is accepted in place of another.
+ * Rights of callers: agents call models with their keys, a session's own key opens that session alone, and the admin
+ * token manages sessions, traces and workers. None of the three is accepted in place of another.
  */
 import { ConfigError } from "../errors.ts";
 import { areEqual, digestOf, keyIn, toHex } from "../http/key.ts";
 import { isForeignPage, isLoopback } from "../http/origin.ts";
 
-/** Whom a gateway lets in. */
+/** Keys and callers that a gateway accepts. */
 export interface GatewayAuth {
   /** Keys of agents. Without one, anyone may call a gateway that only this machine reaches. */
   readonly apiKeys?: readonly string[] | undefined;
@@ -55,7 +55,7 @@ export function checkAuth({ apiKeys = [], adminToken, isExposed }: GatewayAuth, 
 /** A caller's place in the limits. */
 export type CallerId = string;
 
-/** Whoever calls without a key, where that is allowed. */
+/** The caller without a key, where that is allowed. */
 export const LOCAL_CALLER: CallerId = "local";
 
 /** Somebody who was let in. */
@@ -65,7 +65,7 @@ export interface Caller {
   readonly isAdministrator: boolean;
 }
 
-/** What a session asks of its callers. */
+/** A session's demands on its callers. */
 export interface GuardedSession {
   readonly id: string;
   /** Digest of its own key; without one, agents' keys open it. */
@@ -91,10 +91,10 @@ export class Access {
     return new Access({ keys, admin, isLocal: isLoopback(host) && !auth.isExposed });
   }
 
-  private constructor(it: { keys: readonly Known[]; admin: Uint8Array | undefined; isLocal: boolean }) {
-    this.keys = it.keys;
-    this.admin = it.admin;
-    this.isLocal = it.isLocal;
+  private constructor(parts: { keys: readonly Known[]; admin: Uint8Array | undefined; isLocal: boolean }) {
+    this.keys = parts.keys;
+    this.admin = parts.admin;
+    this.isLocal = parts.isLocal;
   }
 
   /**
@@ -102,37 +102,37 @@ export class Access {
    * @throws {AccessRefusal}
    */
   async agent(request: Request, session?: GuardedSession): Promise<CallerId> {
-    const given = await keyOf(request);
-    if (isSame(given, this.admin))
+    const key = await keyOf(request);
+    if (isSame(key, this.admin))
       throw new AccessRefusal(
         403,
         "Cannot call a model with the admin token: it is for admin routes. Send an agent's key.",
       );
-    return this.agentWith(given, session);
+    return this.agentWith(key, session);
   }
 
   /**
-   * Lets in whoever may open and end sessions: an agent as {@link agent} does, and the administrator.
+   * Lets in those who may open and end sessions: an agent like {@link agent}, and the administrator.
    * @throws {AccessRefusal}
    */
   async agentOrAdministrator(request: Request, session?: GuardedSession): Promise<Caller> {
-    const given = await keyOf(request);
+    const key = await keyOf(request);
     // Where there is no token, everybody here is the administrator, who gave the session its key and does not send it.
-    const manages = session?.key && !isSame(given, session.key) && this.isOpenTo(request);
-    if (manages || isSame(given, this.admin)) return { id: "administrator", isAdministrator: true };
-    return { id: this.agentWith(given, session), isAdministrator: false };
+    const manages = session?.key && !isSame(key, session.key) && this.isOpenTo(request);
+    if (manages || isSame(key, this.admin)) return { id: "administrator", isAdministrator: true };
+    return { id: this.agentWith(key, session), isAdministrator: false };
   }
 
-  private agentWith(given: Uint8Array | undefined, session: GuardedSession | undefined): CallerId {
+  private agentWith(key: Uint8Array | undefined, session: GuardedSession | undefined): CallerId {
     if (session?.key) {
-      if (isSame(given, session.key)) return `session ${session.id}`;
+      if (isSame(key, session.key)) return `session ${session.id}`;
       throw new AccessRefusal(
         401,
         "Cannot call the session: the key is missing, or of another session. Send the session's key.",
       );
     }
-    const known = this.keys.find(({ digest }) => isSame(given, digest));
-    if (known) return known.id;
+    const match = this.keys.find(({ digest }) => isSame(key, digest));
+    if (match) return match.id;
     if (this.isLocal && this.keys.length === 0) return LOCAL_CALLER;
     throw new AccessRefusal(
       401,
@@ -142,10 +142,10 @@ export class Access {
 
   /** Lets the trainer in. @throws {AccessRefusal} */
   async administrator(request: Request, options: { readonly allowsQuery?: boolean } = {}): Promise<void> {
-    const given = await keyOf(request, options.allowsQuery);
-    if (isSame(given, this.admin)) return;
+    const key = await keyOf(request, options.allowsQuery);
+    if (isSame(key, this.admin)) return;
     if (this.isOpenTo(request)) return;
-    if (this.isAgent(given))
+    if (this.isAgent(key))
       throw new AccessRefusal(403, "Cannot use an admin route with an agent's key. Send the admin token.");
     throw new AccessRefusal(
       401,
@@ -159,18 +159,18 @@ export class Access {
     return this.admin === undefined && this.isLocal && this.keys.length === 0 && !isForeignPage(request);
   }
 
-  private isAgent(given: Uint8Array | undefined): boolean {
-    return this.keys.some(({ digest }) => isSame(given, digest));
+  private isAgent(key: Uint8Array | undefined): boolean {
+    return this.keys.some(({ digest }) => isSame(key, digest));
   }
 }
 
 async function keyOf(request: Request, allowsQuery = false): Promise<Uint8Array | undefined> {
-  const given = keyIn(request, { allowsQuery });
-  return given === undefined ? undefined : digestOf(given);
+  const key = keyIn(request, { allowsQuery });
+  return key === undefined ? undefined : digestOf(key);
 }
 
-function isSame(given: Uint8Array | undefined, expected: Uint8Array | undefined): boolean {
-  return given !== undefined && expected !== undefined && areEqual(given, expected);
+function isSame(key: Uint8Array | undefined, expected: Uint8Array | undefined): boolean {
+  return key !== undefined && expected !== undefined && areEqual(key, expected);
 }
 
 /** Names a key in logs and limits without telling it. */

@@ -5,7 +5,10 @@ import { Refusal } from "../http/refusal.ts";
 import { AccessRefusal } from "./auth.ts";
 import { publicError } from "./guarded_engine.ts";
 
-/** Of routes that are not model calls: `{"error": message}`. One that is not the request's fault is logged, and shown as an id. */
+/**
+ * Returns the answer of routes that are not model calls: `{"error": message}`. One that is not the request's fault is
+ * logged, and shown as an id.
+ */
 export function routeError(error: unknown, log: (line: string) => void): Response {
   const { status, message, retryAfter } = statusOf(publicError(error, log));
   return withRetry(Response.json({ error: message }, { status }), retryAfter);
@@ -16,7 +19,7 @@ function statusOf(shown: Error): { status: number; message: string; retryAfter?:
   return { status: 400, message: shown.message };
 }
 
-/** Of model calls: the form of the API that was called. */
+/** Returns the answer of a model call in the form of the API that was called. */
 export function callError(error: unknown, request: Request): Response {
   const form = formOf(request);
   if (error instanceof AccessRefusal) {

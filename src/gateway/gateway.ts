@@ -3,26 +3,26 @@ import { type ChatEngine, createFetch, type FetchFunction, ResponseMemory, Respo
 import { ApiError } from "../chat/request.ts";
 import { TextWork } from "../chat/text_work.ts";
 import type { SessionOutcome, TraceRecord, TraceStore } from "../contract/trace.ts";
-import { Budget } from "../http/budget.ts";
+import { ByteBudget } from "../http/budget.ts";
 import type { JsonBody } from "../http/json_body.ts";
 import { LOCAL_CALLER } from "./auth.ts";
 import { guardedEngine } from "./guarded_engine.ts";
 import { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 import type { LiveSession } from "./live_session.ts";
 import type { GatewayOptions } from "./options.ts";
-import { Recorder } from "./record.ts";
+import { CallRecorder } from "./record.ts";
+import { RetryCache } from "./retry_cache.ts";
 import { RunningCalls } from "./running.ts";
 import { UnreadStreams } from "./sent.ts";
 import { pathOf } from "./session_id.ts";
-import { Sessions } from "./sessions.ts";
-import { Undelivered } from "./undelivered.ts";
+import { GatewaySessions } from "./sessions.ts";
 import { cumulativeEngine } from "./workers/cumulative.ts";
 import type { FieldSettings } from "./workers/fields.ts";
 import { WorkerHistory } from "./workers/history.ts";
 import { WorkerPool } from "./workers/pool.ts";
 import { askWorker, type WorkerAnswer } from "./workers/send.ts";
 
-/** What the trainer gets for one attempt. */
+/** A session as the trainer sees it for one attempt. */
 export interface OpenSession {
   readonly session_id: string;
   /** Path of the session's OpenAI base URL: `/sessions/{id}/v1`. */
@@ -45,7 +45,7 @@ export interface SessionRequest {
   readonly sampling_params?: Readonly<Record<string, unknown>> | undefined;
 }
 
-/** In the place of a model's name, for the engine of a session. */
+/** Key in the place of a model's name, for the engine of a session. */
 const OWN = "";
 /** How long calls that were ended may take to write their traces, ms: a sampler notices with its next token. */
 const ENDING_MS = 10_000;
@@ -53,27 +53,27 @@ const ENDING_MS = 10_000;
 export class GatewayService {
   readonly store: TraceStore;
   readonly limits: GatewayLimits;
-  readonly bodies: Budget;
+  readonly bodies: ByteBudget;
   readonly unread: UnreadStreams;
-  readonly undelivered: Undelivered;
-  readonly recorder: Recorder;
-  readonly sessions: Sessions;
+  readonly retryCache: RetryCache;
+  readonly recorder: CallRecorder;
+  readonly sessions: GatewaySessions;
   readonly workers: WorkerPool;
   readonly running = new RunningCalls();
-  /** What requests for workers get, and their answers lose. */
+  /** Fields that requests for workers get, and their answers lose. */
   readonly fields: FieldSettings;
   readonly startedAt = Date.now();
-  /** Of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
+  /** Version of the workers' weights, set by the trainer; our own engines report theirs with each reply. */
   weightVersion: number | null = null;
   readonly log: (line: string) => void;
   private isStopping = false;
   private readonly options: GatewayOptions;
-  /** Of calls without a session, by caller and model. */
+  /** APIs for calls without a session, by caller and model. */
   private readonly apis = new Map<string, Promise<FetchFunction>>();
-  /** Of all sessions in cumulative token mode. */
+  /** Text work of all sessions in cumulative token mode. */
   private texts: TextWork | undefined;
   private readonly memory: ResponseMemory;
-  /** Of calls without a session, by caller: a response is found whatever model gave it. */
+  /** Responses of calls without a session, by caller. */
   private readonly responses = new Map<string, ResponseStore>();
 
   constructor(options: GatewayOptions) {
@@ -82,13 +82,13 @@ export class GatewayService {
     this.log = log;
     this.store = store;
     this.limits = { ...GATEWAY_LIMITS, ...options.limits };
-    this.bodies = new Budget(this.limits.allBodyBytes);
+    this.bodies = new ByteBudget(this.limits.allBodyBytes);
     this.unread = new UnreadStreams(this.limits.unreadBytes);
     this.memory = new ResponseMemory(this.limits.responseBytes);
-    this.undelivered = new Undelivered(this.limits.undeliveredBytes);
-    this.recorder = new Recorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
+    this.retryCache = new RetryCache(this.limits.undeliveredBytes);
+    this.recorder = new CallRecorder({ store, syncTraces, log, mostBytes: this.limits.unwrittenBytes });
     const { sessions: most, sessionBytes: mostBytes } = this.limits;
-    this.sessions = new Sessions({
+    this.sessions = new GatewaySessions({
       store,
       most,
       mostBytes,
@@ -118,10 +118,10 @@ export class GatewayService {
     if (model === undefined || (model !== OWN && !this.models.includes(model))) throw this.noModel(model);
     const apis = session?.apis ?? this.apis;
     const key = session ? model : JSON.stringify([caller, model]);
-    const known = apis.get(key) ?? this.openApi(session, model, caller);
-    apis.set(key, known);
+    const api = apis.get(key) ?? this.openApi(session, model, caller);
+    apis.set(key, api);
     // A failure is not kept.
-    return known.catch((error: unknown) => {
+    return api.catch((error: unknown) => {
       apis.delete(key);
       throw error;
     });
@@ -133,9 +133,9 @@ export class GatewayService {
       session.responses ??= new ResponseStore(this.memory);
       return session.responses;
     }
-    const known = this.responses.get(caller) ?? new ResponseStore(this.memory);
-    this.responses.set(caller, known);
-    return known;
+    const store = this.responses.get(caller) ?? new ResponseStore(this.memory);
+    this.responses.set(caller, store);
+    return store;
   }
 
   private async openApi(session: LiveSession | undefined, model: string, owner: string): Promise<FetchFunction> {
@@ -176,18 +176,18 @@ export class GatewayService {
   /** The APIs of a session whose model workers have, in cumulative token mode. */
   async cumulativeApi(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
     const key = `worker ${model ?? ""}`;
-    const known = session.apis.get(key) ?? this.openCumulative(session, model);
-    session.apis.set(key, known);
+    const api = session.apis.get(key) ?? this.openCumulative(session, model);
+    session.apis.set(key, api);
     // A failure is not kept.
-    return known.catch((error: unknown) => {
+    return api.catch((error: unknown) => {
       session.apis.delete(key);
       throw error;
     });
   }
 
   private async openCumulative(session: LiveSession, model: string | undefined): Promise<FetchFunction> {
-    const all = await this.restored(session);
-    const history = all.filter((trace) => trace.model === (model ?? ""));
+    const traces = await this.restored(session);
+    const history = traces.filter((trace) => trace.model === (model ?? ""));
     for (const trace of history) this.sessions.remember(session, trace);
     const { tokenizer, thread } = this.options.workers!;
     this.texts ??= new TextWork({ tokenizer: tokenizer!, thread });
@@ -219,9 +219,9 @@ export class GatewayService {
     // Callers without keys are not told apart: each of their sessions takes its own turns.
     const owner = caller === LOCAL_CALLER ? undefined : caller;
     const history = await this.restored(session);
-    const own = history.filter((trace) => trace.model === model);
-    for (const trace of own) this.sessions.remember(session, trace);
-    return this.options.engines!.open({ model, session_id, owner, history: own });
+    const ofModel = history.filter((trace) => trace.model === model);
+    for (const trace of ofModel) this.sessions.remember(session, trace);
+    return this.options.engines!.open({ model, session_id, owner, history: ofModel });
   }
 
   /** A session may have left memory before its last call was stored. */
@@ -230,7 +230,7 @@ export class GatewayService {
     return this.store.traces({ session_id: id });
   }
 
-  /** What the session's workers said, from the store where it is not remembered. */
+  /** Returns the answers of the session's workers, from the store where they are not remembered. */
   async historyOf(session: LiveSession): Promise<WorkerHistory> {
     session.history ??= this.restored(session).then((traces) => {
       for (const trace of traces) this.sessions.remember(session, trace);
@@ -261,13 +261,13 @@ export class GatewayService {
 
   /** Opens a session that an engine of its own answers, with a key of its own. @throws {ApiError} for an id in use */
   async openSession(request: SessionRequest): Promise<OpenSession> {
-    const { session_id = crypto.randomUUID(), ...given } = request;
+    const { session_id = crypto.randomUUID(), ...others } = request;
     const key = `grpu-${crypto.randomUUID()}`;
     let report: (body: unknown) => void = () => {};
     const reported = new Promise<unknown>((resolve) => {
       report = resolve;
     });
-    const session = await this.sessions.create({ ...given, session_id, key, onReport: report });
+    const session = await this.sessions.create({ ...others, session_id, key, onReport: report });
     const path = `${pathOf(session_id)}/v1`;
     return { session_id, path, key, reported, end: (outcome) => this.sessions.end(session, outcome) };
   }

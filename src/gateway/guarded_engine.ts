@@ -6,10 +6,10 @@ import { Refusal } from "../http/refusal.ts";
 import { AccessRefusal } from "./auth.ts";
 import type { RunningCalls } from "./running.ts";
 
-export interface GuardOptions {
+export interface EngineGuardOptions {
   /** Its calls count as work: they go on for a while when their caller has left. */
   readonly calls: RunningCalls;
-  /** Whose calls they are. */
+  /** Session of the calls. */
   readonly session?: string | undefined;
   /** Takes one line for the operator. */
   readonly log: (line: string) => void;
@@ -19,7 +19,7 @@ export interface GuardOptions {
  * The engine. Errors that a request causes pass; the message of any other, which may name files or devices, goes to the
  * operator, and the caller gets an id to ask with.
  */
-export function guardedEngine(engine: ChatEngine, { calls, session, log }: GuardOptions): ChatEngine {
+export function guardedEngine(engine: ChatEngine, { calls, session, log }: EngineGuardOptions): ChatEngine {
   const guarded = <T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> =>
     calls.track(
       work.catch((error: unknown) => {
@@ -41,7 +41,7 @@ export function guardedEngine(engine: ChatEngine, { calls, session, log }: Guard
 
 const PUBLIC = [ApiError, Refusal, AccessRefusal, UnsupportedError];
 
-/** Of a request's content, not of the gateway's memory or files. */
+/** Returns whether an error is one of a request's content, not of the gateway's memory or files. */
 function isRequests(error: unknown): error is ConfigError {
   return error instanceof ConfigError && !(error instanceof OutOfMemoryError) && error.file === undefined;
 }

@@ -2,29 +2,29 @@
 import { ApiError } from "../chat/request.ts";
 import type { CallerId } from "./auth.ts";
 
-/** What one caller of a gateway may take, and all together. */
+/** Limits of a gateway's callers, for each and for all together. */
 export interface GatewayLimits {
   /** Calls of one key or session that run at the same time. */
   readonly concurrency: number;
   /** Calls of one key or session in a minute; a burst may use them at once. */
   readonly perMinute: number;
-  /** Of one body, bytes. */
+  /** Largest size of one body, bytes. */
   readonly bodyBytes: number;
-  /** Of all bodies that are being answered, bytes. */
+  /** Largest total of all bodies that are being answered, bytes. */
   readonly allBodyBytes: number;
-  /** Of a session's metadata, and of its sampling parameters, as JSON: every trace repeats the metadata. */
+  /** Most letters of a session's metadata, and of its sampling parameters, as JSON: every trace repeats the metadata. */
   readonly metadataLetters: number;
   /** Sessions kept in memory; those longest unused go first, and are restored from the store. */
   readonly sessions: number;
-  /** What the calls of sessions in memory may hold together, about; beyond it those longest unused go as well. */
+  /** Approximate bytes that the calls of sessions in memory may hold together; beyond it those longest unused go as well. */
   readonly sessionBytes: number;
-  /** What responses that `previous_response_id` may name hold together; beyond it the oldest go. */
+  /** Bytes that responses named by `previous_response_id` may hold together; beyond it the oldest go. */
   readonly responseBytes: number;
-  /** Of streams that their readers leave unread, all together; one alone may hold a sixteenth. Beyond it they end. */
+  /** Bytes of streams that their readers leave unread, all together; one alone may hold a sixteenth. Beyond it they end. */
   readonly unreadBytes: number;
-  /** Of answers that their clients left before they had them, with their requests; beyond it the oldest go. */
+  /** Bytes of answers that their clients left before they had them, with their requests; beyond it the oldest go. */
   readonly undeliveredBytes: number;
-  /** Of traces that the store has not taken yet, about; beyond it new ones are dropped. */
+  /** Approximate bytes of traces that the store has not taken yet; beyond it new ones are dropped. */
   readonly unwrittenBytes: number;
 }
 
@@ -79,13 +79,13 @@ export class CallLimits {
   private refilled(caller: CallerId): Use {
     const now = performance.now();
     const { perMinute } = this.limits;
-    const known = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
-    known.left = Math.min(perMinute, known.left + ((now - known.at) / MINUTE_MS) * perMinute);
-    known.at = now;
+    const use = this.uses.get(caller) ?? { running: 0, left: perMinute, at: now };
+    use.left = Math.min(perMinute, use.left + ((now - use.at) / MINUTE_MS) * perMinute);
+    use.at = now;
     this.uses.delete(caller);
-    this.uses.set(caller, known);
+    this.uses.set(caller, use);
     this.forgetIdle(now);
-    return known;
+    return use;
   }
 
   /** Session keys come and go: a caller that is as good as new is forgotten. */

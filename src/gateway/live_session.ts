@@ -5,7 +5,7 @@ import type { SessionRecord, TraceRecord } from "../contract/trace.ts";
 import { stringifyJson } from "../json.ts";
 import type { WorkerHistory } from "./workers/history.ts";
 
-/** What only some sessions have. */
+/** Parts that only some sessions have. */
 export interface SessionParts {
   /** Digest of its own key; without one, agents' keys open it. */
   readonly key?: Uint8Array | undefined;
@@ -16,13 +16,13 @@ export interface SessionParts {
 }
 
 /**
- * Of each token that a call adds to its parent's: its id in the tree of prompts and in the reply, and its text in the tree of
- * rendered prompts, the messages and their keys.
+ * Bytes of each token that a call adds to its parent's: its id in the tree of prompts and in the reply, and its text in
+ * the tree of rendered prompts, the messages and their keys.
  */
 const BYTES_PER_TOKEN = 40;
-/** Of each call beside: objects, closures, listeners. */
+/** Further bytes of each call: objects, closures, listeners. */
 const BYTES_PER_CALL = 8 * 2 ** 10;
-/** Of a letter of metadata. */
+/** Bytes of a letter of metadata. */
 const BYTES_PER_LETTER = 2;
 
 export type CountedCall = Pick<TraceRecord, "trace_id" | "parent_trace_id" | "token_counts">;
@@ -36,9 +36,9 @@ export class LiveSession implements SessionParts {
   readonly apis = new Map<string, Promise<FetchFunction>>();
   /** Aborts its running calls when it ends. */
   readonly ending = new AbortController();
-  /** Of the responses API, whatever model gave them. */
+  /** Responses of the responses API, whatever model gave them. */
   responses?: ResponseStore;
-  /** What workers said to it. */
+  /** Answers of the session's workers. */
   history?: Promise<WorkerHistory>;
   /** Calls that are being answered. */
   running = 0;
@@ -49,7 +49,7 @@ export class LiveSession implements SessionParts {
   /** The run has the agent's report. */
   isReported = false;
   private known: SessionRecord;
-  /** About what the record and the calls hold in memory. */
+  /** Approximate bytes that the record and the calls hold in memory. */
   private recordBytes: number;
   private callBytes = 0;
   /** Tokens of each call that it remembers, prompt and reply, by the trace's id. */
@@ -76,7 +76,7 @@ export class LiveSession implements SessionParts {
     this.recordBytes = memoryOf(record);
   }
 
-  /** About what it holds in memory. */
+  /** Approximate bytes that it holds in memory. */
   get bytes(): number {
     return this.callBytes + this.recordBytes;
   }
@@ -90,8 +90,8 @@ export class LiveSession implements SessionParts {
   }
 }
 
-/** About what the record of a session holds beside its id. */
+/** Returns the approximate bytes that the record of a session holds besides its id. */
 function memoryOf({ metadata, sampling_params = {} }: SessionRecord): number {
-  const given = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
-  return BYTES_PER_LETTER * given.reduce((sum, each) => sum + stringifyJson(each).length, 0);
+  const filled = [metadata, sampling_params].filter((each) => Object.keys(each).length > 0);
+  return BYTES_PER_LETTER * filled.reduce((sum, each) => sum + stringifyJson(each).length, 0);
 }

@@ -13,7 +13,7 @@ export type { SessionRequest } from "./gateway.ts";
 export { GatewayService } from "./gateway.ts";
 export { GATEWAY_LIMITS, type GatewayLimits } from "./limits.ts";
 export type { GatewayOptions } from "./options.ts";
-export { Recorder } from "./record.ts";
+export { CallRecorder } from "./record.ts";
 export type { ModelHost } from "./sessions.ts";
 
 export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "service"> {
@@ -27,7 +27,7 @@ export interface StartOptions extends GatewayOptions, Omit<GatewayAppOptions, "s
 /** A session of a run's attempt, as its agent gets it. */
 export interface AgentSession {
   readonly session_id: string;
-  /** For OpenAI's clients: ends in `/v1`. */
+  /** Address for OpenAI's clients: it ends in `/v1`. */
   readonly base_url: string;
   readonly api_key: string;
   /** Takes the agent's report. */

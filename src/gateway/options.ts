@@ -1,4 +1,4 @@
-/** What a gateway is opened with. */
+/** Options of a gateway. */
 import type { TextThread } from "../chat/text_work.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import type { TraceStore } from "../contract/trace.ts";
@@ -17,7 +17,7 @@ export interface GatewayOptions {
   /** Replaces the model that requests name. @see rLLM's `model` */
   readonly model?: string | undefined;
   readonly workers?: (WorkerPoolOptions & FieldSettings & CumulativeMode) | undefined;
-  /** What `POST /admin/reload` does; resolves when new calls use what it loaded. */
+  /** Handler of `POST /admin/reload`; resolves when new calls use what it loaded. */
   readonly reload?: (() => Promise<void>) | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;

@@ -50,19 +50,19 @@ export class PartialReplies {
     return performance.now() - this.startedAt;
   }
 
-  /** Until a choice's first token; undefined where the engine reports none before the end. */
+  /** Returns the time until a choice's first token; undefined where the engine reports none before the end. */
   firstTokenMs(choice: number): number | undefined {
     return this.choices.get(choice)?.firstTokenMs;
   }
 
-  /** What was sampled so far, of every choice that started. */
+  /** Returns the tokens sampled so far, of every choice that started. */
   replies(tokenizer: Tokenizer): PartialReply[] {
     return [...this.choices.values()].map(({ start, tokens, logprobs, firstTokenMs, whole }) => {
       if (whole) return { drawn: whole, isWhole: true, first_token_ms: firstTokenMs };
       const text = tokenizer.decode(tokens);
-      const { parse = { id: "call" }, ...known } = start;
+      const { parse = { id: "call" }, ...rest } = start;
       const message = parseReply(text, parse);
-      const drawn = { ...known, response_ids: tokens, logprobs, model_response: text };
+      const drawn = { ...rest, response_ids: tokens, logprobs, model_response: text };
       const cut = { ...drawn, message, finish_reason: "length" as const };
       return { drawn: cut, isWhole: false, first_token_ms: firstTokenMs };
     });

@@ -10,9 +10,9 @@ import { ABORTED } from "../trace/attempts.ts";
 import { PartialReplies } from "./partial_replies.ts";
 
 /** The session that calls belong to. Its metadata is read at each call, because a session may be created again. */
-export interface RecordedSession {
+export interface CallSession {
   readonly session_id: string;
-  /** Of each trace; the request's own is added. */
+  /** Metadata of each trace; the request's own is added. */
   readonly metadata: Readonly<Record<string, unknown>>;
   /** Gets the trace of each whole reply. */
   readonly onReply?: ((trace: TraceRecord) => void) | undefined;
@@ -20,22 +20,22 @@ export interface RecordedSession {
 
 export interface RecorderOptions {
   readonly store: TraceStore;
-  /** Answers wait until their trace is stored. Default false: {@link Recorder.flush} waits. */
+  /** Answers wait until their trace is stored. Default false: {@link CallRecorder.flush} waits. */
   readonly syncTraces?: boolean | undefined;
   /** Takes one line for the operator. */
   readonly log?: ((line: string) => void) | undefined;
-  /** What traces that are not stored yet may hold together, about. Default 256 MiB. */
+  /** Approximate bytes that traces which are not stored yet may hold together. Default 256 MiB. */
   readonly mostBytes?: number | undefined;
 }
 
-/** What became of traces so far. */
+/** Counts of traces by what became of them. */
 export interface RecorderFigures {
   stored: number;
   /** Not yet stored. */
   pending: number;
   /** Given up after {@link TRIES}, or dropped because too much waited. */
   lost: number;
-  /** Of those pending, about. */
+  /** Approximate bytes of pending traces. */
   bytes: number;
 }
 
@@ -46,16 +46,16 @@ const MOST_PAUSE_MS = 10_000;
 /** How long the last traces are tried again when the gateway stops. */
 const CLOSING_MS = 5000;
 
-export class Recorder {
+export class CallRecorder {
   readonly figures: RecorderFigures = { stored: 0, pending: 0, lost: 0, bytes: 0 };
   private readonly store: TraceStore;
   private readonly mostBytes: number;
-  /** Of the traces dropped since the store last kept up. */
+  /** Number of traces dropped since the store last kept up. */
   private dropped = 0;
   private readonly isSync: boolean;
   private readonly log: (line: string) => void;
   private readonly closing = new AbortController();
-  /** With the session of the trace. */
+  /** Running writes, with the session of the trace. */
   private readonly writing = new Map<Promise<void>, string>();
 
   constructor({ store, syncTraces = false, log = () => {}, mostBytes = 256 * 2 ** 20 }: RecorderOptions) {
@@ -66,7 +66,7 @@ export class Recorder {
   }
 
   /** The engine, with each of its replies recorded; one that a caller gave up is recorded with the tokens sampled so far. */
-  wrap(engine: ChatEngine, session: RecordedSession): ChatEngine {
+  wrap(engine: ChatEngine, session: CallSession): ChatEngine {
     return {
       ...engine,
       model: engine.model,
@@ -114,8 +114,8 @@ export class Recorder {
 
   /** Resolves when the traces put before are stored, or given up. @param sessions default: of all */
   async settled(sessions?: ReadonlySet<string>): Promise<void> {
-    const all = [...this.writing].filter(([, session]) => sessions?.has(session) ?? true);
-    await Promise.all(all.map(([written]) => written));
+    const writes = [...this.writing].filter(([, session]) => sessions?.has(session) ?? true);
+    await Promise.all(writes.map(([written]) => written));
   }
 
   /** Resolves when every trace so far is stored, or given up. */
@@ -166,25 +166,25 @@ export class Recorder {
 
   private async recorded<T extends Drawn>(
     run: (call: ChatCall) => Promise<readonly T[]>,
-    it: RecordedCall,
+    recorded: RecordedCall,
   ): Promise<readonly T[]> {
     const timestamp = Date.now() / 1000;
-    const partial = new PartialReplies(it.call);
+    const partial = new PartialReplies(recorded.call);
     try {
       const drawn = await run(partial.call);
-      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
+      const at = { ...recorded, timestamp, latency_ms: partial.elapsedMs };
       for (const [i, reply] of drawn.entries()) {
         const trace = traceOf(reply, { ...at, first_token_ms: partial.firstTokenMs(i) });
-        it.session.onReply?.(trace);
+        recorded.session.onReply?.(trace);
         await this.put(trace);
       }
       return drawn;
     } catch (error) {
-      const at = { ...it, timestamp, latency_ms: partial.elapsedMs };
-      if (it.call?.signal?.aborted)
-        for (const { drawn, isWhole, first_token_ms } of partial.replies(it.engine.tokenizer)) {
+      const at = { ...recorded, timestamp, latency_ms: partial.elapsedMs };
+      if (recorded.call?.signal?.aborted)
+        for (const { drawn, isWhole, first_token_ms } of partial.replies(recorded.engine.tokenizer)) {
           const trace = traceOf(drawn, { ...at, first_token_ms });
-          if (isWhole) it.session.onReply?.(trace);
+          if (isWhole) recorded.session.onReply?.(trace);
           await this.put(isWhole ? trace : { ...trace, finish_reason: ABORTED });
         }
       throw error;
@@ -194,7 +194,7 @@ export class Recorder {
 
 interface RecordedCall {
   readonly engine: ChatEngine;
-  readonly session: RecordedSession;
+  readonly session: CallSession;
   readonly request: ChatRequest | TextRequest;
   readonly call?: ChatCall | undefined;
 }
@@ -205,8 +205,8 @@ interface TimedCall extends RecordedCall {
   readonly first_token_ms?: number | undefined;
 }
 
-function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
-  const { session, request, engine, first_token_ms } = it;
+function traceOf(drawn: Drawn | DrawnChat, call: TimedCall): TraceRecord {
+  const { session, request, engine, first_token_ms } = call;
   const messages = "messages" in request ? request.messages : [];
   const tools = "tools" in request ? request.tools : undefined;
   return {
@@ -220,9 +220,9 @@ function traceOf(drawn: Drawn | DrawnChat, it: TimedCall): TraceRecord {
     logprobs: drawn.logprobs,
     finish_reason: finishOf(drawn),
     weight_version: drawn.weight_version ?? null,
-    latency_ms: it.latency_ms,
+    latency_ms: call.latency_ms,
     token_counts: { prompt: drawn.prompt_ids.length, completion: drawn.response_ids.length },
-    timestamp: it.timestamp,
+    timestamp: call.timestamp,
     metadata: mergedJson(session.metadata, request.metadata ?? {}),
     ...(drawn.sampling_params && { sampling_params: { ...drawn.sampling_params } }),
     raw_request: parametersOf(request),
@@ -239,7 +239,7 @@ function finishOf(drawn: Drawn | DrawnChat): string {
   return "message" in drawn && drawn.message.tool_calls ? "tool_calls" : drawn.finish_reason;
 }
 
-/** What a request asks for beside its conversation, under the names of chat completions. */
+/** Returns the parameters of a request besides its conversation, under the names of chat completions. */
 function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<string, unknown>> {
   const { params, stop, n, seed } = request;
   const { toolChoice, responseFormat, variables } = request as Partial<ChatRequest>;
@@ -254,13 +254,13 @@ function parametersOf(request: ChatRequest | TextRequest): Readonly<Record<strin
   };
 }
 
-/** Of a token: its id and log-prob. */
+/** Bytes of a token: its id and log-prob. */
 const BYTES_PER_TOKEN = 16;
-/** Of a trace beside: objects, times, parameters. */
+/** Further bytes of a trace: objects, times, parameters. */
 const BYTES_PER_TRACE = 2 * 2 ** 10;
 const BYTES_PER_LETTER = 2;
 
-/** About what a trace holds while it waits. */
+/** Returns the approximate bytes that a trace holds while it waits. */
 function memoryOf(trace: TraceRecord): number {
   const { prompt_token_ids, completion_token_ids, messages, response_message, tools, raw_request, raw_response } =
     trace;
@@ -269,7 +269,7 @@ function memoryOf(trace: TraceRecord): number {
   return BYTES_PER_TRACE + BYTES_PER_TOKEN * tokens + BYTES_PER_LETTER * letters;
 }
 
-/** Of all texts of a value; eight for any other leaf. */
+/** Counts the letters of all texts of a value; any other leaf counts as eight. */
 function lettersIn(value: unknown): number {
   if (typeof value === "string") return value.length;
   if (typeof value !== "object" || value === null) return 8;

@@ -13,9 +13,9 @@ export class RunningCalls {
     RunningCall,
     { readonly ending: AbortController; readonly session?: string | undefined }
   >();
-  /** With the session that it is for. */
+  /** Running work, with the session that it is for. */
   private readonly work = new Map<Promise<unknown>, string | undefined>();
-  /** Why all calls were ended; later ones end at once. */
+  /** Reason why all calls were ended; later ones end at once. */
   private ended: Error | undefined;
   private waiting: (() => void)[] = [];
 

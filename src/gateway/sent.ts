@@ -1,6 +1,6 @@
 /** Answers on their way: what belongs to a call is released when its answer is sent, and streams that nobody reads end. */
 
-import { breathe } from "../http/breathe.ts";
+import { yieldToEventLoop } from "../http/event_loop.ts";
 
 /** Events of one stream that its reader has not taken. */
 interface Unread {
@@ -20,25 +20,25 @@ export class UnreadStreams {
     this.most = most;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }
 
   /** Counts a stream's bytes: `add` those that came, negative those that were read; `end` when it is over. */
   enter(fail: () => void): { add(bytes: number): void; end(): void } {
-    const own: Unread = { bytes: 0, fail };
-    this.streams.add(own);
+    const entry: Unread = { bytes: 0, fail };
+    this.streams.add(entry);
     return {
       add: (bytes) => {
-        if (!this.streams.has(own)) return;
-        own.bytes += bytes;
+        if (!this.streams.has(entry)) return;
+        entry.bytes += bytes;
         this.held += bytes;
-        if (own.bytes > this.most / 16) this.give(own);
+        if (entry.bytes > this.most / 16) this.give(entry);
         else if (this.held > this.most) this.give(this.largest());
       },
       end: () => {
-        if (this.streams.delete(own)) this.held -= own.bytes;
+        if (this.streams.delete(entry)) this.held -= entry.bytes;
       },
     };
   }
@@ -65,14 +65,14 @@ export interface Sending {
  * Calls `ended` and `settle` once each; at once for an answer that is no stream. A stream is taken from its source as fast as
  * it comes, so that what its reader leaves is counted.
  */
-export function whenSent(response: Response, it: Sending): Response {
+export function whenSent(response: Response, sending: Sending): Response {
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
   if (!isStream || !response.body) {
-    it.ended();
-    it.settle();
+    sending.ended();
+    sending.settle();
     return response;
   }
-  return new Response(forwarded(response.body, it), response);
+  return new Response(forwarded(response.body, sending), response);
 }
 
 /** Pieces that may wait before the reader gets a turn. */
@@ -115,7 +115,7 @@ function forwarded(source: ReadableStream<Uint8Array>, { unread, ended, settle }
         counted.add(next.value.byteLength);
         wake();
         // A source that has everything at hand would otherwise run ahead of a reader that is quick enough.
-        if (waiting.length > READ_AHEAD) await breathe();
+        if (waiting.length > READ_AHEAD) await yieldToEventLoop();
       }
     } catch (error) {
       failure ??= error;

@@ -1,4 +1,4 @@
-/** Why a session cannot be created, called or rewarded. */
+/** Errors of sessions that cannot be created, called or rewarded. */
 import { ApiError } from "../chat/request.ts";
 
 export function taken(id: string): ApiError {

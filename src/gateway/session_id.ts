@@ -1,7 +1,7 @@
 /** The ids of sessions: which texts may be one, and their place in a URL. */
 import { Refusal } from "../http/refusal.ts";
 
-/** Of an id. */
+/** Most letters of an id. */
 const MOST_LETTERS = 1024;
 
 /** Control characters and line ends would forge lines of a log; halves of a character are stored as one and the same. */

@@ -18,7 +18,7 @@ export interface ModelHost {
   open(of: {
     readonly model: string;
     readonly session_id?: string;
-    /** Who sends the requests: callers take turns. Absent: the session does. */
+    /** Sender of the requests: callers take turns. Absent: the session does. */
     readonly owner?: string | undefined;
     readonly history: readonly TraceRecord[];
   }): ChatEngine | Promise<ChatEngine>;
@@ -36,11 +36,11 @@ export interface NewSession {
 }
 
 /** How a session ended, without the time. */
-export type Ending = Omit<SessionOutcome, "ended_at">;
+export type SessionEnding = Omit<SessionOutcome, "ended_at">;
 
 type PutSession = (session: SessionRecord) => Promise<void>;
 
-export class Sessions {
+export class GatewaySessions {
   private readonly store: TraceStore;
   private readonly most: number;
   private readonly mostBytes: number;
@@ -57,26 +57,26 @@ export class Sessions {
   /** Tries again where the store fails. */
   private readonly putEnd: PutSession;
 
-  constructor(it: {
+  constructor(parts: {
     readonly store: TraceStore;
     readonly most: number;
     readonly mostBytes: number;
     readonly settled: (ids: ReadonlySet<string>) => Promise<void>;
     readonly putEnd: PutSession;
   }) {
-    this.store = it.store;
-    this.put = (session) => it.store.putSession(session);
-    this.putEnd = it.putEnd;
-    this.settled = it.settled;
-    this.most = it.most;
-    this.mostBytes = it.mostBytes;
+    this.store = parts.store;
+    this.put = (session) => parts.store.putSession(session);
+    this.putEnd = parts.putEnd;
+    this.settled = parts.settled;
+    this.most = parts.most;
+    this.mostBytes = parts.mostBytes;
   }
 
   get count(): number {
     return this.live.size;
   }
 
-  /** About what the calls of all sessions hold in memory. */
+  /** Approximate bytes that the calls of all sessions hold in memory. */
   get bytes(): number {
     return this.held;
   }
@@ -90,7 +90,7 @@ export class Sessions {
     return this.live.get(id);
   }
 
-  /** What a session asks of its callers, in memory or not. */
+  /** Returns the demands of a session, in memory or not, on its callers. */
   async guardOf(id: string): Promise<GuardedSession> {
     return this.live.get(id) ?? { id, key: keyOf(await this.store.getSession(id)) };
   }
@@ -100,11 +100,11 @@ export class Sessions {
    * @throws {ApiError} 409 for the id of a session that a run uses; unless `mayReplace`, also for one that has ended or has
    * a key of its own
    */
-  create(given: NewSession): Promise<LiveSession> {
-    return this.inTurn([given.session_id], () => this.createNow(given));
+  create(request: NewSession): Promise<LiveSession> {
+    return this.inTurn([request.session_id], () => this.createNow(request));
   }
 
-  private async createNow(given: NewSession): Promise<LiveSession> {
+  private async createNow(request: NewSession): Promise<LiveSession> {
     const {
       session_id: id,
       metadata = {},
@@ -112,13 +112,13 @@ export class Sessions {
       engine,
       onReport,
       mayReplace = engine !== undefined,
-    } = given;
+    } = request;
     const stored = await this.store.getSession(id);
     const before = this.live.get(id);
-    const known = before?.key ?? keyOf(stored);
-    if (before?.engine || (known && !mayReplace)) throw taken(id);
+    const storedKey = before?.key ?? keyOf(stored);
+    if (before?.engine || (storedKey && !mayReplace)) throw taken(id);
     if (stored?.outcome && !mayReplace) throw endedBefore(id, "create");
-    const key = given.key === undefined ? known : await digestOf(given.key);
+    const key = request.key === undefined ? storedKey : await digestOf(request.key);
     const record: SessionRecord = {
       session_id: id,
       metadata,
@@ -127,7 +127,7 @@ export class Sessions {
       ...(key && { key_digest: toHex(key) }),
     };
     await this.store.putSession(record);
-    if (before && !engine && key === known) {
+    if (before && !engine && key === storedKey) {
       this.change(before, () => {
         before.record = record;
       });
@@ -142,18 +142,18 @@ export class Sessions {
    * @throws {ApiError} 410 for one that has ended
    */
   async ensure(id: string): Promise<LiveSession> {
-    const known = this.live.get(id);
-    if (known) {
+    const live = this.live.get(id);
+    if (live) {
       this.live.delete(id);
-      this.live.set(id, known);
-      return known;
+      this.live.set(id, live);
+      return live;
     }
     return this.inTurn([id], () => this.open(id));
   }
 
   private async open(id: string): Promise<LiveSession> {
-    const known = this.live.get(id);
-    if (known) return known;
+    const live = this.live.get(id);
+    if (live) return live;
     const stored = await this.store.getSession(id);
     if (stored?.outcome) throw ended();
     if (!stored) return this.createNow({ session_id: id });
@@ -163,8 +163,8 @@ export class Sessions {
 
   /** One after the other for each session, so that what was read of the store still holds when it is written. */
   private inTurn<T>(ids: readonly string[], work: () => Promise<T>): Promise<T> {
-    const own = Promise.all(ids.map((id) => this.turns.get(id))).then(work);
-    const turn = own
+    const workTurn = Promise.all(ids.map((id) => this.turns.get(id))).then(work);
+    const turn = workTurn
       .then(
         () => {},
         () => {},
@@ -173,7 +173,7 @@ export class Sessions {
         for (const id of ids) if (this.turns.get(id) === turn) this.turns.delete(id);
       });
     for (const id of ids) this.turns.set(id, turn);
-    return own;
+    return workTurn;
   }
 
   private add(session: LiveSession): LiveSession {
@@ -217,7 +217,7 @@ export class Sessions {
    * Writes how a run's session ended, and refuses further calls. Running calls are aborted. Of several outcomes the first
    * counts that is stored.
    */
-  end(session: LiveSession, outcome: Ending): Promise<void> {
+  end(session: LiveSession, outcome: SessionEnding): Promise<void> {
     const { written } = session;
     if (written) return written;
     if (!session.isEndedByRun) {
@@ -245,31 +245,31 @@ export class Sessions {
 
   /**
    * Writes how a session ended, from its agent or an evaluator.
-   * @param it.mayReplace takes the place of an earlier outcome
+   * @param report.mayReplace takes the place of an earlier outcome
    * @throws {ApiError} 404 for an unknown session; 409 for one that has ended, unless `mayReplace`
    */
-  report(id: string, it: { readonly outcome: Ending; readonly mayReplace: boolean }): Promise<void> {
+  report(id: string, report: { readonly outcome: SessionEnding; readonly mayReplace: boolean }): Promise<void> {
     return this.inTurn([id], async () => {
       const stored = await this.store.getSession(id);
       const record = this.live.get(id)?.record ?? stored;
       if (!record) throw new ApiError(`Cannot reward the session ${id}: it does not exist.`, { status: 404 });
-      if (stored?.outcome && !it.mayReplace) throw endedBefore(id, "reward");
+      if (stored?.outcome && !report.mayReplace) throw endedBefore(id, "reward");
       this.live.get(id)?.ending.abort(ended());
       this.remove(id);
-      await this.putOutcome(record, it.outcome);
+      await this.putOutcome(record, report.outcome);
     });
   }
 
-  private async putOutcome(record: SessionRecord, outcome: Ending, put = this.put): Promise<void> {
+  private async putOutcome(record: SessionRecord, outcome: SessionEnding, put = this.put): Promise<void> {
     const { session_id, metadata, created_at, sampling_params, key_digest } = record;
-    const own = {
+    const created = {
       session_id,
       metadata,
       created_at,
       ...(sampling_params && { sampling_params }),
       ...(key_digest !== undefined && { key_digest }),
     };
-    await put({ ...own, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
+    await put({ ...created, outcome: { ...outcome, ended_at: Date.now() / 1000 } });
   }
 
   /**

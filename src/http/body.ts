@@ -1,6 +1,7 @@
 /** Reads and decompresses a request's body, with limits that are checked while it arrives. */
-import { breathe, SLICE_BYTES } from "./breathe.ts";
-import type { Budget, Lease } from "./budget.ts";
+
+import type { ByteBudget, Lease } from "./budget.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { Fingerprint } from "./print.ts";
 import { Refusal } from "./refusal.ts";
 import { decompress } from "./zstd.ts";
@@ -19,7 +20,7 @@ export interface BodyLimits {
   readonly type: string;
   /** Largest body, before and after decompression, bytes. */
   readonly bytes: number;
-  readonly budget: Budget;
+  readonly budget: ByteBudget;
   /** Longest time without a byte, ms. */
   readonly idleMs: number;
 }
@@ -71,7 +72,7 @@ async function decompressed(arrived: Gathered, { lease, limit }: { lease: Lease;
 async function printOf(bytes: Uint8Array): Promise<string> {
   const print = new Fingerprint();
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {
-    if (at > 0) await breathe();
+    if (at > 0) await yieldToEventLoop();
     print.add(bytes.subarray(at, at + SLICE_BYTES));
   }
   return print.text();
@@ -128,9 +129,9 @@ function checkEncoding({ headers }: Request): boolean {
  * preflight.
  */
 function checkType({ headers }: Request, type: string): void {
-  const given = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
-  if (given === type) return;
-  throw new Refusal(415, `Cannot read a body of the type ${(given ?? "none").slice(0, 100)}: send it as ${type}.`);
+  const sentType = headers.get("content-type")?.split(";")[0]?.trim().toLowerCase();
+  if (sentType === type) return;
+  throw new Refusal(415, `Cannot read a body of the type ${(sentType ?? "none").slice(0, 100)}: send it as ${type}.`);
 }
 
 function checkDeclared({ headers }: Request, { bytes, budget }: BodyLimits): void {

@@ -5,7 +5,7 @@ import { Refusal } from "./refusal.ts";
 const WAITING_SHARE = 0.75;
 
 /** Counts the bytes of all requests: bodies being read, and work that waits for the device. */
-export class Budget {
+export class ByteBudget {
   readonly bytes: number;
   /** Held now. */
   used = 0;
@@ -26,13 +26,13 @@ export class Budget {
   }
 }
 
-/** One request's share of a {@link Budget}. */
+/** One request's share of a {@link ByteBudget}. */
 export class Lease {
-  private readonly budget: Budget;
+  private readonly budget: ByteBudget;
   private held = 0;
   private isWaiting = false;
 
-  constructor(budget: Budget) {
+  constructor(budget: ByteBudget) {
     this.budget = budget;
   }
 
@@ -45,11 +45,11 @@ export class Lease {
    * @throws Refusal 413 for more than the budget ever holds, which no retry would change, else as {@link take}.
    */
   takeMore(bytes: number): void {
-    const all = this.held + bytes;
-    if (all > this.budget.bytes)
+    const total = this.held + bytes;
+    if (total > this.budget.bytes)
       throw new Refusal(
         413,
-        `Cannot accept the request: its work takes ${all} bytes of memory, and all requests together may hold ${this.budget.bytes}. Send it in smaller parts.`,
+        `Cannot accept the request: its work takes ${total} bytes of memory, and all requests together may hold ${this.budget.bytes}. Send it in smaller parts.`,
       );
     this.take(bytes);
   }
@@ -62,10 +62,10 @@ export class Lease {
   }
 
   give(bytes: number): void {
-    const given = Math.min(bytes, this.held);
-    this.budget.used -= given;
-    if (this.isWaiting) this.budget.waiting -= given;
-    this.held -= given;
+    const returned = Math.min(bytes, this.held);
+    this.budget.used -= returned;
+    if (this.isWaiting) this.budget.waiting -= returned;
+    this.held -= returned;
   }
 
   /**

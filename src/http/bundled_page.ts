@@ -3,13 +3,13 @@ import { ConfigError } from "../errors.ts";
 import { nodeModule } from "../node_module.ts";
 
 export interface BundledPage {
-  /** Of dist/page: `main` takes main.js and its style. */
+  /** Name of the script in dist/page: `main` takes main.js and its style. */
   readonly script: string;
   readonly style: string;
   readonly title: string;
-  /** What the page's script reads, from the element `data`. */
+  /** Data of the page's script, from the element `data`. */
   readonly data: unknown;
-  /** Of its scripts, where the page's Content-Security-Policy names one. */
+  /** Nonce of the page's scripts, where its Content-Security-Policy names one. */
   readonly nonce?: string | undefined;
   /** Text where no script runs. */
   readonly noscript: string;

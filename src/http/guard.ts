@@ -1,15 +1,15 @@
 /** Checks in front of every server's routes: allowed hosts, pages and keys; and headers that every answer carries. */
 import { areEqual, digestOf, keyIn } from "./key.ts";
 import { checkHost, checkOrigin, type SiteRules } from "./origin.ts";
-import { Refusal, refused } from "./refusal.ts";
+import { Refusal, refusalResponse } from "./refusal.ts";
 
 export type Handler = (request: Request) => Response | Promise<Response>;
 
-export interface GuardOptions {
+export interface RequestGuardOptions {
   readonly site: SiteRules;
   /** The key that clients must send; none when absent. */
   readonly apiKey?: string | undefined;
-  /** What a client without the key should do. Default: set the variable of Tinker's SDK. */
+  /** Advice for a client without the key. Default: set the variable of Tinker's SDK. */
   readonly keyAdvice?: string | undefined;
   /** Paths that need no key. */
   readonly open?: RegExp;
@@ -26,7 +26,7 @@ export interface GuardOptions {
 const PREFLIGHT_SECONDS = "600";
 
 /** Wraps a handler in the checks. Never throws, and never answers with a stack trace. */
-export function guarded(handler: Handler, options: GuardOptions): (request: Request) => Promise<Response> {
+export function guardHandler(handler: Handler, options: RequestGuardOptions): (request: Request) => Promise<Response> {
   const digest = options.apiKey === undefined ? undefined : digestOf(options.apiKey);
   return async (request) => {
     let page: string | undefined;
@@ -38,21 +38,21 @@ export function guarded(handler: Handler, options: GuardOptions): (request: Requ
     } catch (error) {
       const refusal = error instanceof Refusal ? error : new Refusal(400, "Cannot read the request.");
       options.onRefused?.(refusal.status);
-      return finished(refused(refusal), page);
+      return finished(refusalResponse(refusal), page);
     }
     try {
       return finished(await handler(request), page);
     } catch (error) {
       const refusal = error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the server failed.");
-      return finished(refused(refusal), page);
+      return finished(refusalResponse(refusal), page);
     }
   };
 }
 
 const TINKER_ADVICE = "Set TINKER_API_KEY to this server's key.";
 
-interface KeyCheck extends Pick<GuardOptions, "open" | "queryKey" | "keyAdvice"> {
-  /** Of the key; absent: none is needed. */
+interface KeyCheck extends Pick<RequestGuardOptions, "open" | "queryKey" | "keyAdvice"> {
+  /** Digest of the key; absent: none is needed. */
   readonly digest: Promise<Uint8Array> | undefined;
 }
 
@@ -63,12 +63,12 @@ async function checkKey(
   if (digest === undefined) return;
   const path = new URL(request.url).pathname;
   if (open?.test(path)) return;
-  const given = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
-  if (given !== undefined && areEqual(await digestOf(given), await digest)) return;
+  const key = keyIn(request, { allowsQuery: queryKey?.test(path) ?? false });
+  if (key !== undefined && areEqual(await digestOf(key), await digest)) return;
   throw new Refusal(401, `Cannot answer: the API key is missing or wrong. ${keyAdvice}`);
 }
 
-function preflight({ methods, headers }: GuardOptions): Response {
+function preflight({ methods, headers }: RequestGuardOptions): Response {
   return new Response(null, {
     status: 204,
     headers: {
@@ -81,10 +81,10 @@ function preflight({ methods, headers }: GuardOptions): Response {
   });
 }
 
-/** For answers that are not pages: they may load nothing, and no site may frame them. */
+/** Policy for answers that are not pages: they may load nothing, and no site may frame them. */
 const NO_PAGE = "default-src 'none'; frame-ancestors 'none'";
 
-/** For pages: only scripts with the nonce run, and they connect to this server alone. */
+/** Returns the policy of pages: only scripts with the nonce run, and they connect to this server alone. */
 export function pagePolicy(nonce: string): string {
   return `default-src 'none'; script-src 'nonce-${nonce}'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`;
 }

@@ -1,5 +1,5 @@
 /** Limits on JSON of untrusted clients. */
-import { breathe, SLICE_BYTES } from "./breathe.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { Refusal } from "./refusal.ts";
 
 export interface JsonLimits {
@@ -30,7 +30,7 @@ const NINE = 0x39;
 /** The most digits of a number, as Python reads integers: a longer one takes long to parse. */
 const MOST_DIGITS = 4300;
 
-/** What a byte opens or closes. */
+/** Nesting that a byte opens or closes. */
 const OPENS = new Uint8Array(256);
 const CLOSES = new Uint8Array(256);
 for (const [open, close] of [
@@ -52,11 +52,11 @@ export function checkJson(bytes: Uint8Array, limits: JsonLimits): number {
   return scan.count;
 }
 
-/** As {@link checkJson}, in slices. */
+/** Checks like {@link checkJson}, in slices. */
 export async function checkJsonInTurns(bytes: Uint8Array, limits: JsonLimits): Promise<number> {
   const scan = new JsonScan(limits);
   for (let at = 0; at < bytes.length; at += SLICE_BYTES) {
-    if (at > 0) await breathe();
+    if (at > 0) await yieldToEventLoop();
     scan.read(bytes.subarray(at, at + SLICE_BYTES));
   }
   return scan.count;
@@ -76,7 +76,7 @@ class JsonScan {
   private listLevel = 0;
   /** The last byte that is no space. */
   private last = 0;
-  /** Of the number that ends here. */
+  /** Digits of the number that ends here. */
   private digits = 0;
 
   constructor(limits: JsonLimits) {

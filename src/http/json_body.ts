@@ -1,8 +1,8 @@
 /** Reads the JSON body of a request within a server's limits. */
 import { parseJson } from "../json.ts";
 import { type BodyLimits, readBody } from "./body.ts";
-import { breathe, SLICE_BYTES } from "./breathe.ts";
-import type { Budget, Lease } from "./budget.ts";
+import type { ByteBudget, Lease } from "./budget.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "./event_loop.ts";
 import { checkJsonInTurns, type JsonLimits } from "./json.ts";
 import { Refusal } from "./refusal.ts";
 
@@ -28,9 +28,9 @@ const BYTES_PER_VALUE = 32;
 const IDLE_MS = 30_000;
 
 /** @throws {Refusal} 400 for anything but a JSON object, and as `readBody` */
-export async function readJson(
+export async function readJsonBody(
   request: Request,
-  limits: { budget: Budget; bytes: number; json?: JsonLimits },
+  limits: { budget: ByteBudget; bytes: number; json?: JsonLimits },
 ): Promise<ReadJson> {
   const { budget, bytes } = limits;
   const settings: BodyLimits = { type: "application/json", idleMs: IDLE_MS, budget, bytes };
@@ -39,7 +39,7 @@ export async function readJson(
     // A short value, such as an empty list, takes more memory than text.
     read.lease.take(BYTES_PER_VALUE * (await checkJsonInTurns(read.bytes, limits.json ?? JSON_LIMITS)));
     const text = textOf(read.bytes);
-    if (read.bytes.length > SLICE_BYTES) await breathe();
+    if (read.bytes.length > SLICE_BYTES) await yieldToEventLoop();
     return { body: objectOf(text), text, print: read.print, lease: read.lease };
   } catch (error) {
     read.lease.release();

@@ -4,8 +4,8 @@
 export function keyIn(request: Request, { allowsQuery }: { readonly allowsQuery: boolean }): string | undefined {
   const { headers } = request;
   const bearer = headers.get("authorization")?.replace(/^bearer\s+/i, "");
-  const given = headers.get("x-api-key") ?? bearer;
-  if (given !== undefined || !allowsQuery) return given;
+  const key = headers.get("x-api-key") ?? bearer;
+  if (key !== undefined || !allowsQuery) return key;
   return new URL(request.url).searchParams.get("key") ?? undefined;
 }
 

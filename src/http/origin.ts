@@ -1,6 +1,6 @@
 /**
- * Which pages may use a server. A browser runs every site's scripts on the machine of the server, so that listening on
- * loopback alone protects nothing: the checks of a request's Host and Origin do.
+ * Checks which pages may use a server. A browser runs every site's scripts on the machine of the server, so that
+ * listening on loopback alone protects nothing: the checks of a request's Host and Origin do.
  */
 import { ConfigError } from "../errors.ts";
 import { Refusal } from "./refusal.ts";

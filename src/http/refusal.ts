@@ -18,7 +18,7 @@ export class Refusal extends Error {
 }
 
 /** The answer to a refused request. */
-export function refused({ status, message, retryAfter }: Refusal): Response {
+export function refusalResponse({ status, message, retryAfter }: Refusal): Response {
   const headers: Record<string, string> = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
   return Response.json({ detail: message }, { status, headers });
 }

@@ -43,7 +43,7 @@ export function mono(text: string): string {
 
 /** Text for an element or an attribute. */
 export function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (it) => `&#${it.charCodeAt(0)};`);
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
 /** The noun for that many. */
@@ -63,14 +63,14 @@ export function compact(value: number): string {
 }
 
 /** `1.5 GiB`. */
-export function bytes(value: number): string {
+export function sizeText(value: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const power = value > 0 ? Math.min(Math.floor(Math.log2(value) / 10), units.length - 1) : 0;
   return `${Number((value / 1024 ** power).toPrecision(3))} ${units[power]}`;
 }
 
 /** `90 s`, `12 min`, `3 h`, `4 days`. */
-export function duration(seconds: number): string {
+export function roughDuration(seconds: number): string {
   if (seconds < 90) return `${Math.max(Math.round(seconds), 0)} s`;
   if (seconds < 90 * 60) return `${Math.round(seconds / 60)} min`;
   return seconds < 36 * 3600 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`;

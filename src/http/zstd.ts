@@ -2,7 +2,7 @@
  * Bodies compressed with zstd. Frame headers are checked before anything is allocated, because the decoder trusts them.
  * @see RFC 8878
  */
-import { breathe } from "./breathe.ts";
+import { yieldToEventLoop } from "./event_loop.ts";
 import { Refusal } from "./refusal.ts";
 
 /** Limits of one request. */
@@ -43,8 +43,8 @@ export async function decompress(
   },
 ): Promise<void> {
   const frames = framesOf(bytes);
-  const known = frames.reduce((sum, { size, isExact }) => sum + (isExact ? size : 0), 0);
-  if (known > options.limit) throw options.tooLarge();
+  const stated = frames.reduce((sum, { size, isExact }) => sum + (isExact ? size : 0), 0);
+  if (stated > options.limit) throw options.tooLarge();
   decoder ??= openDecoder();
   const zstd = await decoder;
   let left = options.limit;
@@ -53,7 +53,7 @@ export async function decompress(
     if (piece === undefined) throw frame.size > left ? options.tooLarge() : damaged("its content is damaged");
     left -= piece.length;
     options.take(piece);
-    await breathe();
+    await yieldToEventLoop();
   }
 }
 

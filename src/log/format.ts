@@ -17,7 +17,7 @@ function trim(text: string): string {
 }
 
 /** `12 s`, `3:05`, `1:02:03`. */
-export function duration(seconds: number): string {
+export function clockDuration(seconds: number): string {
   const whole = Math.max(0, Math.round(seconds));
   if (whole < 60) return `${whole} s`;
   const two = (value: number) => String(value).padStart(2, "0");

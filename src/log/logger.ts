@@ -1,10 +1,10 @@
-/** Where a run's metrics and rollouts go. */
+/** Destinations of a run's metrics and rollouts. */
 import type { Episode } from "../data/types.ts";
 
 /** `warmup` steps are supervised, `train` and `val` count optimiser updates of the loop. */
 export type Phase = "warmup" | "train" | "val";
 
-/** What the loop reports after a step: metrics, and the step's episodes and groups. */
+/** The loop's report after a step: metrics, and the step's episodes and groups. */
 export interface LogRecord {
   readonly phase: Phase;
   /** Step of the phase; for `val` the training steps done. */
@@ -13,7 +13,7 @@ export interface LogRecord {
   readonly metrics: Readonly<Record<string, number>>;
   /** Absent in warm-up. */
   readonly episodes?: readonly Episode[] | undefined;
-  /** Why the step trained nothing. */
+  /** Reason why the step trained nothing. */
   readonly note?: string;
 }
 

@@ -1,4 +1,4 @@
-/** Of a trainer on a cluster, under verl's name. */
+/** Metric of a trainer on a cluster, under verl's name. */
 const VERL = "critic/rewards/mean";
 
 /** Mean over the roles' mean rewards in a step's metrics; undefined where no role has one. */

@@ -1,16 +1,16 @@
 /** Progress of a long task: one line that is redrawn on a terminal, a line every ten seconds elsewhere. */
 
-import { duration, shortNumber } from "./format.ts";
+import { clockDuration, shortNumber } from "./format.ts";
 import type { Screen } from "./terminal.ts";
 
 const REDRAW_MS = 100;
 /** Much is under way at once: the first to end say little of how long all take. */
 const LEAST_SHARE = 0.05;
-/** Without a terminal, the first line comes after this long, and each next one. */
+/** Time before the first line and between lines, without a terminal. */
 const LINE_MS = 10_000;
 
 export interface ProgressOptions {
-  /** What is counted, in the plural: `attempts`. */
+  /** Unit of the count, in the plural: `attempts`. */
   readonly unit: string;
   /** Milliseconds since some moment. Default: the runtime's clock. */
   readonly now?: () => number;
@@ -39,7 +39,7 @@ export class Progress {
     this.said = now;
     const rate = done / Math.max((now - this.started) / 1000, 1e-9);
     const { unit } = this.options;
-    const left = done >= LEAST_SHARE * total && done > 0 ? `eta ${duration((total - done) / rate)}` : "";
+    const left = done >= LEAST_SHARE * total && done > 0 ? `eta ${clockDuration((total - done) / rate)}` : "";
     // Of bytes alone: "2/s" says it of attempts.
     const perSecond = unit.endsWith("B") ? `${shortNumber(rate)} ${unit}/s` : `${shortNumber(rate)}/s`;
     const facts = [`${done}/${total} ${unit}`, perSecond, left];

@@ -1,4 +1,4 @@
-/** What a record leaves for people: sample replies, and the rewards of every group. For the run's files and for pages. */
+/** Lines of a record for people: sample replies, and the rewards of every group. For the run's files and for pages. */
 import type { Episode } from "../data/types.ts";
 import type { LogRecord } from "./logger.ts";
 import type { GroupsLine, SampleLine } from "./run_files.ts";

@@ -7,7 +7,7 @@ export const GROUPS_FILE = "groups.jsonl";
 export const CONFIG_FILE = "config.yaml";
 export const RUN_FILE = "run.json";
 export const REPORT_FILE = "report.html";
-/** Of a run with `--profile`. */
+/** File of a run with `--profile`. */
 export const PROFILE_FILE = "profile.json";
 
 /** A line of `metrics.jsonl`: the phase, its step, and the metrics by name. */

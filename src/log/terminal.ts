@@ -1,6 +1,6 @@
 /** The terminal's properties, and text made safe for it: prompts, samples, keys and foreign errors may hold control characters. */
 
-/** Where lines for people go. */
+/** Destination of lines for people. */
 export interface Screen {
   /** Adds no newline. */
   err(text: string): void;

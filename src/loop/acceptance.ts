@@ -2,12 +2,14 @@
 import type { Metrics, Speculated } from "../contract/backend.ts";
 
 /**
- * Under verl's names, and as verl averages them: a mean over sequences, in which one without a guess counts as 0.
- * `rollout/spec_accept_rate` is the share of guesses that were drawn, `rollout/spec_accept_length` the tokens of a step with guesses.
+ * Returns acceptance rates under verl's names, and as verl averages them: a mean over sequences, in which one without a
+ * guess counts as 0. `rollout/spec_accept_rate` is the share of guesses that were drawn, `rollout/spec_accept_length`
+ * the tokens of a step with guesses.
  */
 export function acceptance(sequences: readonly Speculated[] = []): Metrics {
   if (sequences.length === 0) return {};
-  const mean = (of: (it: Speculated) => number) => sequences.reduce((sum, it) => sum + of(it), 0) / sequences.length;
+  const mean = (of: (sequence: Speculated) => number) =>
+    sequences.reduce((sum, sequence) => sum + of(sequence), 0) / sequences.length;
   return {
     "rollout/spec_accept_rate": mean(({ num_draft_tokens: drafted, num_accepted_tokens: accepted }) =>
       drafted > 0 ? accepted / drafted : 0,

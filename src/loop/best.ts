@@ -1,4 +1,4 @@
-/** Which validation is the best of a run so far. */
+/** Choice of the best validation of a run so far. */
 import type { Metrics } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 import type { LoopState } from "./contract.ts";

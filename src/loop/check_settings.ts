@@ -3,7 +3,7 @@ import { aggregationFinding } from "../config/rules/aggregation.ts";
 import { gdpoFinding } from "../config/rules/gdpo.ts";
 import { greedyFinding } from "../config/rules/remax.ts";
 import type { Finding } from "../config/rules/rules.ts";
-import { getAt, type Tree, type Value } from "../config/yaml/tree.ts";
+import { getAt, type Tree, type YamlValue } from "../config/yaml/tree.ts";
 import type { Backend } from "../contract/backend.ts";
 import type { Tokenizer } from "../contract/text.ts";
 import { ConfigError } from "../errors.ts";
@@ -37,13 +37,13 @@ export function checkSettings(settings: LoopSettings, estimate: EstimateAdvantag
 
 /** A rule of configurations, for programs and for roles with an estimator of their own. */
 function follow(
-  rule: (read: (path: string) => Value | undefined) => Finding | undefined,
+  rule: (read: (path: string) => YamlValue | undefined) => Finding | undefined,
   settings: LoopSettings,
 ): void {
   refuse(rule(readerOf(settings)));
 }
 
-function readerOf(settings: LoopSettings): (path: string) => Value | undefined {
+function readerOf(settings: LoopSettings): (path: string) => YamlValue | undefined {
   return (path) => getAt(settings as unknown as Tree, path.replace(/^rllm\./, ""));
 }
 

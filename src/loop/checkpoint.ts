@@ -6,7 +6,7 @@ import type { Checkpoint, CheckpointStore } from "../log/checkpoint/store.ts";
 import type { Logger } from "../log/logger.ts";
 import type { LoopState } from "./contract.ts";
 import type { LoopSettings } from "./settings.ts";
-import { START } from "./state.ts";
+import { START_STATE } from "./state.ts";
 
 export interface Saving {
   readonly backend: Resumable;
@@ -65,7 +65,7 @@ export async function resumeFrom(
   if (!checkpoint) {
     // Lines of a run that ended before its first checkpoint are written again.
     if (checkpoints) for (const logger of loggers) await logger.rewind?.(0);
-    return seal({ ...START, data }, { backend, loggers });
+    return seal({ ...START_STATE, data }, { backend, loggers });
   }
   const { dir, state } = checkpoint;
   await backend.load(dir);

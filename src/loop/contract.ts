@@ -30,7 +30,7 @@ export interface Held {
   readonly solvePartial: number;
 }
 
-/** What a rejection function chooses from. */
+/** Trajectories from which a rejection function chooses. */
 export interface Candidates {
   readonly episodes: readonly Episode[];
   readonly groups: readonly TrajectoryGroup[];
@@ -62,13 +62,13 @@ export interface ProcessedRows extends PackedRows {
   readonly rolloutIsWeights?: Float32Array | undefined;
   /** The critic's, before the update, [T]. */
   readonly values?: Float32Array | undefined;
-  /** Of the sampled tokens, [T], where distillation turns them into advantages. */
+  /** Log-probs of the sampled tokens, [T], where distillation turns them into advantages. */
   readonly teacherLogprobs?: Float32Array | undefined;
-  /** With a distillation loss over the teacher's most likely tokens. */
+  /** The teacher's most likely tokens, with a distillation loss over them. */
   readonly teacherTop?: TopTokens | undefined;
 }
 
-/** What a critic learns: the return of each trained token that an estimator has seen. Both [T]. */
+/** A critic's targets: the return of each trained token that an estimator has seen. Both [T]. */
 export interface CriticTargets {
   readonly returns: Float32Array;
   /** 1 where there is one. */
@@ -80,9 +80,9 @@ export interface RowAdvantages extends Advantages {
   readonly targets?: CriticTargets | undefined;
 }
 
-/** What an estimator gives. */
+/** Result of an estimator. */
 export interface EstimatedAdvantages extends Advantages {
-  /** At the same level. Absent: equal to the advantages. */
+  /** Returns at the same level. Absent: equal to the advantages. */
   readonly returns?: Float32Array | undefined;
 }
 
@@ -182,7 +182,7 @@ export interface Stages {
   log(report: StepReport, context: StageContext): Promise<void>;
 }
 
-/** Where asynchronous generation stands: part of a checkpoint. */
+/** State of asynchronous generation: part of a checkpoint. */
 export interface GenerationState {
   /** Number of the next task, counted over all batches. */
   readonly next: number;
@@ -191,11 +191,11 @@ export interface GenerationState {
    * lost, and none is trained on twice.
    */
   readonly pending: readonly number[];
-  /** What `async/total_syncs`, `buffer_consumed` and `buffer_filtered` count over the whole run. */
+  /** Counts of the whole run for `async/total_syncs`, `buffer_consumed` and `buffer_filtered`. */
   readonly counts?: { readonly syncs: number; readonly consumed: number; readonly filtered: number };
-  /** Of a run on a fixed set of recorded sessions: all of them, in their order. */
+  /** All sessions of a run on a fixed set of recorded ones, in their order. */
   readonly sessions?: readonly string[];
-  /** Of a run on the latest recorded sessions: those that it has trained on. */
+  /** Sessions on which a run on the latest recorded ones has trained. */
   readonly trained?: readonly string[];
 }
 
@@ -215,8 +215,8 @@ export interface EpisodeSource extends Generation {
 }
 
 /**
- * Where a run stands; the rest follows from the settings and the backend's checkpoint. Plain JSON, because it is part
- * of every checkpoint. Immutable once a step is whole.
+ * State of a run; the rest follows from the settings and the backend's checkpoint. Plain JSON, because it is part of
+ * every checkpoint. Immutable once a step is whole.
  */
 export interface LoopState {
   /** Supervised steps done. */
@@ -237,7 +237,7 @@ export interface LoopState {
   readonly data?: DataMark;
   /** The last consecutive steps that trained no group; absent where the last step trained one. */
   readonly untrained?: { readonly steps: number; readonly why: string };
-  /** In asynchronous training, and with recorded episodes. */
+  /** State in asynchronous training, and with recorded episodes. */
   readonly generation?: GenerationState;
   /** The best validation after the first step so far, with `training.metric_for_best_model`. */
   readonly best?: { readonly step: number; readonly value: number };
@@ -264,7 +264,7 @@ export interface Run {
   readonly backend: Backend;
   readonly settings: LoopSettings;
   readonly tasks: { readonly train: readonly Task[]; readonly val: readonly Task[] };
-  /** Which training tasks each step takes. */
+  /** Order of the training tasks that each step takes. */
   readonly order: BatchOrder;
   /** Attempts a task. */
   readonly rollout: Rollout;
@@ -277,7 +277,7 @@ export interface Run {
   readonly stages: Stages;
   /** One training step over the stages: `trainStep`, or the list in `pipeline.stages`. */
   readonly step: (run: Run, state: LoopState) => Promise<LoopState>;
-  /** In asynchronous training, and with recorded episodes: the source of the stage `generate`. */
+  /** Source of the stage `generate` in asynchronous training, and with recorded episodes. */
   readonly generation?: Generation | undefined;
   /** Groups trajectories. Default: those of one task and one name. */
   readonly grouping?: GroupingHook | undefined;
@@ -285,7 +285,7 @@ export interface Run {
   readonly rejection?: RejectionFunction | undefined;
   /** Shows each distinct message once. Default: in every logger that can. */
   readonly warn: (message: string) => void;
-  /** With `distillation.enabled`. Default for `distillation.teacher_kind=self`: the student itself. */
+  /** Teacher of a run with `distillation.enabled`. Default for `distillation.teacher_kind=self`: the student itself. */
   readonly teacher?: Teacher | undefined;
   /** Scores what a rollout or an environment leaves without a reward. */
   readonly rewardModel?: RewardJudge | undefined;
@@ -304,7 +304,7 @@ export interface Run {
 
 type Choices = "estimate" | "examples" | "stages" | "step" | "loggers" | "signal" | "warn" | "failures";
 
-/** What `train` needs; the rest has defaults. */
+/** Options of `train`; those that have defaults may be absent. */
 export interface TrainOptions
   extends Omit<Run, "settings" | "order" | "generation" | "tasks" | "rewardModel" | Choices>,
     Partial<Pick<Run, Choices>> {

@@ -1,10 +1,10 @@
-/** What is common to training by reinforcement and by examples: steps, with validations and checkpoints between them. */
+/** Common parts of training by reinforcement and by examples: steps, with validations and checkpoints between them. */
 import type { Resumable } from "../contract/reward_model.ts";
 import type { Task } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { isBest, resumeFrom, rewind, saveRun, seal } from "./checkpoint.ts";
 import type { LoopState, Run, TrainOutcome } from "./contract.ts";
-import { advance, type Cursor, comeBack, countLoss, cursorAt } from "./device_loss.ts";
+import { advance, comeBack, countLoss, cursorAt, type LoopCursor } from "./device_lost.ts";
 import { usesReference } from "./distill/choices.ts";
 import { inPhase } from "./phase.ts";
 import { checkHeld, checkUntrained } from "./untrained.ts";
@@ -61,8 +61,11 @@ export async function drive(open: (before?: Pick<Run, "warn">) => Course): Promi
   return { state: at.state, isComplete: isWhole };
 }
 
-/** From the state of the cursor to the last step, and to the last checkpoint. Returns whether the run came to its end. */
-async function driveFrom(run: Course, at: Cursor): Promise<boolean> {
+/**
+ * Drives from the state of the cursor to the last step, and to the last checkpoint. Returns whether the run came to its
+ * end.
+ */
+async function driveFrom(run: Course, at: LoopCursor): Promise<boolean> {
   const { signal, total } = run;
   const { val_only } = run.settings.trainer;
   const begun = at.state;
@@ -89,7 +92,7 @@ async function driveFrom(run: Course, at: Cursor): Promise<boolean> {
   return isWhole;
 }
 
-async function takeSteps(run: Course, at: Cursor): Promise<void> {
+async function takeSteps(run: Course, at: LoopCursor): Promise<void> {
   const { settings, signal, total } = run;
   await warmUp(run, at);
   if (at.state.step === 0 && usesReference(settings)) run.backend.freezeReference?.();
@@ -107,7 +110,7 @@ async function takeSteps(run: Course, at: Cursor): Promise<void> {
 }
 
 /** A validation that is refused for its settings loses no step: the run continues from here once they are corrected. */
-async function validated(run: Course, at: Cursor): Promise<LoopState> {
+async function validated(run: Course, at: LoopCursor): Promise<LoopState> {
   try {
     return await inPhase(run, "validate", () => run.validate(at.state));
   } catch (error) {
@@ -116,7 +119,7 @@ async function validated(run: Course, at: Cursor): Promise<LoopState> {
   }
 }
 
-async function warmUp(run: Course, at: Cursor): Promise<void> {
+async function warmUp(run: Course, at: LoopCursor): Promise<void> {
   while (at.state.warmup < run.settings.warmup.steps) {
     run.signal.throwIfAborted();
     await advance(run, at, await seal(await inPhase(run, "warmup", () => run.warmUp(at.state)), run));
@@ -131,12 +134,12 @@ function isValidationDue({ tasks, settings, total }: Course, state: LoopState): 
   return test_freq > 0 && (state.step % test_freq === 0 || state.step === total);
 }
 
-function isSaveDue({ settings }: Course, { state, saved }: Cursor): boolean {
+function isSaveDue({ settings }: Course, { state, saved }: LoopCursor): boolean {
   const { save_freq } = settings.trainer;
   return state.step > saved.step && ((save_freq > 0 && state.step % save_freq === 0) || isBest(state));
 }
 
-async function save(run: Course, at: Cursor): Promise<void> {
+async function save(run: Course, at: LoopCursor): Promise<void> {
   // What is not written cannot be returned to after the loss of a device.
   if (!run.checkpoints) return;
   if (at.state !== at.saved) await inPhase(run, "save", () => saveRun(run, at.state));

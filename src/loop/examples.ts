@@ -12,7 +12,7 @@ import type { LoopSettings } from "./settings.ts";
 import { optimParams } from "./stages/learning_rate.ts";
 import { utilisation } from "./utilisation.ts";
 
-/** Which rows a step takes. */
+/** Choice of the rows that a step takes. */
 export interface RowChoice<R> {
   readonly rows: { readonly train: readonly R[]; readonly val?: readonly R[] | undefined };
   /** Most tokens of a batch, in place of `data.train_batch_size` rows. */
@@ -30,7 +30,7 @@ export interface ExampleRun<R>
     Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Resumable;
-  /** By its content, so that a checkpoint knows other data. */
+  /** Returns the row as a task identified by its content, so that a checkpoint recognises other data. */
   taskOf(row: R): Task;
   /** One optimiser step. Metrics have their whole names; the learning rate is `train/lr`. */
   train(rows: readonly R[], params: OptimParams): Promise<Metrics>;

@@ -21,15 +21,15 @@ const OTHER_LOSS = "importance_sampling";
  * @throws {ConfigError} for an entry of the map that cannot be read
  */
 export function algorithmOf(role: string, algorithm: LoopSettings["algorithm"]): RoleAlgorithm {
-  const own = readEntry(role, algorithm.traj_group_adv_estimator_map[role]);
-  const estimator = own.estimator ?? algorithm.adv_estimator;
-  const args = own.estimator_args ?? (own.estimator === undefined ? algorithm.estimator_args : {});
-  const loss = own.loss_fn ?? algorithm.loss_fn ?? LOSS_OF_ESTIMATOR[estimator] ?? OTHER_LOSS;
+  const entry = readEntry(role, algorithm.traj_group_adv_estimator_map[role]);
+  const estimator = entry.estimator ?? algorithm.adv_estimator;
+  const args = entry.estimator_args ?? (entry.estimator === undefined ? algorithm.estimator_args : {});
+  const loss = entry.loss_fn ?? algorithm.loss_fn ?? LOSS_OF_ESTIMATOR[estimator] ?? OTHER_LOSS;
   return {
     estimator,
     estimator_args: estimator === "gdpo" ? { ...gdpoArgs(algorithm), ...args } : args,
     loss,
-    loss_args: own.loss_args ?? (own.loss_fn === undefined ? algorithm.loss_args : {}),
+    loss_args: entry.loss_args ?? (entry.loss_fn === undefined ? algorithm.loss_args : {}),
   };
 }
 

@@ -1,4 +1,4 @@
-/** From the options of `train` to a run with every choice made. */
+/** Turns the options of `train` into a run with every choice made. */
 import { ConfigError } from "../errors.ts";
 import type { Logger } from "../log/logger.ts";
 import { checkCritic, checkSettings, checkThinking } from "./check_settings.ts";
@@ -6,7 +6,7 @@ import type { EpisodeSource, Run, Stages, TrainOptions } from "./contract.ts";
 import { chooseTeacher } from "./distill/teacher.ts";
 import { isPublishedOrder, pipelineStep } from "./pipeline/pipeline.ts";
 import { AsyncGeneration } from "./rollout/async_generation.ts";
-import { Failures } from "./rollout/failures.ts";
+import { RolloutFailures } from "./rollout/failures.ts";
 import { RewardQueue } from "./rollout/reward_queue.ts";
 import { loopSettings } from "./settings.ts";
 import { estimateAdvantages } from "./stages/estimate.ts";
@@ -34,7 +34,7 @@ export function runFrom(options: TrainOptions): Run {
     loggers,
     signal: new AbortController().signal,
     warn,
-    failures: new Failures(warn),
+    failures: new RolloutFailures(warn),
     ...parts,
     teacher,
     ...(rewardModel && { rewardModel: new RewardQueue(rewardModel) }),

@@ -6,7 +6,7 @@
 
 import { fitResolved } from "../config/fields/fit.ts";
 import { LOOP_ROWS, type LoopTree, loopTree } from "../config/fields/loop.ts";
-import { getAt, isTree, type Tree, type Value } from "../config/yaml/tree.ts";
+import { getAt, isTree, type Tree, type YamlValue } from "../config/yaml/tree.ts";
 import type { SamplingParams } from "../contract/backend.ts";
 import { ConfigError } from "../errors.ts";
 import { nearest } from "../nearest.ts";
@@ -32,8 +32,8 @@ export const STAGE_ORDER: readonly string[] = DEFAULTS.pipeline.stages;
  * Returns the defaults, overridden by the given parts.
  * @throws {ConfigError} for an unknown name, or a value that does not fit its setting.
  */
-export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
-  const tree = given as unknown as Value;
+export function loopSettings(settings: Partly<LoopSettings> = {}): LoopSettings {
+  const tree = settings as unknown as YamlValue;
   refuseUnknown(DEFAULTS as unknown as Tree, tree, "");
   return loopTree(({ at, field }) => {
     const value = getAt(tree, at);
@@ -47,18 +47,18 @@ export function loopSettings(given: Partly<LoopSettings> = {}): LoopSettings {
 const SETTINGS: ReadonlySet<string> = new Set(LOOP_ROWS.map(({ at }) => at));
 
 /** Checks the names of sections and settings for untyped callers; a setting that is a dict takes any name. */
-function refuseUnknown(known: Tree, given: Value | undefined, path: string): void {
-  if (given === undefined || SETTINGS.has(path)) return;
-  if (!isTree(given)) {
+function refuseUnknown(fields: Tree, tree: YamlValue | undefined, path: string): void {
+  if (tree === undefined || SETTINGS.has(path)) return;
+  if (!isTree(tree)) {
     const name = path || "settings";
-    throw new ConfigError(`Cannot set ${name}: it takes an object (${JSON.stringify(given)}).`, {
+    throw new ConfigError(`Cannot set ${name}: it takes an object (${JSON.stringify(tree)}).`, {
       path: name,
     });
   }
-  for (const [key, value] of Object.entries(given)) {
+  for (const [key, value] of Object.entries(tree)) {
     const below = path === "" ? key : `${path}.${key}`;
-    if (!Object.hasOwn(known, key)) throw unknownName(below, key, Object.keys(known));
-    refuseUnknown(known[key] as Tree, value, below);
+    if (!Object.hasOwn(fields, key)) throw unknownName(below, key, Object.keys(fields));
+    refuseUnknown(fields[key] as Tree, value, below);
   }
 }
 

@@ -21,11 +21,11 @@ export function settingsFromConfig(config: Tree): LoopSettings {
 
 /** The section is open, because backends of other systems take more than the sampler here has. */
 function refuseOtherSampling(config: Tree, section: string): void {
-  const known = LOOP_ROWS.map(({ path }) => path).filter((path) => path.startsWith(`${section}.`));
-  const given = Object.keys(getAt(config, section) as Tree).map((key) => `${section}.${key}`);
-  const other = given.find((path) => !known.includes(path));
+  const fields = LOOP_ROWS.map(({ path }) => path).filter((path) => path.startsWith(`${section}.`));
+  const keys = Object.keys(getAt(config, section) as Tree).map((key) => `${section}.${key}`);
+  const other = keys.find((path) => !fields.includes(path));
   if (other === undefined) return;
-  const names = known.map((path) => path.slice(section.length + 1));
+  const names = fields.map((path) => path.slice(section.length + 1));
   throw new ConfigError(
     `Cannot sample: the sampler has no setting ${other.slice(section.length + 1)}. It has ${names.join(", ")}.`,
     { path: other },

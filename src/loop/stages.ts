@@ -13,8 +13,8 @@
  * `trainStep`: the eight calls in a row).
  */
 import type { Stages } from "./contract.ts";
-import { advantages } from "./stages/advantages.ts";
-import { batch } from "./stages/batch.ts";
+import { roleAdvantages } from "./stages/advantages.ts";
+import { packBatch } from "./stages/batch.ts";
 import { generate } from "./stages/generate.ts";
 import { log } from "./stages/log.ts";
 import { process } from "./stages/process.ts";
@@ -23,4 +23,13 @@ import { transform } from "./stages/transform.ts";
 import { update } from "./stages/update.ts";
 
 /** The built-in stages; replace one with `{ ...STAGES, update: mine }`. */
-export const STAGES: Stages = { generate, transform, reject, batch, process, advantages, update, log };
+export const STAGES: Stages = {
+  generate,
+  transform,
+  reject,
+  batch: packBatch,
+  process,
+  advantages: roleAdvantages,
+  update,
+  log,
+};

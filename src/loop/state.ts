@@ -6,7 +6,7 @@ import type { LoopSettings } from "./settings.ts";
 
 export const NOTHING_HELD: Held = { groups: [], solvePartial: 0 };
 
-export const START: LoopState = {
+export const START_STATE: LoopState = {
   warmup: 0,
   step: 0,
   validated: -1,

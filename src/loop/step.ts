@@ -42,9 +42,9 @@ export function startStep(run: Run, state: LoopState): StartedStep {
   const context = { ...stageContext(run, state), step: state.step + 1, epoch, versionBefore };
   const metrics: Metrics = {};
   let since = performance.now();
-  const note = <T>(stage: string, { value, metrics: own }: Staged<T>): T => {
+  const note = <T>(stage: string, { value, metrics: stageMetrics }: Staged<T>): T => {
     const now = performance.now();
-    Object.assign(metrics, own);
+    Object.assign(metrics, stageMetrics);
     run.onPhase?.({ name: stage, start: since, end: now });
     for (const name of [`time/${stage}`, "time/step"]) metrics[name] = (metrics[name] ?? 0) + (now - since) / 1000;
     since = now;

@@ -26,10 +26,10 @@ export function afterStep(
  * Ends a run that trains no group.
  * @throws {ConfigError} after `training.max_untrained_steps` such steps in a row, and at the end of a run that never trained
  */
-export function checkUntrained({ untrained, step }: LoopState, it: { settings: LoopSettings; total: number }): void {
+export function checkUntrained({ untrained, step }: LoopState, run: { settings: LoopSettings; total: number }): void {
   if (untrained === undefined) return;
-  const { max_untrained_steps: limit } = it.settings.training;
-  const isNever = step >= it.total && untrained.steps === step;
+  const { max_untrained_steps: limit } = run.settings.training;
+  const isNever = step >= run.total && untrained.steps === step;
   if (limit === 0 || (untrained.steps < limit && !isNever)) return;
   throw new ConfigError(
     `Cannot continue training: the last ${untrained.steps} steps trained no group. Step ${step}: ${untrained.why}. ` +
@@ -88,7 +88,7 @@ function isOfUpdate(name: string): boolean {
   return name.startsWith("actor/") || name === "critic/vf_loss";
 }
 
-/** Why a step trains nothing, or why its update changes nothing; undefined for any other step. */
+/** Returns the reason why a step trains nothing, or why its update changes nothing; undefined for any other step. */
 export function whyUntrained(report: StepReport, context?: Weights): string | undefined {
   const { metrics, episodes, groups } = report;
   if (hasTrained(report, context)) return whyUnchanged(metrics, groups, context);
@@ -97,7 +97,7 @@ export function whyUntrained(report: StepReport, context?: Weights): string | un
   return isBatch(report) ? NO_TOKEN : NO_GROUP;
 }
 
-/** Why an update changes no weight. */
+/** Returns the reason why an update changes no weight. */
 function whyUnchanged(
   metrics: Metrics,
   groups: readonly TrajectoryGroup[],

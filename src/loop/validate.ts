@@ -62,8 +62,8 @@ async function attemptAll(run: Run, state: LoopState, seen: Episode[]) {
 }
 
 /** Tasks that are attempted at once: all of them without `data.val_batch_size`. */
-export function validationBatchSize({ data: { val_batch_size } }: LoopSettings, all: number): number {
-  return val_batch_size > 0 ? val_batch_size : all;
+export function validationBatchSize({ data: { val_batch_size } }: LoopSettings, rows: number): number {
+  return val_batch_size > 0 ? val_batch_size : rows;
 }
 
 /** Reward metrics of each role. */
@@ -105,9 +105,9 @@ function meanOfEach(measured: readonly Metrics[]): Metrics {
 }
 
 /**
- * By data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and for `n`; the
- * means of the rollouts' metrics. Masked episodes count too. At k = n, pass@k is the share of tasks that at least one
- * attempt solved.
+ * Returns rates by data source: `pass@1`, the share of correct attempts; `pass@k` for the powers of two below `n` and
+ * for `n`; the means of the rollouts' metrics. Masked episodes count too. At k = n, pass@k is the share of tasks that
+ * at least one attempt solved.
  */
 export function passRates(episodes: readonly Episode[], n: number): Metrics {
   const metrics: Metrics = {};
@@ -119,7 +119,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
         correct: tries.filter((episode) => episode.is_correct).length,
       }),
     );
-    for (const k of passSizes(n)) {
+    for (const k of powersOfTwoUpTo(n)) {
       metrics[`val/${source}/pass@${k}`] = mean(tasks.map((task) => passAtK(k, task)));
     }
     for (const name of new Set(members.flatMap((episode) => Object.keys(episode.metrics)))) {
@@ -131,7 +131,7 @@ export function passRates(episodes: readonly Episode[], n: number): Metrics {
 }
 
 /** 1, 2, 4, ... and `n`. */
-export function passSizes(n: number): number[] {
+export function powersOfTwoUpTo(n: number): number[] {
   const sizes: number[] = [];
   for (let k = 1; k < n; k *= 2) sizes.push(k);
   return [...sizes, n];

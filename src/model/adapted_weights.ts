@@ -7,14 +7,14 @@ import { matmul } from "../compute/matmul/matmul.ts";
 import type { ModelConfig } from "./config.ts";
 import type { Part } from "./fused_parts.ts";
 import { moduleOf } from "./lora.ts";
-import type { ParameterSet, Shape } from "./parameters.ts";
+import type { ParameterSet, ParameterShape } from "./parameters.ts";
 import { Scratch } from "./scratch.ts";
 import type { StoredWeights } from "./stored_weights.ts";
 import type { LoraAdapter, StackedFactors } from "./train/lora_adapter.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Weights } from "./weights.ts";
 
 /** The weights that a model starts from. */
-export interface BaseModel {
+export interface BaseWeights {
   readonly weights: StoredWeights;
   /** Adapters that are part of the model and not merged into its weights, in their order. */
   readonly adapters: readonly LoraAdapter[];
@@ -59,7 +59,7 @@ export class AdaptedWeights implements Weights {
     return [...this.base.state(), this.adapter, this.adapter.version];
   }
 
-  shapeOf(name: string): Shape {
+  shapeOf(name: string): ParameterShape {
     return this.base.shapeOf(name);
   }
 
@@ -73,7 +73,10 @@ export class AdaptedWeights implements Weights {
     return this.adapter.parts.has(name);
   }
 
-  /** Of a matrix that the adapter changes, only in a product that adds what the adapter does: that lies in between. */
+  /**
+   * Returns whether a product fuses. With a matrix that the adapter changes it does so only in a product that adds what
+   * the adapter does: that lies in between.
+   */
   fuses(name: string, { part, m }: FusedRows): boolean {
     return (!this.adapts(name) || this.stacked(name, m) !== undefined) && this.base.fuses(name, { part, m });
   }

@@ -3,7 +3,10 @@ import { ConfigError } from "../errors.ts";
 import { MAX_HEAD_WIDTH } from "./kernels/head_width.ts";
 import type { Rope } from "./rope.ts";
 
-/** What a layer attends to: the whole sequence up to a token, or the last `slidingWindow` tokens. Names of config.json. */
+/**
+ * Kinds of a layer's attention: to the whole sequence up to a token, or to the last `slidingWindow` tokens. Names of
+ * config.json.
+ */
 export type LayerType = "full_attention" | "sliding_attention";
 
 /** The function of the gate in the MLP, by its name in config.json. */

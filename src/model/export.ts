@@ -11,7 +11,7 @@ import type { ModelFolder } from "./files/folder.ts";
 import { GENERATION_CONFIG_FILE } from "./files/generation_config.ts";
 import { folderKind, openFolder } from "./files/open_folder.ts";
 import { type Adapter, type AdapterFactors, openAdapter, openBaseLayers, writeAdapterFolder } from "./files/peft.ts";
-import { type FolderReader, readJson } from "./files/reader.ts";
+import { type FolderReader, readFolderJson } from "./files/reader.ts";
 import type { TensorSource } from "./files/safetensors_write.ts";
 import { weightFiles } from "./files/shards.ts";
 import { encodeGguf } from "./gguf/container.ts";
@@ -24,7 +24,7 @@ import { describeLora, moduleOf, UNEMBED_TARGET } from "./lora.ts";
 import { type OpenedModel, openModel } from "./open_model.ts";
 import { EMBEDDING } from "./weights.ts";
 
-/** Where an export goes, and in which form: an adapter merged or alone, the type of the weights, the size of a file. */
+/** Destination and form of an export: an adapter merged or alone, the type of the weights, the size of a file. */
 export interface ExportOptions {
   /** An empty folder, or one that does not exist. */
   readonly out: string;
@@ -42,7 +42,7 @@ export interface ExportOptions {
 
 type StoredType = "bfloat16" | "float32";
 
-/** What was written. */
+/** Result of an export. */
 export interface Exported {
   readonly kind: "model" | "adapter";
   readonly dtype: StoredType | GgufForm;
@@ -112,21 +112,21 @@ async function exportAdapter(folder: string, { out, dtype, base }: ExportOptions
   await writeAdapterFolder(out, base === undefined ? adapter : { ...adapter, base });
   const texts = await textFiles([folder]);
   await writeFolder(out, texts);
-  const own = ["adapter_config.json", "adapter_model.safetensors"];
-  return { kind: "adapter", dtype: "float32", files: [...own, ...texts.map(({ name }) => name)] };
+  const adapterFiles = ["adapter_config.json", "adapter_model.safetensors"];
+  return { kind: "adapter", dtype: "float32", files: [...adapterFiles, ...texts.map(({ name }) => name)] };
 }
 
-async function exportModel(opened: OpenedModel, it: ExportOptions & { folder: string }): Promise<Exported> {
+async function exportModel(opened: OpenedModel, options: ExportOptions & { folder: string }): Promise<Exported> {
   const { writeFolder } = await import("./files/disk.ts");
-  const dtype = it.dtype ?? storedType(opened.files);
+  const dtype = options.dtype ?? storedType(opened.files);
   const tensors = mergedTensors(opened, dtype);
   const hasOutput = tensors.some(({ name }) => name === UNEMBED);
   const files = [
-    ...weightFiles(tensors, { dtype: dtype === "bfloat16" ? "BF16" : "F32", maxShardBytes: it.maxShardBytes }),
+    ...weightFiles(tensors, { dtype: dtype === "bfloat16" ? "BF16" : "F32", maxShardBytes: options.maxShardBytes }),
     { name: "config.json", content: await configText(opened.files.name, { dtype, hasOutput }) },
     ...(await textFiles([...opened.adapters.map(({ folder }) => folder).reverse(), opened.files.name])),
   ];
-  await writeFolder(it.out, files);
+  await writeFolder(options.out, files);
   return { kind: "model", dtype, files: files.map(({ name }) => name) };
 }
 
@@ -158,8 +158,8 @@ function tokenizerMetadata(texts: readonly FileSource[], { config, file }: { con
       file,
     });
   const settings = JSON.parse(textOf("tokenizer_config.json") ?? "{}") as Readonly<Record<string, unknown>>;
-  const own = settings.chat_template;
-  const chatTemplate = textOf("chat_template.jinja") ?? (typeof own === "string" ? own : undefined);
+  const template = settings.chat_template;
+  const chatTemplate = textOf("chat_template.jinja") ?? (typeof template === "string" ? template : undefined);
   return vocabularyMetadata(JSON.parse(tokenizer), { ...config, chatTemplate, settings, file });
 }
 
@@ -168,12 +168,12 @@ function storedType({ config, tensors }: ModelFolder): "bfloat16" | "float32" {
 }
 
 /** The base's config.json with what the export changes; other keys stay as they are published. */
-async function configText(base: string, it: { dtype: string; hasOutput: boolean }): Promise<string> {
-  const raw = (await readJson(await openFolder(base), "config.json")) as Record<string, unknown>;
+async function configText(base: string, output: { dtype: string; hasOutput: boolean }): Promise<string> {
+  const raw = (await readFolderJson(await openFolder(base), "config.json")) as Record<string, unknown>;
   // transformers 5 names the key dtype, 4 torch_dtype.
   const key = "dtype" in raw ? "dtype" : "torch_dtype";
   // Also where the base's file says that a separate output matrix is tied.
-  const changed = { ...raw, [key]: it.dtype, ...(it.hasOutput && { tie_word_embeddings: false }) };
+  const changed = { ...raw, [key]: output.dtype, ...(output.hasOutput && { tie_word_embeddings: false }) };
   return `${JSON.stringify(changed, null, 2)}\n`;
 }
 
@@ -196,19 +196,19 @@ const UNUSED = /\.rotary_emb\.inv_freq$/;
 
 function source(
   name: string,
-  it: { from: string; shape: readonly number[]; dtype: StoredType } & Pick<OpenedModel, "files" | "adapters">,
+  tensor: { from: string; shape: readonly number[]; dtype: StoredType } & Pick<OpenedModel, "files" | "adapters">,
 ): TensorSource {
-  const changes = it.adapters.flatMap(({ adapter }) => {
+  const changes = tensor.adapters.flatMap(({ adapter }) => {
     const factors = adapter.modules.get(moduleOf(name));
     return factors ? [{ ...factors, rank: adapter.rank, alpha: adapter.alpha }] : [];
   });
   return {
     name,
-    shape: it.shape,
+    shape: tensor.shape,
     async data() {
-      const weights = await it.files.read(it.from);
+      const weights = await tensor.files.read(tensor.from);
       const [first] = changes;
-      if (first) addProducts(weights, changes, { width: first.inSize, isRoundedAgain: it.dtype === "bfloat16" });
+      if (first) addProducts(weights, changes, { width: first.inSize, isRoundedAgain: tensor.dtype === "bfloat16" });
       return weights;
     },
   };

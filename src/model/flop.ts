@@ -8,7 +8,7 @@ import { kindOf } from "./blocks/kinds.ts";
 import type { ModelConfig } from "./config.ts";
 import { blocksOf } from "./layers.ts";
 
-/** What is computed of a number of tokens. */
+/** Work that is computed of a number of tokens. */
 export interface ComputedTokens {
   /** Through the layers. */
   readonly tokens: number;

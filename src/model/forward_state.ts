@@ -1,14 +1,14 @@
-/** What a forward pass leaves to its backward pass. transformer.ts has the legend of the shapes. */
+/** State that a forward pass leaves to its backward pass. transformer.ts has the legend of the shapes. */
 import type { Buffer } from "../compute/device.ts";
 import type { PackedInput } from "./packed_input.ts";
 
 /**
- * What a forward pass keeps for the backward pass: nothing, each layer's input (gradient checkpointing: the layer runs
- * again before its backward), or all that is not cheap to compute again.
+ * State that a forward pass keeps for the backward pass: nothing, each layer's input (gradient checkpointing: the layer
+ * runs again before its backward), or all that is not cheap to compute again.
  */
 export type Kept = "nothing" | "inputs" | "activations";
 
-/** What is kept of one layer. The outputs of norms and activations are computed again in any case. */
+/** Kept state of one layer. The outputs of norms and activations are computed again in any case. */
 export interface LayerState {
   /** The layer's input, [T, C]. */
   readonly x: Buffer;

@@ -1,7 +1,7 @@
 /** How the tensors of a model folder lie together: those that multiply the same input are rows of one fused matrix. */
 import type { ModelConfig } from "./config.ts";
 import { type ModelTensor, tensorsOf } from "./layers.ts";
-import type { Shape } from "./parameters.ts";
+import type { ParameterShape } from "./parameters.ts";
 
 /** A Hugging Face tensor's rows inside a fused matrix. */
 export interface Part {
@@ -32,8 +32,8 @@ export function fusedParts(config: ModelConfig): Part[] {
 }
 
 /** The shape of each fused matrix or vector. */
-export function fusedShapes(parts: readonly Part[]): Map<string, Shape> {
-  const shapes = new Map<string, Shape>();
+export function fusedShapes(parts: readonly Part[]): Map<string, ParameterShape> {
+  const shapes = new Map<string, ParameterShape>();
   for (const { fused, row, rows, columns, role } of parts) {
     // The vocabulary is padded with rows of zeros, so that logits are whole vec4s. The padding is never read.
     const padded = role === "vocabulary" ? Math.ceil(rows / 4) * 4 : row + rows;

@@ -2,7 +2,7 @@
 import { normals } from "../random.ts";
 import type { ModelConfig } from "./config.ts";
 
-/** As transformers draws a new head (`initializer_range`). */
+/** Deviation with which transformers draws a new head (`initializer_range`). */
 const DEVIATION = 0.02;
 
 /** [C], normal with deviation 0.02. */

@@ -3,7 +3,7 @@ import type { Device } from "../compute/device.ts";
 import type { OptimParams, PackedTokens, SampledSequence } from "../contract/backend.ts";
 import type { PromptDraws } from "../contract/engine.ts";
 import { ConfigError } from "../errors.ts";
-import type { BaseModel } from "./adapted_weights.ts";
+import type { BaseWeights } from "./adapted_weights.ts";
 import type { ModelConfig } from "./config.ts";
 import type { ModelFolder } from "./files/folder.ts";
 import { fusedParts } from "./fused_parts.ts";
@@ -16,7 +16,7 @@ import { parameterCount } from "./layers.ts";
 import { type LoraConfig, loraConfig } from "./lora.ts";
 import type { ModelShape } from "./model_shape.ts";
 import type { ParameterSet } from "./parameters.ts";
-import { type FrozenPolicy, MOST_MIXED, Policies, type PolicyCopy } from "./policies.ts";
+import { type FrozenPolicy, MOST_MIXED, type PolicyCopy, PolicyWeights } from "./policies.ts";
 import { packedFormats, type StorageOptions } from "./storage_format.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
@@ -32,9 +32,9 @@ import type { Weights } from "./weights.ts";
 export type { FrozenPolicy, PolicyCopy } from "./policies.ts";
 export type { PassLoss, PassOutputs } from "./train/passes.ts";
 
-/** What of a model is trained, and how much is computed at a time. */
+/** Trained parts of a model, and how much is computed at a time. */
 export interface LanguageModelOptions extends PassOptions, StorageOptions {
-  /** Of the initial values of the adapter or of a fresh model. Default 0. */
+  /** Seed of the initial values of the adapter or of a fresh model. Default 0. */
   readonly seed?: number | undefined;
   /** How the keys and values of sampled sequences are held. */
   readonly cache?: CacheOptions | undefined;
@@ -57,7 +57,7 @@ export interface LanguageModelOptions extends PassOptions, StorageOptions {
 
 /** Shared by a model and its branches. */
 interface Shared {
-  readonly policies: Policies;
+  readonly policies: PolicyWeights;
   readonly passes: Passes;
   readonly sampler: BatchSampler;
   readonly isFrozen: boolean;
@@ -87,13 +87,13 @@ export class LanguageModel {
   }
 
   /** A model over weights that it then owns, and releases. */
-  static over(base: BaseModel, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
+  static over(base: BaseWeights, options: LanguageModelOptions & { isUnread?: boolean } = {}): LanguageModel {
     const { device, config } = base.weights;
     if (config.scoreHead || base.adapters.some((adapter) => adapter.config.scoreHead)) throw isNoLanguageModel();
     const transformer = new Transformer(device, config);
     const { adapterSlots = 1, foldAdapter = "auto" } = options;
     const shared = {
-      policies: new Policies(base, { adapterSlots, foldAdapter }),
+      policies: new PolicyWeights(base, { adapterSlots, foldAdapter }),
       passes: new Passes(transformer, options),
       sampler: new BatchSampler(transformer, options),
       isFrozen: options.frozen ?? false,
@@ -155,7 +155,7 @@ export class LanguageModel {
     return this.shared.policies.of(this.adapter);
   }
 
-  /** What {@link weights} adds to {@link base}, in this order. */
+  /** Adapters that {@link weights} adds to {@link base}, in this order. */
   get adapters(): readonly LoraAdapter[] {
     return [...this.shared.policies.base.adapters, ...(this.adapter ? [this.adapter] : [])];
   }
@@ -170,7 +170,7 @@ export class LanguageModel {
     return this.shared.passes;
   }
 
-  /** What {@link untrained} adds to {@link base}, in this order. */
+  /** Adapters that {@link untrained} adds to {@link base}, in this order. */
   get baseAdapters(): readonly LoraAdapter[] {
     return this.shared.policies.base.adapters;
   }

@@ -1,7 +1,7 @@
 /** Logits of selected rows of the hidden states, in windows that fit one binding. */
 import type { Buffer, Device } from "../compute/device.ts";
 import { embedding } from "./kernels/embedding.ts";
-import { type RowRun, rowRuns, rowsOf } from "./row_windows.ts";
+import { bufferRows, type RowRun, rowRuns } from "./row_windows.ts";
 import type { Scratch } from "./scratch.ts";
 import type { Transformer } from "./transformer.ts";
 import type { Weights } from "./weights.ts";
@@ -35,7 +35,7 @@ export function projectLogits(
   io: { normed: Buffer; logits: Buffer; window: RowRun },
 ): void {
   weights.apply(model.head, {
-    x: rowsOf(io.normed, io.window, model.config.hiddenSize),
+    x: bufferRows(io.normed, io.window, model.config.hiddenSize),
     y: io.logits,
     m: io.window.rows,
     stride: logitStride(model.config.vocabSize),

@@ -3,7 +3,7 @@ import type { ModelConfig } from "./config.ts";
 import type { DType } from "./dtype.ts";
 import { type ModelFolder, openModelConfig } from "./files/folder.ts";
 import { openFolder } from "./files/open_folder.ts";
-import { type FolderReader, readJson } from "./files/reader.ts";
+import { type FolderReader, readFolderJson } from "./files/reader.ts";
 import { openTensors } from "./files/tensor_files.ts";
 import { resolveTiedOutput } from "./files/tied_output.ts";
 import type { LoraConfig } from "./lora.ts";
@@ -12,7 +12,7 @@ export interface ModelShape {
   readonly config: ModelConfig;
   /** A tensor's type in the files; `undefined` where there are none. */
   typeOf(tensor: string): DType | undefined;
-  /** What is added to it, in this order. Default: nothing. */
+  /** Adapters that are added to it, in this order. Default: nothing. */
   readonly adapters?: readonly LoraConfig[];
 }
 
@@ -36,7 +36,7 @@ export async function openModelShape(folder: string | FolderReader): Promise<Mod
     const resolved = await resolveTiedOutput(config, await openTensors(reader));
     return shapeOf({ config: resolved.config, tensors: resolved.files.tensors });
   }
-  const { dtype, torch_dtype } = ((await readJson(reader, "config.json")) ?? {}) as Record<string, unknown>;
+  const { dtype, torch_dtype } = ((await readFolderJson(reader, "config.json")) ?? {}) as Record<string, unknown>;
   const type = TYPES[String(dtype ?? torch_dtype).replace(/^torch\./, "")];
   return { config, typeOf: () => type };
 }

@@ -23,7 +23,7 @@ interface NormShape {
 }
 
 export class Norms {
-  /** Of the kernels, those of the gradients too. */
+  /** Constants of the kernels, including those of the gradients. */
   readonly constants: { readonly WEIGHT_OFFSET: number };
   readonly epsilon: number;
   private readonly device: Device;
@@ -53,7 +53,7 @@ export class Norms {
     return { normed, inverse };
   }
 
-  /** What a product by `matrix` computes of the norm itself, with its bits; undefined where it does not. */
+  /** Returns the norm that a product by `matrix` computes itself, with its bits; undefined where it does not. */
   fused(
     weights: Weights,
     { name, matrix, rows }: { name: string; matrix: string; rows: number },

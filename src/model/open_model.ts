@@ -1,10 +1,10 @@
 /** Opens a model from any folder: a whole model, or an adapter with its base model. */
 import type { Device } from "../compute/device.ts";
 import { ConfigError } from "../errors.ts";
-import { bytesOf, fingerprintOf, sha256 } from "./files/fingerprint.ts";
+import { fingerprintOf, floatBytes, sha256 } from "./files/fingerprint.ts";
 import { type ModelFolder, openModelFolder, openTokenizer } from "./files/folder.ts";
 import { folderKind } from "./files/open_folder.ts";
-import { type Adapter, describeAdapter, openAdapter, openBaseLayers } from "./files/peft.ts";
+import { type Adapter, openAdapter, openBaseLayers, readAdapterShape } from "./files/peft.ts";
 import type { FolderReader } from "./files/reader.ts";
 import type { TextTokenizer } from "./files/tokenizer.ts";
 import { loadWeights } from "./initial_weights.ts";
@@ -66,8 +66,8 @@ const nameOf = (folder: string | FolderReader) => (typeof folder === "string" ? 
 async function checkBaseLayers(folder: string | FolderReader, { tensors, read }: ModelFolder): Promise<void> {
   for (const [module, readOwn] of await openBaseLayers(folder)) {
     const name = tensors.has(`${module}.weight`) ? `${module}.weight` : EMBEDDING;
-    const [own, base] = [await readOwn(), await read(name)];
-    if (own.length === base.length && own.every((value, i) => value === base[i])) continue;
+    const [saved, base] = [await readOwn(), await read(name)];
+    if (saved.length === base.length && saved.every((value, i) => value === base[i])) continue;
     const message = `Cannot open the adapter: it contains weights for ${module} that differ from the base model's. Merge it into its base with PEFT (merge_and_unload), and give the merged folder.`;
     throw new ConfigError(message, { file: `${nameOf(folder)}/adapter_model.safetensors` });
   }
@@ -81,7 +81,7 @@ export async function openBase(
   folder: string | FolderReader,
   options: { base?: string | undefined } = {},
 ): Promise<OpenedModel> {
-  const { base: recorded, fingerprint } = await describeAdapter(folder);
+  const { base: recorded, fingerprint } = await readAdapterShape(folder);
   const place = options.base ?? recorded;
   const file = `${nameOf(folder)}/adapter_config.json`;
   if (place === undefined) {
@@ -144,8 +144,8 @@ async function merge(adapter: LoraAdapter, into: StoredWeights): Promise<void> {
 async function adapterPrint({ rank, alpha, modules }: Adapter): Promise<string> {
   const text = new TextEncoder();
   const parts = [...modules]
-    .sort(([one], [two]) => (one < two ? -1 : 1))
-    .flatMap(([name, { a, b }]) => [text.encode(name), bytesOf(a), bytesOf(b)]);
+    .sort(([first], [two]) => (first < two ? -1 : 1))
+    .flatMap(([name, { a, b }]) => [text.encode(name), floatBytes(a), floatBytes(b)]);
   return sha256([text.encode(`${rank} ${alpha}`), ...parts]);
 }
 

@@ -1,14 +1,14 @@
 /** Frozen matrices in packed formats (compute/packed.ts), in few buffers. */
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
-import { unpack } from "../compute/matmul/unpack.ts";
+import { unpackMatrix } from "../compute/matmul/unpack.ts";
 import { capacityFor } from "../compute/memory.ts";
 import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../compute/packed.ts";
 import { type PackedElements, unpackElements } from "./formats/pack.ts";
-import { allocateAll, type Shape } from "./parameters.ts";
+import { allocateAll, type ParameterShape } from "./parameters.ts";
 import { rowWindows } from "./row_windows.ts";
 
 /** A packed matrix and its place. */
-export interface PackedMatrix extends Shape {
+export interface PackedMatrix extends ParameterShape {
   readonly format: PackedFormat;
   readonly buffer: Buffer;
   /** One f32 for each block of 64 elements, for `int8` and `nf4`. */
@@ -24,7 +24,11 @@ export class PackedMatrices {
   private readonly device: Device;
   private readonly shards: readonly Buffer[];
 
-  constructor(device: Device, shapes: Iterable<readonly [string, Shape & { format: PackedFormat }]>, label: string) {
+  constructor(
+    device: Device,
+    shapes: Iterable<readonly [string, ParameterShape & { format: PackedFormat }]>,
+    label: string,
+  ) {
     this.device = device;
     const matrices = [...shapes].map(([name, { rows, columns, format }]) => {
       const [bytes, scales] = [matrixBytes(format, rows * columns), scalesBytes(format, rows * columns)];
@@ -63,7 +67,7 @@ export class PackedMatrices {
     for (const from of rowWindows(this.device, buffer, { rows, width, format, scales })) {
       const out = into.slice(from.first * width * 4, from.rows * width * 4);
       for (const to of rowWindows(this.device, out, { rows: from.rows, width }))
-        this.device.dispatch(unpack, {
+        this.device.dispatch(unpackMatrix, {
           buffers: { words: from.buffer, scales: from.scales ?? from.buffer, out: to.buffer },
           params: {
             rows: to.rows,

@@ -5,19 +5,19 @@
 import { type Buffer, type Device, SLICE_ALIGNMENT_BYTES } from "../compute/device.ts";
 
 /** Matrices are [rows, columns] = [out, in]; vectors are [1, length]. */
-export interface Shape {
+export interface ParameterShape {
   readonly rows: number;
   readonly columns: number;
 }
 
 /** A tensor's place in the layout. */
-export interface Entry extends Shape {
+export interface Entry extends ParameterShape {
   readonly name: string;
   readonly shard: number;
   readonly byteOffset: number;
 }
 
-export interface Layout {
+export interface ParameterLayout {
   readonly entries: ReadonlyMap<string, Entry>;
   readonly shardBytes: readonly number[];
 }
@@ -26,7 +26,7 @@ export interface Layout {
 const MAX_SHARD_BYTES = 2 ** 26;
 
 /** Packs shapes into shards in order. A tensor larger than the limit gets a shard alone. */
-export function layOut(device: Device, shapes: Iterable<readonly [string, Shape]>): Layout {
+export function layOutParameters(device: Device, shapes: Iterable<readonly [string, ParameterShape]>): ParameterLayout {
   const limit = Math.min(MAX_SHARD_BYTES, device.info.limits.maxBindingBytes);
   const entries = new Map<string, Entry>();
   const shardBytes: number[] = [];
@@ -42,18 +42,18 @@ export function layOut(device: Device, shapes: Iterable<readonly [string, Shape]
 }
 
 /** Bytes of a set with this layout. */
-export function layoutBytes({ shardBytes }: Layout): number {
+export function layoutBytes({ shardBytes }: ParameterLayout): number {
   return shardBytes.reduce((sum, bytes) => sum + bytes, 0);
 }
 
 /** One value per element of a layout: weights, gradients, first moments, ... */
 export class ParameterSet {
-  readonly layout: Layout;
+  readonly layout: ParameterLayout;
   readonly shards: readonly Buffer[];
   private readonly device: Device;
   private readonly slices = new Map<string, Buffer>();
 
-  constructor(device: Device, layout: Layout, label: string) {
+  constructor(device: Device, layout: ParameterLayout, label: string) {
     this.device = device;
     this.layout = layout;
     this.shards = allocateAll(device, layout.shardBytes, label);

@@ -1,5 +1,5 @@
 /** The policies of one base: its weights alone, or with an adapter, beside them or folded into a copy. */
-import { AdaptedWeights, type BaseModel, withAdapters } from "./adapted_weights.ts";
+import { AdaptedWeights, type BaseWeights, withAdapters } from "./adapted_weights.ts";
 import { FoldedWeights, isFolded } from "./generate/folded.ts";
 import { StoredWeights } from "./stored_weights.ts";
 import { LoraAdapter } from "./train/lora_adapter.ts";
@@ -25,15 +25,15 @@ export interface PolicyCopy extends FrozenPolicy {
 /** Policies in one batch. Each adds products of its own to every step, so that more gain little. */
 export const MOST_MIXED = 32;
 
-export class Policies {
-  readonly base: BaseModel;
+export class PolicyWeights {
+  readonly base: BaseWeights;
   /** The base with its own adapters: what an adapter that is trained on it starts from. */
   readonly start: Weights;
   private readonly folded: FoldedWeights;
   private readonly foldAdapter: boolean | "auto";
 
   /** @param options.adapterSlots folded copies that are kept. */
-  constructor(base: BaseModel, options: { foldAdapter: boolean | "auto"; adapterSlots: number }) {
+  constructor(base: BaseWeights, options: { foldAdapter: boolean | "auto"; adapterSlots: number }) {
     this.base = base;
     this.start = withAdapters(base.weights, base.adapters);
     this.folded = new FoldedWeights(base, { slots: options.adapterSlots });

@@ -21,7 +21,7 @@ export class RopeTables {
   private readonly contextLength: number;
   /** Of all blocks, each once. */
   private readonly kinds: readonly string[];
-  /** By kind. */
+  /** Tables by kind. */
   private tables = new Map<string, Buffer>();
   private positions = 0;
 

@@ -8,7 +8,7 @@ export interface RowWindow {
   readonly first: number;
   readonly rows: number;
   readonly buffer: Buffer;
-  /** Of these rows, where the format has them. */
+  /** Scales of these rows, where the format has them. */
   readonly scales: Buffer | undefined;
 }
 
@@ -18,7 +18,7 @@ export interface RowMatrix {
   readonly width: number;
   /** Default `float32`, which stands for any elements of 4 bytes. */
   readonly format?: MatrixFormat | undefined;
-  /** Of the blocks of `int8` and `nf4`. */
+  /** Scales of the blocks of `int8` and `nf4`. */
   readonly scales?: Buffer | undefined;
 }
 
@@ -60,7 +60,7 @@ export interface RowRun {
 
 /**
  * Cuts `count` rows into runs: the widest matrix of a run, with rows of `width` 4-byte values, holds at most `mostBytes`
- * and fits one binding. Runs can be sliced from matrices with rows of `sliced` values ({@link rowsOf}), and hold at least as
+ * and fits one binding. Runs can be sliced from matrices with rows of `sliced` values ({@link bufferRows}), and hold at least as
  * many rows as that takes.
  */
 export function rowRuns(
@@ -77,7 +77,7 @@ export function rowRuns(
 }
 
 /** The rows of a run of a matrix [T, width] of 4-byte values. */
-export function rowsOf(buffer: Buffer, { first, rows }: RowRun, width: number): Buffer {
+export function bufferRows(buffer: Buffer, { first, rows }: RowRun, width: number): Buffer {
   return buffer.slice(first * width * 4, rows * width * 4);
 }
 

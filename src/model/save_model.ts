@@ -14,12 +14,12 @@ import { weightShapes } from "./layers.ts";
 import { moduleOf } from "./lora.ts";
 import type { ModelMark } from "./open_model.ts";
 import { Scratch } from "./scratch.ts";
-import { rowsOf, type StoredWeights } from "./stored_weights.ts";
+import { fusedRows, type StoredWeights } from "./stored_weights.ts";
 import type { LoraAdapter } from "./train/lora_adapter.ts";
 import type { ValueModel } from "./value_model.ts";
 import { SCORE } from "./weights.ts";
 
-/** What {@link saveModelFolder} and {@link saveAdapterFolder} write. */
+/** Options of {@link saveModelFolder} and {@link saveAdapterFolder}. */
 export interface SaveModelOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;
@@ -126,7 +126,7 @@ async function mergedTensors(
       base.copyMatrix(fused, matrix);
       for (const { adapter, part } of changes) adapter.addPart(part, matrix);
       const merged = await readFloats(base.device, matrix);
-      for (const { part } of changes) tensors.set(part.tensor, rowsOf(part, merged));
+      for (const { part } of changes) tensors.set(part.tensor, fusedRows(part, merged));
     } finally {
       scratch.release();
     }

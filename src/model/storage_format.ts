@@ -1,11 +1,11 @@
-/** In which format each matrix of a model is held. */
+/** Format in which each matrix of a model is held. */
 import { type PackedFormat, SCALE_BLOCK } from "../compute/packed.ts";
 import { ConfigError } from "../errors.ts";
 import type { DType } from "./dtype.ts";
 import { matrixNames, type Part } from "./fused_parts.ts";
 import type { LoraOptions } from "./lora.ts";
 
-/** What trains, and how weights that do not train are held. Weights that train are float32. */
+/** Trained parts, and the storage of weights that do not train. Weights that train are float32. */
 export interface StorageOptions {
   /** Trains an adapter only. Absent: all weights train. */
   readonly lora?: LoraOptions | undefined;
@@ -16,7 +16,10 @@ export interface StorageOptions {
    * the nearest, ties to even. Norms and biases are float32.
    */
   readonly dtype?: "auto" | "float32" | "bfloat16" | undefined;
-  /** Of the layers' matrices: blocks of 64 weights share a scale. The embedding and the output matrix are held by `dtype`. */
+  /**
+   * Storage of the layers' matrices: blocks of 64 weights share a scale. The embedding and the output matrix are held
+   * by `dtype`.
+   */
   readonly quantization?: "int8" | "nf4" | undefined;
 }
 

@@ -12,7 +12,13 @@ import { embedRows } from "./embed_rows.ts";
 import { packElements } from "./formats/pack.ts";
 import { fusedParts, fusedShapes, matrixNames, type Part } from "./fused_parts.ts";
 import { PackedMatrices } from "./packed_matrices.ts";
-import { type Layout, layOut, layoutBytes, ParameterSet, type Shape } from "./parameters.ts";
+import {
+  layOutParameters,
+  layoutBytes,
+  type ParameterLayout,
+  ParameterSet,
+  type ParameterShape,
+} from "./parameters.ts";
 import { transposeInto } from "./transpose_into.ts";
 import {
   type ApplyBackwardOptions,
@@ -28,7 +34,7 @@ export class StoredWeights implements Weights, PlainWeights {
   readonly device: Device;
   readonly parts: readonly Part[];
   readonly values: ParameterSet;
-  readonly transposedLayout: Layout | undefined;
+  readonly transposedLayout: ParameterLayout | undefined;
   private readonly packed: PackedMatrices;
   private readonly label: string;
   private turned: ParameterSet | undefined;
@@ -67,7 +73,7 @@ export class StoredWeights implements Weights, PlainWeights {
     );
   }
 
-  shapeOf(name: string): Shape {
+  shapeOf(name: string): ParameterShape {
     return this.packed.matrices.get(name) ?? this.values.entry(name);
   }
 
@@ -152,7 +158,7 @@ export class StoredWeights implements Weights, PlainWeights {
   async readTensors(from?: ParameterSet): Promise<Map<string, Float32Array>> {
     const fused = await (from ?? this.values).read();
     if (!from) for (const name of this.packed.matrices.keys()) fused.set(name, await this.packed.read(name));
-    return new Map(this.parts.map((part) => [part.tensor, rowsOf(part, fused.get(part.fused)!)]));
+    return new Map(this.parts.map((part) => [part.tensor, fusedRows(part, fused.get(part.fused)!)]));
   }
 
   apply(name: string, io: ApplyOptions): void {
@@ -216,18 +222,18 @@ export function float32Bytes(device: Device, config: ModelConfig): number {
 
 function float32Layouts(
   device: Device,
-  { shapes, matrices }: { shapes: ReadonlyMap<string, Shape>; matrices: ReadonlySet<string> },
-): { values: Layout; transposed: Layout | undefined } {
-  const values = layOut(device, shapes);
+  { shapes, matrices }: { shapes: ReadonlyMap<string, ParameterShape>; matrices: ReadonlySet<string> },
+): { values: ParameterLayout; transposed: ParameterLayout | undefined } {
+  const values = layOutParameters(device, shapes);
   if (device.info.family === "tiled") return { values, transposed: undefined };
   const turned = [...shapes]
     .filter(([name]) => matrices.has(name))
     .map(([name, { rows, columns }]) => [name, { rows: columns, columns: rows }] as const);
-  return { values, transposed: layOut(device, turned) };
+  return { values, transposed: layOutParameters(device, turned) };
 }
 
 /** A tensor's elements in those of its fused matrix. */
-export function rowsOf({ row, rows, columns }: Part, fused: Float32Array): Float32Array {
+export function fusedRows({ row, rows, columns }: Part, fused: Float32Array): Float32Array {
   return fused.subarray(row * columns, (row + rows) * columns);
 }
 

@@ -1,7 +1,7 @@
 /** Transposed copies of matrices that may be larger than one binding. */
 import type { Buffer, Device } from "../compute/device.ts";
 import { transpose } from "./kernels/elementwise.ts";
-import type { Shape } from "./parameters.ts";
+import type { ParameterShape } from "./parameters.ts";
 import { rowWindows } from "./row_windows.ts";
 
 /**
@@ -10,7 +10,7 @@ import { rowWindows } from "./row_windows.ts";
  */
 export function transposeInto(
   device: Device,
-  { x: from, rows, columns }: Shape & { x: Buffer },
+  { x: from, rows, columns }: ParameterShape & { x: Buffer },
   to: { y: Buffer; offset?: number; stride?: number },
 ): void {
   const { offset = 0, stride = rows } = to;

@@ -27,7 +27,7 @@ import { SCORE, type Weights } from "./weights.ts";
 /** How a {@link ValueModel} trains: an adapter with the head, or without `lora` all weights. */
 export interface ValueModelOptions extends PassOptions, StorageOptions {
   readonly lora?: LoraConfig | undefined;
-  /** Of a new head, and of the adapter. Absent: both are zero, for a caller that overwrites them. */
+  /** Seed of a new head, and of the adapter. Absent: both are zero, for a caller that overwrites them. */
   readonly seed?: number | undefined;
   /** Label of its weights on the device, where they are not the policy's. Default `critic weights`. */
   readonly label?: string | undefined;
@@ -41,7 +41,7 @@ interface Parts {
   /** The weights without the adapter. */
   readonly start: Weights;
   readonly adapter?: LoraAdapter | undefined;
-  /** What {@link ValueModel.release} frees besides the adapter. */
+  /** Resources that {@link ValueModel.release} frees besides the adapter. */
   readonly owned: readonly { release(): void }[];
   readonly copies?: (() => void) | undefined;
 }

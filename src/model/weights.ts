@@ -1,12 +1,12 @@
 /**
- * What the passes read of a model. How its matrices are stored (stored_weights.ts), and whether a LoRA adapter lies
- * beside them (adapted_weights.ts), is hidden behind it.
+ * The weights of a model as the passes read them. How the matrices are stored (stored_weights.ts), and whether a LoRA
+ * adapter lies beside them (adapted_weights.ts), is hidden from the passes.
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import type { FusedPart } from "../compute/matmul/matmul.ts";
 import type { MatmulOptions } from "../compute/matmul/product.ts";
 import type { ModelConfig } from "./config.ts";
-import type { Layout, ParameterSet, Shape } from "./parameters.ts";
+import type { ParameterLayout, ParameterSet, ParameterShape } from "./parameters.ts";
 import type { RowRun } from "./row_windows.ts";
 
 export const EMBEDDING = "model.embed_tokens.weight";
@@ -43,7 +43,7 @@ export interface ApplyBackwardOptions {
   readonly dy: Buffer;
   readonly dx: Buffer;
   readonly m: number;
-  /** Of dy. Default: the matrix's rows. */
+  /** Stride of dy. Default: the matrix's rows. */
   readonly stride?: number | undefined;
 }
 
@@ -53,7 +53,10 @@ export interface Weights {
   readonly device: Device;
   /** Norms and biases; in float32 weights the matrices too. */
   readonly values: ParameterSet;
-  /** For kernels that read many matrices in one dispatch. Absent where some are not f32, or an adapter is beside them. */
+  /**
+   * Weights for kernels that read many matrices in one dispatch. Absent where some are not f32, or an adapter is beside
+   * them.
+   */
   readonly plain: PlainWeights | undefined;
   /**
    * Builds what is otherwise built on first use (transposed copies), so that work which is forgotten (`Device.rollback`)
@@ -61,12 +64,12 @@ export interface Weights {
    */
   prepare(): void;
   /**
-   * What recorded work depends on besides the values: while no entry changes, work for the same rows would be recorded the same, and
-   * nothing has to be built before it.
+   * Returns the state that recorded work depends on besides the values: while no entry changes, work for the same rows
+   * would be recorded the same, and nothing has to be built before it.
    */
   state(): readonly (object | number)[];
-  /** Of a fused matrix. */
-  shapeOf(name: string): Shape;
+  /** Returns the shape of a fused matrix. */
+  shapeOf(name: string): ParameterShape;
   /** Rows of the embedding table by token id: out [count, C]. Records only. */
   embed(io: { tokens: Buffer; out: Buffer; count: number }): void;
   /** Whether `apply` takes over such a kernel with the same bits, and is faster by it. */
@@ -89,8 +92,8 @@ export interface Segment extends RowRun {
 /** Weights that are all f32. */
 export interface PlainWeights {
   readonly values: ParameterSet;
-  /** Layout of the transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
-  readonly transposedLayout: Layout | undefined;
+  /** ParameterLayout of the transposed copies of the matrices; absent on GPUs, whose kernels take either orientation. */
+  readonly transposedLayout: ParameterLayout | undefined;
   /** Transposed copies of the matrices; none on GPUs. Records only. */
   transposed(): ParameterSet | undefined;
 }

@@ -7,11 +7,11 @@ import { LEVEL, originOf } from "../config/yaml/layer.ts";
 import { leaves } from "../config/yaml/tree.ts";
 import { ConfigError } from "../errors.ts";
 import { splitArguments } from "./arguments.ts";
-import { locate, nearestFile, packagedText, textOf } from "./files.ts";
+import { locate, nearestFile, packagedText, readTextIfPresent } from "./files.ts";
 import type { RunIo } from "./io.ts";
 import { importModules } from "./task/modules.ts";
 
-export interface SessionOptions {
+export interface RunSessionOptions {
   /** Files and overrides, as typed. */
   readonly args: readonly string[];
   /** Modules of the user's. */
@@ -47,7 +47,7 @@ interface ComposedFiles {
  * @throws {ConfigError} that names the file or key to correct
  */
 export async function composeFiles(
-  { args, imports, overrides = [], allowUnsupported = false }: SessionOptions,
+  { args, imports, overrides = [], allowUnsupported = false }: RunSessionOptions,
   { io, base, registered, isShown = () => true }: ComposeOptions,
 ): Promise<ComposedFiles> {
   await importModules(imports);
@@ -61,7 +61,7 @@ export async function composeFiles(
     files: given.files,
     overrides: [...given.overrides, ...overrides],
     allowUnsupported,
-    readFile: (path) => textOf(locate(path)),
+    readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,
     env: io.env,
     registered: registered(),
@@ -74,7 +74,7 @@ export async function composeFiles(
 
 /** @throws {ConfigError} with the nearest name where there is no such file */
 function requireFile(path: string): void {
-  if (textOf(locate(path)) !== undefined) return;
+  if (readTextIfPresent(locate(path)) !== undefined) return;
   throw new ConfigError(
     `Cannot read the configuration: there is no such file (${path}).${nearestFile(path)} Overrides are written key=value.`,
     { kind: "data" },

@@ -16,7 +16,7 @@ import type { RunIo } from "./io.ts";
 import { adoptCheckpoint } from "./model/checkpoint_shape.ts";
 import { type EvaluationData, evalRecipe } from "./recipes/eval.ts";
 import { withOpened } from "./run_recipe.ts";
-import type { Session } from "./session.ts";
+import type { RunSession } from "./session.ts";
 
 export interface Evaluation {
   readonly io: RunIo;
@@ -55,7 +55,7 @@ export async function evaluateModels(models: readonly NamedModel[], it: Evaluati
 }
 
 /** Finds what is wrong with the last model before the first one has taken its hours. */
-async function checkAll(models: readonly NamedModel[], session: Session): Promise<void> {
+async function checkAll(models: readonly NamedModel[], session: RunSession): Promise<void> {
   if (setting(session.config, "rllm.backend") !== "local") return;
   for (const { checkpoint } of models)
     if (checkpoint !== undefined) await adoptCheckpoint(session, checkpoint, { isTrained: false });

@@ -20,19 +20,19 @@ import { decodeUtf8 } from "../utf8.ts";
 /** Folder of the package: `config/` and `shaders/` lie in it, in a checkout and when installed. */
 export const PACKAGE_DIR = fileURLToPath(new URL("../../", import.meta.url));
 
-/** Of package.json. */
+/** Returns the version in package.json. */
 export function packageVersion(): string {
   return (JSON.parse(readFileSync(join(PACKAGE_DIR, "package.json"), "utf8")) as { version: string }).version;
 }
 
 /** Text of a file, or undefined. */
-export function textOf(path: string): string | undefined {
+export function readTextIfPresent(path: string): string | undefined {
   return existsSync(path) && statSync(path).isFile() ? decodeUtf8(readFileSync(path), { file: path }) : undefined;
 }
 
 /** Text of a file that ships with the package, by its name under `config/`. */
 export function packagedText(name: string): string | undefined {
-  return textOf(join(PACKAGE_DIR, "config", name));
+  return readTextIfPresent(join(PACKAGE_DIR, "config", name));
 }
 
 /** A path as given or, where nothing is there, within the package (`examples/arithmetic/run.yaml` from anywhere). */

@@ -26,7 +26,7 @@ export class Profiling {
     if (device) this.profile.attach(device);
   }
 
-  /** What the loop tells of its phases. */
+  /** Options of a run by which the profile receives its phases. */
   get parts(): Pick<Run, "onPhase"> {
     return { onPhase: (phase) => this.profile.span(phase) };
   }
@@ -44,7 +44,7 @@ export class Profiling {
   }
 }
 
-/** What the trace lacks. */
+/** Returns the facts about what the trace lacks. */
 function facts({ untimed, leftOut, start }: Profile): Record<string, string> {
   const { kernelsAfter, hostEvents, spans } = leftOut;
   const seconds = ((kernelsAfter ?? 0) - start) / 1000;

@@ -6,13 +6,13 @@ import type { Device } from "../compute/device.ts";
 import type { Tree } from "../config/yaml/tree.ts";
 import type { FolderCheckpoints } from "../log/checkpoint/folder_checkpoints.ts";
 import type { LoopState, Run, TrainOutcome } from "../loop/contract.ts";
-import type { SessionOptions } from "./compose_files.ts";
+import type { RunSessionOptions } from "./compose_files.ts";
 import type { Left } from "./ending.ts";
 import type { RunIo } from "./io.ts";
-import type { Session } from "./session.ts";
+import type { RunSession } from "./session.ts";
 
 /** What is asked for besides the configuration. */
-export interface RunRequest extends Omit<SessionOptions, "isRecorded"> {
+export interface RunRequest extends Omit<RunSessionOptions, "isRecorded"> {
   /** Recorded sessions to train on, of the recipe `train`. */
   readonly traces?: TraceOptions;
 }
@@ -63,7 +63,7 @@ export interface OpenedRun {
   /** The configuration, with what the checkpoint fixes. */
   readonly config: Tree;
   /** What the folder keeps: the configuration as the user knows it. */
-  readonly kept: Pick<Session, "config" | "added">;
+  readonly kept: Pick<RunSession, "config" | "added">;
   /** Absent where another machine computes. */
   readonly device?: Device;
   /** For people: what does the work. */

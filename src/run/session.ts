@@ -17,7 +17,7 @@ import "../task/environments.ts";
 import { chooseRollout, type RolloutSettings } from "../task/choose.ts";
 import { environments, evaluators, rewards } from "../task/registered.ts";
 import type { Environment, Evaluate, Evaluator, Example, Rollout } from "../task/rollout.ts";
-import { composeFiles, type SessionOptions } from "./compose_files.ts";
+import { composeFiles, type RunSessionOptions } from "./compose_files.ts";
 import { ExternalGateway } from "./gateway/external_gateway.ts";
 import { gatewaySettings } from "./gateway/gateway_settings.ts";
 import { RunGateway } from "./gateway/run_gateway.ts";
@@ -27,7 +27,7 @@ import { readTasks } from "./task/datasets.ts";
 import { Judges } from "./task/judges.ts";
 import { readEvaluator, rolloutSettings } from "./task/task_settings.ts";
 
-export interface Session {
+export interface RunSession {
   readonly config: Tree;
   readonly environment: Environment;
   readonly rollout: Rollout;
@@ -42,19 +42,19 @@ export interface Session {
   readonly added: readonly string[];
   /** Whether a file or the command line names the setting, as opposed to a default. */
   readonly isGiven: (path: string) => boolean;
-  /** With `task.agent`: opened before the first attempt, closed after the last. */
+  /** Gateway for `task.agent`: opened before the first attempt, closed after the last. */
   readonly gateway?: RunGateway | ExternalGateway | undefined;
 }
 
-/** What opening a model reads of a session. */
-export interface ModelSession extends Pick<Session, "config" | "isGiven" | "tasks"> {
+/** Parts of a session that opening a model reads. */
+export interface ModelSession extends Pick<RunSession, "config" | "isGiven" | "tasks"> {
   /** Those of `grpu sft` hold what the chat template reads besides the messages. */
   readonly examples: readonly (Example & Rendering)[];
   readonly environment: Pick<Environment, "alphabet">;
 }
 
 /** A composed configuration, checked. */
-export interface Composition extends Pick<Session, "config" | "isGiven" | "added"> {
+export interface Composition extends Pick<RunSession, "config" | "isGiven" | "added"> {
   readonly imports: readonly string[];
   readonly composed: Composed;
 }
@@ -63,7 +63,7 @@ export interface Composition extends Pick<Session, "config" | "isGiven" | "added
  * Composes the configuration of a run, with the names that the user's modules register.
  * @throws {ConfigError} that names the file or key to correct.
  */
-export async function composeRun(options: SessionOptions, io: RunIo): Promise<Composition> {
+export async function composeRun(options: RunSessionOptions, io: RunIo): Promise<Composition> {
   const { estimatorNames } = await import("../algorithm/advantage/estimators.ts");
   const { lossNames } = await import("../algorithm/loss/losses.ts");
   const isRead = ({ path }: Problem) => options.isRecorded === true && PROCESSING_KEYS.some((key) => key === path);
@@ -88,15 +88,15 @@ export async function composeRun(options: SessionOptions, io: RunIo): Promise<Co
  * Loads everything that a run reads before it opens a device.
  * @throws {ConfigError} that names the file, key or row to correct.
  */
-export async function openSession(options: SessionOptions, io: RunIo): Promise<Session> {
+export async function openSession(options: RunSessionOptions, io: RunIo): Promise<RunSession> {
   return openTask(await composeRun(options, io), options);
 }
 
 /** Loads the tasks of a composed configuration. @throws {ConfigError} as {@link openSession} */
 export function openTask(
   { imports, config, isGiven, added }: Omit<Composition, "composed">,
-  { isRecorded = false }: Pick<SessionOptions, "isRecorded"> = {},
-): Promise<Session> {
+  { isRecorded = false }: Pick<RunSessionOptions, "isRecorded"> = {},
+): Promise<RunSession> {
   const judges = openJudges(config, imports);
   return describeTask(config, { isGiven, added, isRecorded, judges });
 }
@@ -119,13 +119,13 @@ async function describeTask(
   {
     judges,
     isRecorded,
-    ...given
-  }: Pick<Session, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
-): Promise<Session> {
+    ...args
+  }: Pick<RunSession, "isGiven" | "added"> & { readonly judges: Judges | undefined; readonly isRecorded: boolean },
+): Promise<RunSession> {
   const environment = environments.find(setting(config, "task.name") ?? "single_turn");
   const { gateway, remote } = openRemote(config);
   const chosen = chooseRollout(rolloutSettings(config, { environment, judges, remote }));
-  const { isGiven } = given;
+  const { isGiven } = args;
   const inUse = [...chosen.judges, ...evaluatorsOf(config)];
   const val_only = setting(config, "rllm.trainer.val_only");
   const [train, val] = [
@@ -147,7 +147,7 @@ async function describeTask(
   }
   return {
     config,
-    ...given,
+    ...args,
     gateway,
     environment,
     rollout: chosen.rollout,
@@ -165,7 +165,7 @@ function evaluatorsOf(config: Tree): readonly Evaluator[] {
 }
 
 /** The agents of `task.agent` and the gateway that they call, which is not open yet. */
-function openRemote(config: Tree): Pick<Session, "gateway"> & Pick<RolloutSettings, "remote"> {
+function openRemote(config: Tree): Pick<RunSession, "gateway"> & Pick<RolloutSettings, "remote"> {
   const settings = gatewaySettings(config);
   if (settings.agents.length === 0) return {};
   const gateway = settings.mode === "external" ? new ExternalGateway(settings) : new RunGateway(settings);

@@ -1,9 +1,12 @@
-/** From the command line of a command that trains on rows to its configuration, that of the training run it is, and its rows. */
+/**
+ * Turns the command line of a command that trains on rows into its configuration, that of the training run it is, and
+ * its rows.
+ */
 import { isDeepStrictEqual } from "node:util";
 import { findPreferenceLoss } from "../algorithm/preference/losses.ts";
 import { composeConfig } from "../config/compose.ts";
 import { dpoSetting } from "../config/fields/dpo.ts";
-import type { Fields } from "../config/fields/field.ts";
+import type { FieldTable } from "../config/fields/field.ts";
 import { ROW_TABLES, type RowCommand } from "../config/fields/reward_model.ts";
 import { actsOn, type RowBackendName, runPathOf, SFT_AS_RUN, sftSetting } from "../config/fields/sft.ts";
 import { setting } from "../config/schema.ts";
@@ -13,17 +16,17 @@ import type { PlacedRow } from "../data/rows.ts";
 import { ConfigError } from "../errors.ts";
 import { loggers } from "../log/loggers/loggers.ts";
 import { shuffledIndices } from "../random.ts";
-import { composeFiles, type SessionOptions } from "./compose_files.ts";
+import { composeFiles, type RunSessionOptions } from "./compose_files.ts";
 import { packagedText } from "./files.ts";
 import type { RunIo } from "./io.ts";
 import { readRows } from "./task/datasets.ts";
 
 export interface RowComposition {
-  /** As the user wrote it, with every default. */
+  /** Configuration as the user wrote it, with every default. */
   readonly sft: Tree;
   /** The same run as a training run, for everything that the two have in common. */
   readonly config: Tree;
-  /** Of a path in {@link config}. */
+  /** Returns whether a path of {@link config} was given. */
   readonly isGiven: (path: string) => boolean;
   /** Keys of the user's own, which no table of settings has. */
   readonly added: readonly string[];
@@ -34,7 +37,7 @@ export interface RowComposition {
  * @throws {ConfigError} that names the file or key to correct
  */
 export async function composeRows(
-  options: SessionOptions,
+  options: RunSessionOptions,
   { io, base }: { readonly io: RunIo; readonly base: RowCommand },
 ): Promise<RowComposition> {
   const registered = () => ({ "trainer.logger": loggers.names() });
@@ -47,8 +50,8 @@ export async function composeRows(
   const usual = usualRun(backend, io);
   const ownPath = new Map(Object.keys(ROW_TABLES[base]).map((path) => [runPathOf(path, ROW_TABLES[base]), path]));
   const isGiven = (path: string) => {
-    const own = ownPath.get(path);
-    return own !== undefined && isOwnGiven(own);
+    const sftPath = ownPath.get(path);
+    return sftPath !== undefined && isOwnGiven(sftPath);
   };
   return { sft, config: asRun(sft, usual.config, run), isGiven, added };
 }
@@ -83,7 +86,7 @@ function prepareForTinker(sft: Tree, isGiven: (path: string) => boolean): void {
 
 /** @throws {ConfigError} for a setting that has no effect on the backend and is given another value than its default */
 function refuseIdle(sft: Tree, { base, backend }: RowRun, isGiven: (path: string) => boolean): void {
-  const fields: Fields = ROW_TABLES[base];
+  const fields: FieldTable = ROW_TABLES[base];
   const isDefault = (path: string) => isDeepStrictEqual(getAt(sft, path), fields[path]!.default);
   const idle = Object.keys(fields).find((path) => isGiven(path) && !actsOn(backend, path, fields) && !isDefault(path));
   if (idle === undefined) return;

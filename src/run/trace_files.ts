@@ -1,14 +1,14 @@
 /** Files of traces that a person names. */
 import { ConfigError } from "../errors.ts";
 import { exportItems, type TraceItem } from "../trace/files/item.ts";
-import { readJsonl } from "../trace/files/jsonl.ts";
-import { readParquet } from "../trace/files/parquet.ts";
+import { readTraceJsonl } from "../trace/files/jsonl.ts";
+import { readTraceParquet } from "../trace/files/parquet.ts";
 import { openTraceStore } from "../trace/mod.ts";
 import { readSpans } from "../trace/otel/spans.ts";
-import { parseJson } from "../trace/read_trace.ts";
+import { parseTraceJson } from "../trace/read_trace.ts";
 import { readBytes, readText } from "./files.ts";
 
-/** What a file of traces is. */
+/** Formats of a file of traces. */
 export type Format = "jsonl" | "parquet" | "otlp" | "database";
 
 const ENDINGS: readonly (readonly [RegExp, Format])[] = [
@@ -19,11 +19,11 @@ const ENDINGS: readonly (readonly [RegExp, Format])[] = [
 ];
 
 /**
- * By the ending, unless a format is given.
+ * Returns the format by the ending, unless one is given.
  * @throws {ConfigError} for a file whose ending says nothing
  */
-export function formatOf(file: string, given?: unknown): Format {
-  const format = (given as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
+export function traceFormat(file: string, formatOption?: unknown): Format {
+  const format = (formatOption as Format | undefined) ?? ENDINGS.find(([ending]) => ending.test(file))?.[1];
   if (format) return format;
   throw new ConfigError(
     `Cannot tell the format of ${file}: its ending is not .jsonl, .parquet, .otlp, .otlp.json or .db. Name it so, or give --format where a command has it.`,
@@ -31,20 +31,20 @@ export function formatOf(file: string, given?: unknown): Format {
 }
 
 /** Everything in a file, read as a whole, so that a damaged line changes nothing. @throws {ConfigError} that names it */
-export async function readItems(file: string, format: Format): Promise<TraceItem[]> {
+export async function readTraceItems(file: string, format: Format): Promise<TraceItem[]> {
   if (format === "database") return databaseItems(file);
-  if (format === "parquet") return collect(readParquet(readBytes(file, "traces"), file));
+  if (format === "parquet") return collect(readTraceParquet(readBytes(file, "traces"), file));
   const text = readText(file, "traces");
-  return format === "otlp" ? spanItems(text, file) : [...readJsonl(text, file)];
+  return format === "otlp" ? spanItems(text, file) : [...readTraceJsonl(text, file)];
 }
 
 /** A whole document, or one request a line. */
 function spanItems(text: string, file: string): TraceItem[] {
   const isWhole = /^\s*\{\s*\n/.test(text);
-  if (isWhole) return [...readSpans(parseJson(text, { file }), { file })];
+  if (isWhole) return [...readSpans(parseTraceJson(text, { file }), { file })];
   return text.split("\n").flatMap((line, i) => {
     const source = { file, line: i + 1 };
-    return line.trim() === "" ? [] : [...readSpans(parseJson(line, source), source)];
+    return line.trim() === "" ? [] : [...readSpans(parseTraceJson(line, source), source)];
   });
 }
 

@@ -12,14 +12,14 @@ import { batchSizeOf, totalSteps } from "../loop/state.ts";
 import { importItems } from "../trace/files/item.ts";
 import { type OpenTraceStore, openTraceStore } from "../trace/mod.ts";
 import type { Opening, TraceOptions } from "./recipe.ts";
-import type { Session } from "./session.ts";
-import { formatOf, readItems } from "./trace_files.ts";
+import type { RunSession } from "./session.ts";
+import { readTraceItems, traceFormat } from "./trace_files.ts";
 
 /** A session whose training tasks are recorded groups. */
-export interface RecordedSession {
-  readonly session: Session;
+export interface TraceTraining {
+  readonly session: RunSession;
   readonly source: EpisodeSource;
-  /** For people: what is trained on. */
+  /** Description for people of what is trained on. */
   readonly description: string;
   /** Prints warnings. @throws {ConfigError} when the tokens are not the model's */
   check(backend: Backend): void;
@@ -30,7 +30,7 @@ export function checkTraceOptions({ file, isLatest }: TraceOptions, { trainer }:
   if (!isLatest) return;
   if (file === undefined)
     throw new ConfigError("Cannot use --latest: no trace store is given. Give --from-traces FILE.");
-  if (formatOf(file) !== "database")
+  if (traceFormat(file) !== "database")
     throw new ConfigError(
       `Cannot use --latest: ${file} does not grow while the run reads it. Name the database that the gateway writes.`,
     );
@@ -41,13 +41,13 @@ export function checkTraceOptions({ file, isLatest }: TraceOptions, { trainer }:
 }
 
 interface Recorded {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: LoopSettings;
   readonly traces: TraceOptions;
 }
 
 /** What `--from-traces` names; undefined where it was not given. */
-export async function openRecorded(of: Recorded, opening: Opening): Promise<RecordedSession | undefined> {
+export async function openRecorded(of: Recorded, opening: Opening): Promise<TraceTraining | undefined> {
   const { file } = of.traces;
   if (file === undefined) return undefined;
   const store = await openTraces(file);
@@ -57,17 +57,17 @@ export async function openRecorded(of: Recorded, opening: Opening): Promise<Reco
 
 /** A database as it is; a file in memory. */
 async function openTraces(file: string): Promise<OpenTraceStore> {
-  const format = formatOf(file);
+  const format = traceFormat(file);
   if (format === "database") return openTraceStore(file, { mustExist: true });
   const store = await openTraceStore("memory");
-  await importItems(store, await readItems(file, format));
+  await importItems(store, await readTraceItems(file, format));
   return store;
 }
 
 async function recordedSession(
   store: OpenTraceStore,
   { session, settings, traces: { isLatest }, io, checkpoints, file }: Recorded & Opening & { readonly file: string },
-): Promise<RecordedSession> {
+): Promise<TraceTraining> {
   const { config, tasks, evaluate } = session;
   const options: RecordedOptions = {
     store,

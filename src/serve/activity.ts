@@ -15,7 +15,7 @@ export class Counter {
     this.seconds[this.last % WINDOW_SECONDS]! += amount;
   }
 
-  /** Per second. */
+  /** Returns the rate per second. */
   get rate(): number {
     this.advance();
     const span = Math.min(Math.max(now() - this.started, 1), WINDOW_SECONDS);

@@ -1,21 +1,21 @@
 /** The server as a plain `fetch` handler: Tinker's protocol for its SDK, a status page, and metrics. */
 import { type Context, Hono } from "hono";
 import { type Body, BodyRefusal } from "../http/body.ts";
-import { type GuardOptions, guarded, pagePolicy } from "../http/guard.ts";
+import { guardHandler, pagePolicy, type RequestGuardOptions } from "../http/guard.ts";
 import type { App } from "../http/listen.ts";
-import { refused } from "../http/refusal.ts";
-import { metricsText } from "./page/metrics_page.ts";
+import { refusalResponse } from "../http/refusal.ts";
+import { tinkerMetricsText } from "./page/metrics_page.ts";
 import { statusPage } from "./page/status_page.ts";
 import { peekAddress } from "./protocol/forward_backward.ts";
 import { answerRepeats } from "./protocol/idempotency.ts";
-import { failureOf, Refusal } from "./protocol/outcome.ts";
+import { Refusal, requestFailure } from "./protocol/outcome.ts";
 import { readAddress } from "./protocol/requests.ts";
 import { type BodySettings, type RequestContext, readBodies } from "./routes/bodies.ts";
 import { addCheckpointRoutes } from "./routes/checkpoints.ts";
 import { addFutureRoutes } from "./routes/futures.ts";
 import { addRecordedSequencesRoute } from "./routes/recorded_sequences.ts";
 import { addSamplingRoutes } from "./routes/sampling.ts";
-import { addSessionRoutes } from "./routes/sessions.ts";
+import { addTinkerSessionRoutes } from "./routes/sessions.ts";
 import { addTrainingRoutes } from "./routes/training.ts";
 import { addTrainingRunRoutes } from "./routes/training_runs.ts";
 import { addUnsupportedRoutes } from "./routes/unsupported.ts";
@@ -48,15 +48,15 @@ export function createApp(options: AppOptions): App {
     service.activity.answered(c.req.routePath || "unknown", c.res.status);
   });
   app.onError((error, c) => {
-    const { error: text, category } = failureOf(error);
+    const { error: text, category } = requestFailure(error);
     const reason = error instanceof Refusal ? error : new Refusal(category === "user" ? 400 : 500, text);
     skipRefused(service, c, reason);
-    return refused(reason);
+    return refusalResponse(reason);
   });
   app.notFound((c) => {
     const reason = new Refusal(404, `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.`);
     skipRefused(service, c, reason);
-    return refused(reason);
+    return refusalResponse(reason);
   });
   app.use("/api/v1/*", readBodies(service, options));
   app.use("/api/v1/*", async (c, next) => {
@@ -64,7 +64,7 @@ export function createApp(options: AppOptions): App {
     await next();
   });
   app.use(answerRepeats());
-  addSessionRoutes(app, service);
+  addTinkerSessionRoutes(app, service);
   addTrainingRoutes(app, service);
   addSamplingRoutes(app, service);
   addRecordedSequencesRoute(app, service);
@@ -77,8 +77,8 @@ export function createApp(options: AppOptions): App {
     c.header("Content-Security-Policy", pagePolicy(nonce));
     return c.html(statusPage(service, nonce));
   });
-  app.get("/metrics", (c) => c.text(metricsText(service)));
-  return { fetch: guarded((request) => app.fetch(request), guardOf(options)) };
+  app.get("/metrics", (c) => c.text(tinkerMetricsText(service)));
+  return { fetch: guardHandler((request) => app.fetch(request), guardOf(options)) };
 }
 
 /** Statuses after which clients send the same request again; so are those from 500 on. */
@@ -107,7 +107,7 @@ const OPEN = /^\/(api\/v1\/healthz$|archives\/)/;
 /** Pages for browsers, which may have the key in their URL. */
 const PAGES = /^\/(metrics)?$/;
 
-function guardOf({ service, apiKey, host, allowedHosts, allowedOrigins }: AppOptions): GuardOptions {
+function guardOf({ service, apiKey, host, allowedHosts, allowedOrigins }: AppOptions): RequestGuardOptions {
   return {
     site: { host: host ?? "127.0.0.1", names: allowedHosts ?? [], origins: allowedOrigins ?? [] },
     apiKey,

@@ -8,19 +8,19 @@ import type { RunRecord } from "./checkpoint/record.ts";
 import { Refusal } from "./protocol/outcome.ts";
 
 /** A base model and the names by which clients request it; answers use the first. */
-export interface BaseModel {
+export interface ServedBaseModel {
   readonly engine: Engine;
   readonly names: readonly string[];
 }
 
 export interface BaseModelsOptions {
-  readonly models: readonly BaseModel[];
+  readonly models: readonly ServedBaseModel[];
   /** A model that nobody uses is unloaded after this time, ms. */
   readonly idleMs: number;
   /** Whether a training client, or a policy that cannot be opened again, needs the model to stay loaded. */
-  readonly isHeld: (model: BaseModel) => boolean;
+  readonly isHeld: (model: ServedBaseModel) => boolean;
   /** Releases what can be opened again of a model that is to be unloaded. */
-  readonly release: (model: BaseModel) => void;
+  readonly release: (model: ServedBaseModel) => void;
   readonly log: (line: string) => void;
 }
 
@@ -28,10 +28,10 @@ export interface BaseModelsOptions {
 const STAY_MS = 10_000;
 
 export class BaseModels {
-  readonly all: readonly BaseModel[];
+  readonly all: readonly ServedBaseModel[];
   private readonly options: BaseModelsOptions;
   /** When each loaded model was used last, in the order of use. */
-  private readonly used = new Map<BaseModel, number>();
+  private readonly used = new Map<ServedBaseModel, number>();
   /** When a model was last unloaded for another. */
   private swappedAt = Number.NEGATIVE_INFINITY;
 
@@ -45,7 +45,7 @@ export class BaseModels {
     return this.all.flatMap(({ names }) => names);
   }
 
-  /** Of the device that all of them share. */
+  /** Memory of the device that all base models share. */
   get memory(): Engine["memory"] {
     return this.all[0]!.engine.memory;
   }
@@ -55,7 +55,7 @@ export class BaseModels {
     return Math.max(...this.all.map(({ engine }) => engine.contextLength));
   }
 
-  find(name: string): BaseModel | undefined {
+  find(name: string): ServedBaseModel | undefined {
     return this.all.find(({ names }) => names.includes(name));
   }
 
@@ -67,7 +67,7 @@ export class BaseModels {
    * @returns the recorded name without a model, if the server lacks it
    */
   ofRun({ baseModel, fingerprint }: Pick<RunRecord, "baseModel" | "fingerprint">): {
-    readonly model: BaseModel | undefined;
+    readonly model: ServedBaseModel | undefined;
     readonly name: string;
   } {
     const named = this.find(baseModel);
@@ -81,7 +81,7 @@ export class BaseModels {
   }
 
   /** The model that a saved checkpoint belongs to. @throws Refusal 400 if the server lacks it. */
-  ofCheckpoint(path: string, run: () => RunRecord): BaseModel {
+  ofCheckpoint(path: string, run: () => RunRecord): ServedBaseModel {
     // Its run's record may be damaged; with one model, loading compares the weights.
     if (this.all.length === 1) return this.all[0]!;
     const { model, name } = this.ofRun(run());
@@ -95,7 +95,7 @@ export class BaseModels {
     return `${others}. Use ${this.names.join(" or ")}.`;
   }
 
-  isLoaded({ engine }: BaseModel): boolean {
+  isLoaded({ engine }: ServedBaseModel): boolean {
     return engine.isLoaded ?? true;
   }
 
@@ -104,7 +104,7 @@ export class BaseModels {
    * nobody holds, the least recently used first. Only within a turn of the scheduler.
    * @throws ConfigError if it does not fit beside the models that are held
    */
-  async use<T>(model: BaseModel, open: () => Promise<T>): Promise<T> {
+  async use<T>(model: ServedBaseModel, open: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
         await this.load(model);
@@ -117,13 +117,13 @@ export class BaseModels {
     }
   }
 
-  private async load(model: BaseModel): Promise<void> {
+  private async load(model: ServedBaseModel): Promise<void> {
     if (this.isLoaded(model)) return;
     await model.engine.load?.();
     this.options.log(`loaded ${model.names[0]}`);
   }
 
-  private explained(error: unknown, wanted: BaseModel): unknown {
+  private explained(error: unknown, wanted: ServedBaseModel): unknown {
     const others = this.all.filter((model) => model !== wanted && this.isLoaded(model)).map(({ names }) => names[0]);
     if (!(error instanceof OutOfMemoryError) || others.length === 0) return error;
     return new ConfigError(
@@ -133,12 +133,12 @@ export class BaseModels {
   }
 
   /** Whether loading the model had better wait, because models that do not fit together were just exchanged. */
-  isDeferred(model: BaseModel): boolean {
+  isDeferred(model: ServedBaseModel): boolean {
     return !this.isLoaded(model) && Date.now() - this.swappedAt < STAY_MS;
   }
 
   /** Unloads the least recently used model that nobody holds. @returns whether there was one. */
-  private unloadOne(besides: BaseModel): boolean {
+  private unloadOne(besides: ServedBaseModel): boolean {
     for (const model of this.used.keys())
       if (model !== besides && this.unload(model, "for another model")) {
         this.swappedAt = Date.now();
@@ -147,7 +147,7 @@ export class BaseModels {
     return false;
   }
 
-  private unload(model: BaseModel, why: string): boolean {
+  private unload(model: ServedBaseModel, why: string): boolean {
     const { engine } = model;
     if (!this.isLoaded(model) || !engine.unload || this.options.isHeld(model)) return false;
     this.options.release(model);
@@ -163,7 +163,7 @@ export class BaseModels {
     return [...this.used].some(([model, at]) => this.isIdle(model, now - at));
   }
 
-  private isIdle(model: BaseModel, ms: number): boolean {
+  private isIdle(model: ServedBaseModel, ms: number): boolean {
     return ms > this.options.idleMs && this.isLoaded(model) && model.engine.unload !== undefined;
   }
 
@@ -175,7 +175,7 @@ export class BaseModels {
   }
 
   /** The models whose device is lost. */
-  get lost(): readonly BaseModel[] {
+  get lost(): readonly ServedBaseModel[] {
     return this.all.filter(({ engine }) => engine.isLost);
   }
 
@@ -184,7 +184,7 @@ export class BaseModels {
    * unloaded, and its next use tries again. The list is given because the first model opens the device for all.
    * @throws the first failure to open the device, after all models have been tried
    */
-  async reopen(lost: readonly BaseModel[]): Promise<void> {
+  async reopen(lost: readonly ServedBaseModel[]): Promise<void> {
     const failures: unknown[] = [];
     for (const { engine, names } of lost)
       await engine.reopen?.().catch((error: Error) => {

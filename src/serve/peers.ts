@@ -29,7 +29,7 @@ export interface PeersOptions extends PeerPlaces {
 }
 
 /**
- * What a server answers about a checkpoint that another one copies: its records as JSON, the token of its files' addresses,
+ * A server's answer about a checkpoint that another one copies: its records as JSON, the token of its files' addresses,
  * and their lengths in bytes. It has no URLs, so that it cannot lead to another server.
  */
 export const COPY = z.object({
@@ -69,8 +69,8 @@ export class Peers {
   async bring(path: string): Promise<void> {
     const { checkpoints, urls } = this.options;
     const parsed = parsePath(path);
-    const known = checkpoints.hasRun(parsed.run) ? checkpoints.findRun(parsed.run) : undefined;
-    if (urls.length === 0 || (known && known.copiedFrom === undefined)) return;
+    const run = checkpoints.hasRun(parsed.run) ? checkpoints.findRun(parsed.run) : undefined;
+    if (urls.length === 0 || (run && run.copiedFrom === undefined)) return;
     const copying = this.copying.get(path) ?? this.copy(parsed).finally(() => this.copying.delete(path));
     this.copying.set(path, copying);
     await copying;
@@ -164,12 +164,15 @@ export class Peers {
 
   /** A redirect would lead to a server that is no peer. */
   private get(url: string, { watch, headers = {} }: { watch: Watch; headers?: Record<string, string> }) {
-    const { fetch: own = fetch } = this.options;
-    return own(url, { headers, redirect: "error", signal: watch.signal });
+    const { fetch: fetchOnce = fetch } = this.options;
+    return fetchOnce(url, { headers, redirect: "error", signal: watch.signal });
   }
 }
 
-/** Of a server that takes no request from here: final, because its operator or this one's has to act. */
+/**
+ * Returns the refusal of a server that takes no request from here. It is final, because its operator or this one's has
+ * to act.
+ */
 async function refusalBy(response: Response, { url, path }: { url: string; path: CheckpointPath }): Promise<Refusal> {
   const answer: unknown = await readReplyJson(response).catch(() => undefined);
   const detail = String((answer as { detail?: unknown } | undefined)?.detail ?? "no reason given").slice(0, 500);

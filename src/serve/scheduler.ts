@@ -5,7 +5,7 @@ export interface WorkQueue {
   readonly name: string;
   /** The sessions with work in this queue. */
   owners(): Iterable<string>;
-  /** Whether others should run first for now, whoever has used less: its turn would unload what they use. Absent: never. */
+  /** Whether other queues should run first for now, even where they have used more, because its turn would unload what they use. Absent: never. */
   isDeferred?(): boolean;
   /** Whether its next turn may run while another queue's turn pauses, because it takes nothing that such a turn holds. Absent: never. */
   fitsBetween?(): boolean;
@@ -37,7 +37,7 @@ export class Scheduler {
   busyMs = 0;
   /** The queue whose turn runs. */
   current: WorkQueue | undefined;
-  /** Until when the running turn has been charged. */
+  /** Time until which the running turn has been charged. */
   private chargedTo = 0;
 
   /** Called before each turn; a promise is awaited, and must not reject. */
@@ -51,9 +51,9 @@ export class Scheduler {
   /** Announces a session's work in a queue. */
   wake(queue: WorkQueue, owner: string): void {
     if (!this.active.has(owner)) {
-      const level = Math.min(...[...this.active].map((it) => this.used.get(it) ?? 0));
-      const own = this.used.get(owner) ?? 0;
-      this.used.set(owner, Number.isFinite(level) ? Math.max(own, level) : own);
+      const level = Math.min(...[...this.active].map((active) => this.used.get(active) ?? 0));
+      const used = this.used.get(owner) ?? 0;
+      this.used.set(owner, Number.isFinite(level) ? Math.max(used, level) : used);
       this.active.add(owner);
     }
     this.waiting.add(queue);
@@ -181,9 +181,9 @@ interface Candidate {
   readonly latest: number;
 }
 
-function isBefore(one: Candidate, other: Candidate): boolean {
-  if (one.isDeferred !== other.isDeferred) return other.isDeferred;
-  return one.used === other.used ? one.latest < other.latest : one.used < other.used;
+function isBefore(candidate: Candidate, other: Candidate): boolean {
+  if (candidate.isDeferred !== other.isDeferred) return other.isDeferred;
+  return candidate.used === other.used ? candidate.latest < other.latest : candidate.used < other.used;
 }
 
 function isEmpty(items: Iterable<string>): boolean {

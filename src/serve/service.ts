@@ -3,21 +3,21 @@
  * HTTP. Accepted requests return a future; requests that cannot be accepted throw a {@link Refusal}.
  */
 import { Activity } from "./activity.ts";
-import { type BaseModel, BaseModels } from "./base_models.ts";
+import { BaseModels, type ServedBaseModel } from "./base_models.ts";
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { type PeerPlaces, Peers } from "./peers.ts";
 import { Futures } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
-import { Policies } from "./sample/policies.ts";
+import { SampledPolicies } from "./sample/policies.ts";
 import { Samplers } from "./sample/samplers.ts";
 import { Scheduler } from "./scheduler.ts";
-import { Sessions } from "./sessions.ts";
+import { TinkerSessions } from "./sessions.ts";
 import { HandOvers } from "./stability/hand_over.ts";
 import { Stability, type StableMethod } from "./stability/stability.ts";
 import { TrainingRequests } from "./train/training_requests.ts";
 import { TrainingRuns } from "./train/training_runs.ts";
 
-export interface ServiceLimits {
+export interface TinkerServiceLimits {
   /** Open sessions. */
   readonly sessions: number;
   /** When all sessions are taken, one without a sign of life for this long is ended, ms. */
@@ -46,7 +46,7 @@ export interface ServiceLimits {
   readonly modelIdleMs: number;
 }
 
-export const DEFAULT_LIMITS: ServiceLimits = {
+export const DEFAULT_LIMITS: TinkerServiceLimits = {
   sessions: 256,
   idleMs: 60_000,
   models: 64,
@@ -62,13 +62,13 @@ export const DEFAULT_LIMITS: ServiceLimits = {
   modelIdleMs: Number.POSITIVE_INFINITY,
 };
 
-export interface ServiceOptions {
+export interface TinkerServiceOptions {
   /** The base models, whose engines share one device. */
-  readonly models: readonly BaseModel[];
+  readonly models: readonly ServedBaseModel[];
   readonly checkpoints: Checkpoints;
   /** Servers whose checkpoints clients may sample from here. */
   readonly peers?: PeerPlaces | undefined;
-  readonly limits?: Partial<ServiceLimits> | undefined;
+  readonly limits?: Partial<TinkerServiceLimits> | undefined;
   /** The method that the loss `stable_reinforce` stands for, whose formula is not published. Absent: the name is refused. */
   readonly stableReinforce?: StableMethod | undefined;
   /** Takes one line for the operator of the server. */
@@ -80,14 +80,14 @@ const SWEEP_MS = 30_000;
 export class TinkerService {
   readonly models: BaseModels;
   readonly checkpoints: Checkpoints;
-  readonly limits: ServiceLimits;
+  readonly limits: TinkerServiceLimits;
   readonly log: (line: string) => void;
   readonly futures: Futures;
   readonly scheduler = new Scheduler();
   readonly activity = new Activity();
-  readonly sessions: Sessions;
+  readonly sessions: TinkerSessions;
   readonly peers: Peers;
-  readonly policies: Policies;
+  readonly policies: SampledPolicies;
   readonly stability: Stability;
   readonly handOvers: HandOvers;
   readonly samplers: Samplers;
@@ -98,7 +98,7 @@ export class TinkerService {
   private readonly stopping = new AbortController();
   private stopped: Promise<void> | undefined;
 
-  constructor(options: ServiceOptions) {
+  constructor(options: TinkerServiceOptions) {
     this.checkpoints = options.checkpoints;
     this.limits = { ...DEFAULT_LIMITS, ...options.limits };
     this.log = options.log ?? (() => {});
@@ -110,12 +110,12 @@ export class TinkerService {
       log: this.log,
     });
     this.futures = new Futures({ budgetBytes: this.limits.resultBytes });
-    this.sessions = new Sessions({
+    this.sessions = new TinkerSessions({
       most: this.limits.sessions,
       idleMs: this.limits.idleMs,
       end: (id, why) => void this.endLogged(id, why),
     });
-    this.policies = new Policies({
+    this.policies = new SampledPolicies({
       models: this.models,
       checkpoints: this.checkpoints,
       scheduler: this.scheduler,
@@ -142,7 +142,7 @@ export class TinkerService {
   }
 
   /** After the loss of these models' device: opens it again, and says what was lost. Never rejects. */
-  private async reopen(lost: readonly BaseModel[]): Promise<void> {
+  private async reopen(lost: readonly ServedBaseModel[]): Promise<void> {
     this.log("the GPU device was lost; it is opened again");
     try {
       this.runs.lose(lost);

@@ -1,11 +1,11 @@
 /** Searching sessions: those that are open, and those whose training runs are on disk. */
 import type { Checkpoints } from "./checkpoint/checkpoints.ts";
 import { Refusal } from "./protocol/outcome.ts";
-import type { Sessions } from "./sessions.ts";
+import type { TinkerSessions } from "./sessions.ts";
 
-/** What a found session must be. Absent conditions hold for every session. */
+/** Conditions of a search for sessions. Absent conditions hold for every session. */
 export interface SessionQuery {
-  /** With `displayName`, a session that matches either one is found. */
+  /** Id of the session; with `displayName`, a session that matches either one is found. */
   readonly sessionId?: string | undefined;
   /** Words, each of them somewhere in the name, whatever its case. */
   readonly displayName?: string | undefined;
@@ -19,7 +19,7 @@ export interface SessionQuery {
 }
 
 /** A session in the protocol's terms. */
-export interface SessionSummary {
+export interface TinkerSessionSummary {
   readonly session_id: string;
   /** ISO 8601; of a session that is not open, the creation of its first training run. */
   readonly created_at: string;
@@ -48,12 +48,12 @@ const NO_PROJECT = "default";
 export function searchSessions(
   query: SessionQuery,
   of: {
-    readonly sessions: Sessions;
+    readonly sessions: TinkerSessions;
     readonly checkpoints: Checkpoints;
     readonly limit: number;
     readonly cursor?: SessionCursor | undefined;
   },
-): { sessions: SessionSummary[]; next_cursor: SessionCursor | null } {
+): { sessions: TinkerSessionSummary[]; next_cursor: SessionCursor | null } {
   const found = summaries(of)
     .filter((session) => matches(session, query))
     .sort((a, b) => compare(placeOf(a), placeOf(b)));
@@ -68,7 +68,7 @@ export function searchSessions(
   return { sessions: page, next_cursor: rest.length > limit ? placeOf(page.at(-1)!) : null };
 }
 
-function placeOf({ created_at, session_id }: SessionSummary): SessionCursor {
+function placeOf({ created_at, session_id }: TinkerSessionSummary): SessionCursor {
   return { last_created_at: created_at, last_session_id: session_id };
 }
 
@@ -78,8 +78,14 @@ function compare(a: SessionCursor, b: SessionCursor): number {
   return byTime || a.last_session_id.localeCompare(b.last_session_id);
 }
 
-function summaries({ sessions, checkpoints }: { sessions: Sessions; checkpoints: Checkpoints }): SessionSummary[] {
-  const about = new Map<string, Omit<SessionSummary, "checkpoints_count" | "checkpoint_storage_bytes">>();
+function summaries({
+  sessions,
+  checkpoints,
+}: {
+  sessions: TinkerSessions;
+  checkpoints: Checkpoints;
+}): TinkerSessionSummary[] {
+  const about = new Map<string, Omit<TinkerSessionSummary, "checkpoints_count" | "checkpoint_storage_bytes">>();
   // Newest first, so that the oldest run of a session is the last to say when it was created.
   for (const run of checkpoints.allRuns())
     about.set(run.session, {
@@ -113,7 +119,10 @@ function summaries({ sessions, checkpoints }: { sessions: Sessions; checkpoints:
   });
 }
 
-function matches(session: SessionSummary, { projects, owners, statuses, metadata, ...query }: SessionQuery): boolean {
+function matches(
+  session: TinkerSessionSummary,
+  { projects, owners, statuses, metadata, ...query }: SessionQuery,
+): boolean {
   if (projects && !projects.includes(session.project_id)) return false;
   if (owners && !owners.includes(session.owner)) return false;
   if (statuses && !(session.status && statuses.includes(session.status.type))) return false;
@@ -123,7 +132,7 @@ function matches(session: SessionSummary, { projects, owners, statuses, metadata
   return session.session_id === sessionId || (displayName !== undefined && isNamed(session, displayName));
 }
 
-function isNamed({ display_name }: SessionSummary, words: string): boolean {
+function isNamed({ display_name }: TinkerSessionSummary, words: string): boolean {
   const name = display_name?.toLowerCase();
   return (
     name !== undefined &&

@@ -3,7 +3,7 @@ import { checkMetadata } from "./checkpoint/record.ts";
 import type { Future } from "./protocol/futures.ts";
 import { Refusal } from "./protocol/outcome.ts";
 
-export interface Session {
+export interface TinkerClientSession {
   readonly id: string;
   readonly created: string;
   readonly userMetadata: Readonly<Record<string, unknown>>;
@@ -11,7 +11,7 @@ export interface Session {
   /** The project that it belongs to, with its training runs. */
   project?: string | undefined;
   readonly runs: Set<string>;
-  /** In the order of use, the latest last. */
+  /** Samplers in the order of use, the latest last. */
   readonly samplers: Set<string>;
   /** Earlier requests by their number: `model 0`, `sampler 3`. */
   readonly asked: Map<string, { future?: Future; print: string }>;
@@ -30,9 +30,9 @@ export interface SessionsOptions {
 /** Numbers remembered per session. A client repeats its latest requests, not old ones. */
 const REMEMBERED = 2048;
 
-export class Sessions {
+export class TinkerSessions {
   private readonly options: SessionsOptions;
-  private readonly byId = new Map<string, Session>();
+  private readonly byId = new Map<string, TinkerClientSession>();
 
   constructor(options: SessionsOptions) {
     this.options = options;
@@ -46,19 +46,19 @@ export class Sessions {
     return this.byId.keys();
   }
 
-  values(): Iterable<Session> {
+  values(): Iterable<TinkerClientSession> {
     return this.byId.values();
   }
 
-  get(id: string): Session | undefined {
+  get(id: string): TinkerClientSession | undefined {
     return this.byId.get(id);
   }
 
   /** @throws Refusal 429 if all sessions are in use, 422 for metadata that is too large. */
-  create(of: Partial<Pick<Session, "userMetadata" | "displayName" | "project">> = {}): Session {
+  create(of: Partial<Pick<TinkerClientSession, "userMetadata" | "displayName" | "project">> = {}): TinkerClientSession {
     checkMetadata(of.userMetadata);
     if (this.byId.size >= this.options.most) this.endSilent();
-    const session: Session = {
+    const session: TinkerClientSession = {
       id: crypto.randomUUID(),
       created: new Date().toISOString(),
       userMetadata: of.userMetadata ?? {},
@@ -87,7 +87,7 @@ export class Sessions {
   }
 
   /** The session, for which this counts as a sign of life. @throws Refusal 404 */
-  find(id: string): Session {
+  find(id: string): TinkerClientSession {
     const session = this.byId.get(id);
     if (!session)
       throw new Refusal(
@@ -99,7 +99,7 @@ export class Sessions {
   }
 
   /** @returns the session, if it was open. */
-  remove(id: string): Session | undefined {
+  remove(id: string): TinkerClientSession | undefined {
     const session = this.byId.get(id);
     this.byId.delete(id);
     return session;
@@ -107,19 +107,19 @@ export class Sessions {
 }
 
 /** The session's earlier request of this key, if any. @throws Refusal 400 if its content was another. */
-export function askedBefore(session: Session, { key, print }: { key: string; print: string }) {
-  const known = session.asked.get(key);
-  if (known && known.print !== print)
+export function askedBefore(session: TinkerClientSession, { key, print }: { key: string; print: string }) {
+  const asked = session.asked.get(key);
+  if (asked && asked.print !== print)
     throw new Refusal(
       400,
       `Cannot accept the request: the session requested ${key} before, with other settings. Use another number.`,
     );
-  return known;
+  return asked;
 }
 
 /** Remembers a request, and forgets the oldest. */
 export function remember(
-  session: Session,
+  session: TinkerClientSession,
   key: string,
   asked: { readonly future?: Future; readonly print: string },
 ): void {

@@ -1,6 +1,6 @@
 /** A limit on silence: work that is aborted when nothing has happened for some time, or with another signal. */
 
-export interface WatchOptions {
+export interface ServiceWatchOptions {
   /** The longest time between two signs of life. */
   readonly ms: number;
   /** Aborts the work too, with its reason. */
@@ -18,7 +18,7 @@ export class Watch {
   }
 
   /** Runs work whose steps call {@link alive}, and which ends when {@link signal} aborts. */
-  static async during<T>(work: (watch: Watch) => Promise<T>, { ms, stop }: WatchOptions): Promise<T> {
+  static async during<T>(work: (watch: Watch) => Promise<T>, { ms, stop }: ServiceWatchOptions): Promise<T> {
     stop.throwIfAborted();
     const watch = new Watch(ms);
     const end = () => watch.controller.abort(stop.reason);

@@ -2,7 +2,7 @@
 import { Refusal } from "../http/refusal.ts";
 
 interface Answer {
-  /** Of the request's body. */
+  /** Fingerprint of the request's body. */
   readonly print: string;
   readonly text: Promise<string>;
 }
@@ -13,7 +13,7 @@ interface ReadyAnswer extends Answer {
 }
 
 export interface AnswersOptions {
-  /** Of all ready answers; beyond it the oldest go. */
+  /** Largest total in bytes of all ready answers; beyond it the oldest go. */
   readonly bytes: number;
   /** How long a ready answer is kept, ms. */
   readonly keepMs: number;
@@ -26,7 +26,7 @@ const ENTRY_BYTES = 300;
 export class Answers {
   private readonly options: AnswersOptions;
   private readonly pending = new Map<string, Answer>();
-  /** In the order in which they became ready. */
+  /** Answers in the order in which they became ready. */
   private readonly ready = new Map<string, ReadyAnswer>();
   /** Held by ready answers, about: their text is mostly ASCII. */
   bytes = 0;
@@ -39,15 +39,15 @@ export class Answers {
 
   /** The answer to a request that was sent before. @throws {Refusal} 409 for another body under its key */
   find(key: string, print: string): Promise<string> | undefined {
-    const known = this.pending.get(key) ?? this.ready.get(key);
-    if (!known) return undefined;
-    if (known.print !== print)
+    const answer = this.pending.get(key) ?? this.ready.get(key);
+    if (!answer) return undefined;
+    if (answer.print !== print)
       throw new Refusal(
         409,
         `Cannot answer ${key}: another request was sent under the same id. Give each request an id of its own.`,
       );
     this.repeats++;
-    return known.text;
+    return answer.text;
   }
 
   /** Keeps the answer that `make` gives. One that fails is not kept: the request may be sent again. */
@@ -63,9 +63,9 @@ export class Answers {
 
   /** Drops a ready answer, because its client has it. */
   forget(key: string): void {
-    const known = this.ready.get(key);
+    const answer = this.ready.get(key);
     this.ready.delete(key);
-    this.bytes -= known?.bytes ?? 0;
+    this.bytes -= answer?.bytes ?? 0;
   }
 
   /** Drops what is too old. */

@@ -1,21 +1,21 @@
 /** The service as a plain `fetch` handler. Every route asks for the token. */
 
 import { type Context, Hono } from "hono";
-import { Budget } from "../http/budget.ts";
-import { type GuardOptions, guarded } from "../http/guard.ts";
+import { ByteBudget } from "../http/budget.ts";
+import { guardHandler, type RequestGuardOptions } from "../http/guard.ts";
 import type { JsonLimits } from "../http/json.ts";
-import { readJson } from "../http/json_body.ts";
+import { readJsonBody } from "../http/json_body.ts";
 import type { App } from "../http/listen.ts";
-import { Refusal, refused } from "../http/refusal.ts";
+import { Refusal, refusalResponse } from "../http/refusal.ts";
 import { stringifyJson } from "../json.ts";
 import type { Answers } from "./answers.ts";
 import type { ServiceFigures, ServiceStats } from "./figures.ts";
-import type { Judge } from "./judge.ts";
-import { metricsText } from "./metrics.ts";
+import type { ServiceJudge } from "./judge.ts";
+import { serviceMetricsText } from "./metrics.ts";
 import type { ServiceLimits } from "./options.ts";
 import { PROTOCOL_VERSION } from "./protocol.ts";
-import { readId, readItems } from "./read.ts";
-import type { NumberedRequest, Rollouts } from "./rollouts.ts";
+import { readId, readRewardItems } from "./read.ts";
+import type { NumberedRequest, OpenRollouts } from "./rollouts.ts";
 
 export interface ServiceParts {
   readonly run: string;
@@ -23,8 +23,8 @@ export interface ServiceParts {
   readonly host: string;
   readonly limits: ServiceLimits;
   readonly isSingleTurn: boolean;
-  readonly judge: Judge;
-  readonly rollouts: Rollouts;
+  readonly judge: ServiceJudge;
+  readonly rollouts: OpenRollouts;
   readonly answers: Answers;
   readonly figures: ServiceFigures;
   readonly isClosing: () => boolean;
@@ -48,10 +48,10 @@ interface HeldRequest extends NumberedRequest {
 
 export function createServiceApp(parts: ServiceParts): App {
   const app = new Hono();
-  const budget = new Budget(parts.limits.allBodyBytes);
+  const budget = new ByteBudget(parts.limits.allBodyBytes);
   const answering = (answer: (request: HeldRequest) => Promise<string>) => async (c: Context) => {
     if (parts.isClosing()) throw new Refusal(503, "Cannot take the request: the service is closing.");
-    const { body, print, lease } = await readJson(c.req.raw, {
+    const { body, print, lease } = await readJsonBody(c.req.raw, {
       budget,
       bytes: parts.limits.bodyBytes,
       json: JSON_LIMITS,
@@ -67,7 +67,7 @@ export function createServiceApp(parts: ServiceParts): App {
     failure(new Refusal(404, `There is no route ${c.req.method} ${c.req.path.slice(0, 200)}.`), parts),
   );
   app.get("/health", (c) => c.json({ service: "grpu", run: parts.run, protocol: PROTOCOL_VERSION }));
-  app.get("/metrics", (c) => c.text(metricsText(parts.stats(), parts.figures)));
+  app.get("/metrics", (c) => c.text(serviceMetricsText(parts.stats(), parts.figures)));
   app.post(
     "/rewards",
     answering((request) => judged(request, parts)),
@@ -82,21 +82,21 @@ export function createServiceApp(parts: ServiceParts): App {
     }),
   );
   app.delete("/rollouts/:id", (c) => c.json({ given_up: parts.rollouts.giveUp(c.req.param("id")) }));
-  return { fetch: guarded((request) => app.fetch(request), guardOf(parts)) };
+  return { fetch: guardHandler((request) => app.fetch(request), guardOf(parts)) };
 }
 
 /** @throws {Refusal} 422 where replies cannot be judged alone, 503 above the limit */
 async function judged({ body, print }: NumberedRequest, parts: ServiceParts): Promise<string> {
   const { answers, judge, limits, figures, isSingleTurn } = parts;
   const key = `the rewards ${readId(body)}`;
-  const known = answers.find(key, print);
-  if (known) return known;
+  const answer = answers.find(key, print);
+  if (answer) return answer;
   if (!isSingleTurn)
     throw new Refusal(
       422,
       "Cannot judge replies by themselves: the run's rollout is an agent, a game or a workflow. Run it with POST /rollouts.",
     );
-  const items = readItems(body);
+  const items = readRewardItems(body);
   const { waiting } = figures.judgements;
   // A request larger than the limit is taken when nothing else waits: it would never fit otherwise.
   if (waiting > 0 && waiting + items.length > limits.judgements)
@@ -113,13 +113,15 @@ function json(text: string): Response {
 /** Clients try again after 503 alone: a service whose memory for bodies is in use is one that is busy. */
 function failure(error: unknown, { figures, warn }: ServiceParts): Response {
   if (!(error instanceof Refusal)) warn(`A request failed: ${error instanceof Error ? error.stack : String(error)}`);
-  const known = error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the service failed. See its log.");
-  const shown = known.status === 429 ? new Refusal(503, known.message, { retryAfter: known.retryAfter }) : known;
+  const refusal =
+    error instanceof Refusal ? error : new Refusal(500, "Cannot answer: the service failed. See its log.");
+  const shown =
+    refusal.status === 429 ? new Refusal(503, refusal.message, { retryAfter: refusal.retryAfter }) : refusal;
   figures.refused(shown.status);
-  return refused(shown);
+  return refusalResponse(shown);
 }
 
-function guardOf({ token, host, figures }: ServiceParts): GuardOptions {
+function guardOf({ token, host, figures }: ServiceParts): RequestGuardOptions {
   return {
     site: { host, names: "any", origins: [] },
     apiKey: token,

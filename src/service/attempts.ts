@@ -6,13 +6,13 @@ import type { AttemptContext } from "../loop/rollout/attempt.ts";
 import type { ServedRun, ServiceOptions } from "./options.ts";
 import type { TaskPlace } from "./protocol.ts";
 
-/** What all attempts of a service share. */
+/** Parts that all attempts of a service share. */
 export interface AttemptParts extends ServedRun, Pick<ServiceOptions, "onEpisode"> {
   readonly failures: FailureLog;
   readonly warn: (message: string) => void;
 }
 
-/** Where an attempt stands in the run. */
+/** Position of an attempt in the run. */
 export interface AttemptAt {
   readonly step: number;
   readonly isValidation: boolean;
@@ -62,7 +62,7 @@ function modelOf({ tokenizer, model }: ServedRun, step: number): SampledModel {
 }
 
 /** Metrics of the user's code as JSON has them: null for what is no finite number. */
-export function metricsOf(metrics: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
+export function finiteMetrics(metrics: Readonly<Record<string, unknown>>): Readonly<Record<string, number>> {
   return Object.fromEntries(Object.entries(metrics).map(([name, value]) => [name, Number(value)]));
 }
 

@@ -11,7 +11,7 @@ interface WaitingCall {
 }
 
 export interface ClusterDrawsOptions {
-  /** Of the rollout's request; they go with each call. */
+  /** Parameters of the rollout's request; they go with each call. */
   readonly params: ClusterParams;
   /** The training step: the cluster's weights are those of its step. */
   readonly step: number;
@@ -26,7 +26,7 @@ export class ClusterDraws implements Draws {
   private readonly options: ClusterDrawsOptions;
   /** Asked by the rollout and not answered, by number. */
   private readonly waiting = new Map<number, WaitingCall>();
-  /** Of these, those that the cluster does not have yet. */
+  /** The calls among these that the cluster does not have yet. */
   private fresh: ClusterCall[] = [];
   private next = 0;
 

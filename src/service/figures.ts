@@ -1,4 +1,4 @@
-/** What a service has done: judgements, rollouts, failures. */
+/** A service's figures: judgements, rollouts, failures. */
 import { Histogram } from "../http/prometheus.ts";
 import type { FailureLog } from "../loop/contract.ts";
 import { kindOf } from "../loop/rollout/failures.ts";
@@ -31,7 +31,7 @@ export interface ServiceStats {
   readonly answer_bytes: number;
   /** Tries of rollouts and judgements that failed, those that were repeated included. */
   readonly failed_tries: number;
-  /** Of judgements and rollouts, most frequent first. */
+  /** Failures of judgements and rollouts, most frequent first. */
   readonly failures: readonly FailureKind[];
 }
 
@@ -62,8 +62,8 @@ export class ServiceFigures {
 
   failed(failure: ServiceFailure): void {
     const kind = `${failure.kind} ${kindOf(failure.message)}`;
-    const known = this.kinds.get(kind);
-    if (known) known.count++;
+    const counter = this.kinds.get(kind);
+    if (counter) counter.count++;
     else if (this.kinds.size < MOST_KINDS) this.kinds.set(kind, { first: failure, count: 1 });
     for (const listener of this.listeners) listener(failure);
   }

@@ -37,22 +37,22 @@ interface Given {
   readonly name: string;
 }
 
-function givenPolicy(policy: Policy, given: Given): Policy {
+function givenPolicy(policy: Policy, replies: Given): Policy {
   const record = <T extends Completion>(step: T): T => {
-    if (given.recorded.length > 0)
+    if (replies.recorded.length > 0)
       throw new Error(
         "Cannot judge the reply by itself: the rollout calls the model again. Run it as a rollout (POST /rollouts).",
       );
-    given.recorded.push({ name: given.name, steps: [step] });
+    replies.recorded.push({ name: replies.name, steps: [step] });
     return step;
   };
-  const own: Partial<Policy> = {
-    name: given.name,
-    complete: async (prompt) => record(completion(policy.tokenizer, { prompt, reply: given.reply })),
-    chat: async (messages) => record(chatReply(policy.tokenizer, { messages, reply: given.reply })),
-    agent: (name) => givenPolicy(policy, { ...given, name }),
+  const givenReply: Partial<Policy> = {
+    name: replies.name,
+    complete: async (prompt) => record(completion(policy.tokenizer, { prompt, reply: replies.reply })),
+    chat: async (messages) => record(chatReply(policy.tokenizer, { messages, reply: replies.reply })),
+    agent: (name) => givenPolicy(policy, { ...replies, name }),
   };
-  return Object.assign(Object.create(policy) as Policy, own);
+  return Object.assign(Object.create(policy) as Policy, givenReply);
 }
 
 function completion(
@@ -66,9 +66,9 @@ function completion(
 /** The prompt is that of a first turn, and the message is read from the text, as for a reply that was sampled here. */
 function chatReply(
   tokenizer: Tokenizer,
-  { messages: given, reply }: { readonly messages: readonly ChatMessage[]; readonly reply: GivenReply },
+  { messages: expected, reply }: { readonly messages: readonly ChatMessage[]; readonly reply: GivenReply },
 ): ChatReply {
-  const messages = readMessages(given);
+  const messages = readMessages(expected);
   const prompt = formatted(tokenizer, { messages, reply });
   const message = parseReply(reply.text, { id: "call_0", isReasoning: endsInReasoning(prompt) });
   const prompt_ids = reply.hasEvaluator ? tokenizer.encode(prompt, { addSpecialTokens: false }) : [];

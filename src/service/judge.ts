@@ -8,7 +8,7 @@ import type { Draws } from "../loop/rollout/draw_queue.ts";
 import { JobPool } from "../loop/rollout/job_pool.ts";
 import { pickComponents } from "../loop/stages/components.ts";
 import { withReward } from "../loop/stages/transform.ts";
-import { type AttemptParts, causeOf, contextOf, metricsOf, noTask, taskAt } from "./attempts.ts";
+import { type AttemptParts, causeOf, contextOf, finiteMetrics, noTask, taskAt } from "./attempts.ts";
 import type { ServiceFigures } from "./figures.ts";
 import { onGivenReply } from "./given_reply.ts";
 import type { RewardItem, RewardResult, TaskPlace } from "./protocol.ts";
@@ -28,7 +28,7 @@ const NO_DRAWS: Draws = {
 };
 
 /** At most `workflow.n_parallel_tasks` judgements run at once, as attempts do here. */
-export class Judge {
+export class ServiceJudge {
   private readonly options: JudgeOptions;
   private readonly pool: JobPool;
 
@@ -98,8 +98,8 @@ export class Judge {
     const { parts, signal } = this.options;
     const { rollout, evaluate, settings } = parts;
     const reply = { text, variables: templateVariables(settings), hasEvaluator: evaluate !== undefined };
-    const own = { ...parts, rollout: onGivenReply(rollout, reply) };
-    return contextOf(own, { step: 0, isValidation: split === "val", signal });
+    const judgeParts = { ...parts, rollout: onGivenReply(rollout, reply) };
+    return contextOf(judgeParts, { step: 0, isValidation: split === "val", signal });
   }
 
   private failed(where: string, message: string): RewardResult {
@@ -124,7 +124,7 @@ function resultOf(
   return {
     score: reward,
     is_correct,
-    metrics: metricsOf(metrics),
+    metrics: finiteMetrics(metrics),
     ...(keys.length > 0 && { components: pickComponents(trajectory, keys) }),
   };
 }

@@ -2,7 +2,7 @@
 import { counter, gauge, histogram, metric } from "../http/prometheus.ts";
 import { ROLLOUT_ENDS, type ServiceFigures, type ServiceStats } from "./figures.ts";
 
-export function metricsText(stats: ServiceStats, { judgementSeconds, refusals }: ServiceFigures): string {
+export function serviceMetricsText(stats: ServiceStats, { judgementSeconds, refusals }: ServiceFigures): string {
   const { judgements, rollouts } = stats;
   const ends = ROLLOUT_ENDS.map((end) => [{ end }, rollouts[end]] as const);
   const lines = [

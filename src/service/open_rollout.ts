@@ -6,7 +6,7 @@ import { type AttemptParts, causeOf, contextOf } from "./attempts.ts";
 import { ClusterDraws } from "./draws.ts";
 import type { RolloutEnd } from "./figures.ts";
 import type { CallResult, ClusterParams, RolloutReply, RolloutRequest } from "./protocol.ts";
-import { checkTaken, rowsOf } from "./trajectories.ts";
+import { checkTaken, episodeRows } from "./trajectories.ts";
 
 /** How a rollout ended, and the last reply of it. */
 export interface EndedRollout {
@@ -104,8 +104,8 @@ export class OpenRollout {
   private attempt(): Promise<Episode> {
     const { request, task, parts } = this.options;
     const { step, validate: isValidation, rollout_index } = request;
-    const own = { ...parts, settings: settingsFor(parts.settings, request) };
-    const context = contextOf(own, { step, isValidation, signal: this.stopping.signal });
+    const rolloutParts = { ...parts, settings: settingsFor(parts.settings, request) };
+    const context = contextOf(rolloutParts, { step, isValidation, signal: this.stopping.signal });
     const attempt = { task, task_index: request.task.index, rollout_index };
     return runAttempt(attempt, { draws: this.draws, rank: 0, context });
   }
@@ -113,7 +113,7 @@ export class OpenRollout {
   private done(episode: Episode): EndedRollout {
     const { request, parts } = this.options;
     try {
-      const { trajectories, cutTokens } = rowsOf(episode, {
+      const { trajectories, cutTokens } = episodeRows(episode, {
         settings: parts.settings,
         hasLogprobs: this.draws.hasLogprobs,
         maxResponseLength: request.max_response_length ?? Number.POSITIVE_INFINITY,
@@ -150,11 +150,11 @@ function errorEnd(
 function settingsFor(settings: LoopSettings, request: RolloutRequest): LoopSettings {
   const { max_prompt_length, max_response_length, sampling_params, validate } = request;
   const split = validate ? "val" : "train";
-  const own = settings.rollout[split];
+  const splitSampling = settings.rollout[split];
   const sampling = {
-    ...own,
+    ...splitSampling,
     ...numbersOf(sampling_params),
-    max_tokens: Math.min(own.max_tokens, max_response_length ?? own.max_tokens),
+    max_tokens: Math.min(splitSampling.max_tokens, max_response_length ?? splitSampling.max_tokens),
   };
   const longest = Math.min(settings.data.max_prompt_length, max_prompt_length ?? Number.POSITIVE_INFINITY);
   return {
@@ -166,9 +166,9 @@ function settingsFor(settings: LoopSettings, request: RolloutRequest): LoopSetti
 
 /** Log-probs depend on them, so that agents learn of the cluster's own. */
 function numbersOf(params: ClusterParams): Readonly<Record<string, number>> {
-  const known = ["temperature", "top_p", "top_k"] as const;
+  const names = ["temperature", "top_p", "top_k"] as const;
   return Object.fromEntries(
-    known.flatMap((name) => {
+    names.flatMap((name) => {
       const value = params[name];
       return typeof value === "number" ? [[name, value] as const] : [];
     }),

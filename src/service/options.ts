@@ -11,9 +11,9 @@ export interface ServiceLimits {
   readonly rollouts: number;
   /** Replies that wait for their judgement or are being judged; a request beyond is answered with 503. */
   readonly judgements: number;
-  /** Of one body, bytes. */
+  /** Largest size of one body, bytes. */
   readonly bodyBytes: number;
-  /** Of all bodies that are being answered, bytes. */
+  /** Largest total of all bodies that are being answered, bytes. */
   readonly allBodyBytes: number;
   /** Answers kept for requests that are sent again, bytes; beyond it the oldest go. */
   readonly answerBytes: number;
@@ -52,7 +52,7 @@ export interface ServedRun {
    */
   readonly isSingleTurn: boolean;
   readonly settings: LoopSettings;
-  /** Of the model that the cluster trains. Absent: only replies to prompts that are text can be judged. */
+  /** Tokenizer of the model that the cluster trains. Absent: only replies to prompts that are text can be judged. */
   readonly tokenizer?: Tokenizer | undefined;
   readonly model: {
     readonly name: string;
@@ -61,7 +61,7 @@ export interface ServedRun {
   };
 }
 
-/** Where an episode stands in the cluster's run. */
+/** Position of an episode in the cluster's run. */
 export interface EpisodePlace {
   /** 0 for a reply that the cluster sampled by itself: it does not tell the step. */
   readonly step: number;
@@ -76,7 +76,7 @@ export interface ServiceFailure {
   readonly message: string;
 }
 
-/** What a service is opened with. */
+/** Options of a service. */
 export interface ServiceOptions extends ServedRun {
   /** The key that every request must send: at least 16 characters. */
   readonly token: string;

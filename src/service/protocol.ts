@@ -1,10 +1,10 @@
 /** The protocol between a cluster's workers and the service: JSON over HTTP, see docs/service.md. */
 import type { TerminationReason } from "../data/types.ts";
 
-/** In `GET /health`; a worker refuses a service of another version. */
+/** Version in `GET /health`; a worker refuses a service of another version. */
 export const PROTOCOL_VERSION = 1;
 
-/** Which of the run's tasks: an index into the tasks of its split. */
+/** Position of a task of the run: an index into the tasks of its split. */
 export interface TaskPlace {
   readonly split: "train" | "val";
   readonly index: number;
@@ -52,7 +52,7 @@ export interface RolloutRequest {
   readonly takes?: Takes | undefined;
 }
 
-/** What the cluster sampled for a call. */
+/** The cluster's sample for a call. */
 export interface CallResult {
   readonly call: number;
   readonly token_ids: readonly number[];

@@ -24,7 +24,7 @@ export function readId(body: JsonBody): string {
 }
 
 /** The items of `POST /rewards`. An item without a task of ours is answered with an error, alone. @throws {Refusal} 422 */
-export function readItems(body: JsonBody): RewardItem[] {
+export function readRewardItems(body: JsonBody): RewardItem[] {
   const { items } = body;
   if (!Array.isArray(items)) throw wrong("items", "it must be a list", items);
   return items.map((item: unknown, i) => {
@@ -111,8 +111,8 @@ function readLimit(body: JsonBody, name: string): number | undefined {
 }
 
 function readTakes({ takes }: JsonBody): Takes | undefined {
-  const known = TAKES.find((each) => each === takes);
-  if (known !== undefined || takes == null) return known;
+  const taken = TAKES.find((each) => each === takes);
+  if (taken !== undefined || takes == null) return taken;
   throw wrong("takes", `it must be ${TAKES.join(" or ")}`, takes);
 }
 

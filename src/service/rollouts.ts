@@ -21,11 +21,11 @@ export interface RolloutsOptions {
 /** A request of `POST /rollouts`. */
 export interface NumberedRequest {
   readonly body: JsonBody;
-  /** Of the body. */
+  /** Fingerprint of the body. */
   readonly print: string;
 }
 
-export class Rollouts {
+export class OpenRollouts {
   private readonly options: RolloutsOptions;
   private readonly open = new Map<string, OpenRollout>();
 
@@ -44,8 +44,8 @@ export class Rollouts {
   async answer({ body, print }: NumberedRequest): Promise<string> {
     const [id, seq] = [readId(body), readSeq(body)];
     const { answers } = this.options;
-    const known = answers.find(keyOf(id, seq), print);
-    if (known) return this.during(id, known);
+    const answer = answers.find(keyOf(id, seq), print);
+    if (answer) return this.during(id, answer);
     const rollout = seq === 0 ? this.start(id, body) : this.continued(id, { seq, body });
     rollout.next = seq + 1;
     // Its client has read the one before.
@@ -75,9 +75,9 @@ export class Rollouts {
 
   /** Gives up all. */
   async close(): Promise<void> {
-    const all = [...this.open.values()];
+    const rollouts = [...this.open.values()];
     for (const id of this.open.keys()) this.giveUp(id, new GivenUp("given_up", "the service is closing"));
-    await Promise.all(all.map(({ ended }) => ended));
+    await Promise.all(rollouts.map(({ ended }) => ended));
   }
 
   private start(id: string, body: JsonBody): OpenRollout {

@@ -4,11 +4,11 @@
  */
 import { ConfigError } from "../errors.ts";
 import { listen, type SocketLimits } from "../http/listen.ts";
-import { Failures } from "../loop/rollout/failures.ts";
+import { RolloutFailures } from "../loop/rollout/failures.ts";
 import { Answers } from "./answers.ts";
 import { createServiceApp, type ServiceParts } from "./app.ts";
 import { ServiceFigures, type ServiceStats } from "./figures.ts";
-import { Judge } from "./judge.ts";
+import { ServiceJudge } from "./judge.ts";
 import {
   SERVICE_LIMITS,
   SERVICE_TIMEOUTS,
@@ -16,7 +16,7 @@ import {
   type ServiceOptions,
   type ServiceTimeouts,
 } from "./options.ts";
-import { Rollouts } from "./rollouts.ts";
+import { OpenRollouts } from "./rollouts.ts";
 
 export type { FailureKind, RolloutEnd, ServiceStats } from "./figures.ts";
 export type {
@@ -104,12 +104,12 @@ function partsOf(
   const timeouts = { ...SERVICE_TIMEOUTS, ...options.timeouts };
   const figures = new ServiceFigures();
   const answers = new Answers({ bytes: limits.answerBytes, keepMs: 1000 * timeouts.answers });
-  const parts = { ...options, warn, failures: figures.triesInto(new Failures(warn)) };
-  const rollouts = new Rollouts({ parts, figures, answers, limits, timeouts });
+  const parts = { ...options, warn, failures: figures.triesInto(new RolloutFailures(warn)) };
+  const rollouts = new OpenRollouts({ parts, figures, answers, limits, timeouts });
   let isClosing = false;
   return {
     ...{ run, token, host, limits, timeouts, isSingleTurn, rollouts, answers, figures, warn },
-    judge: new Judge({ parts, figures, signal }),
+    judge: new ServiceJudge({ parts, figures, signal }),
     isClosing: () => isClosing,
     refuse: () => {
       isClosing = true;

@@ -1,5 +1,5 @@
-/** From an episode to the rows that a cluster trains on: those that the loop here would pack of it. */
-import { mergeSteps, type Row } from "../data/pack.ts";
+/** Turns an episode into the rows that a cluster trains on: those that the loop here would pack of it. */
+import { mergeSteps, type TokenRow } from "../data/pack.ts";
 import type { Episode, RewardedTrajectory, Step } from "../data/types.ts";
 import { ConfigError } from "../errors.ts";
 import { componentKeys } from "../loop/roles.ts";
@@ -7,10 +7,10 @@ import type { LoopSettings } from "../loop/settings.ts";
 import { checkStep, reasonsToMask } from "../loop/stages/batch.ts";
 import { pickComponents } from "../loop/stages/components.ts";
 import { nameTrajectories, withReward } from "../loop/stages/transform.ts";
-import { metricsOf } from "./attempts.ts";
+import { finiteMetrics } from "./attempts.ts";
 import type { ClusterTrajectory, Takes } from "./protocol.ts";
 
-export interface RowOptions {
+export interface TrajectoryRowOptions {
   readonly settings: LoopSettings;
   /** Whether the cluster sent log-probs. */
   readonly hasLogprobs: boolean;
@@ -29,11 +29,11 @@ export interface ClusterRows {
  * starts a further row, with the same reward.
  * @throws {ConfigError} for a reward, a log-prob or a step that cannot be trained on, with its trajectory
  */
-export function rowsOf(episode: Episode, options: RowOptions): ClusterRows {
+export function episodeRows(episode: Episode, options: TrajectoryRowOptions): ClusterRows {
   const [named] = nameTrajectories([episode], options).value;
   const masked = reasonsToMask(options.settings);
   const { is_correct } = episode;
-  const metrics = metricsOf(episode.metrics);
+  const metrics = finiteMetrics(episode.metrics);
   const keys = componentKeys(options.settings.algorithm);
   let cutTokens = 0;
   const trajectories: ClusterTrajectory[] = [];
@@ -76,11 +76,11 @@ export function checkTaken(trajectories: readonly ClusterTrajectory[], takes: Ta
   );
 }
 
-function outcomeOf({ name, reward }: RewardedTrajectory, row: Row) {
+function outcomeOf({ name, reward }: RewardedTrajectory, row: TokenRow) {
   return { name, reward, num_turns: new Set(row.steps).size };
 }
 
-function checkedRows({ uid, steps }: RewardedTrajectory, { hasLogprobs }: RowOptions): Row[] {
+function checkedRows({ uid, steps }: RewardedTrajectory, { hasLogprobs }: TrajectoryRowOptions): TokenRow[] {
   const packed = hasLogprobs ? steps : steps.map(withoutLogprobs);
   for (const [index, step] of packed.entries()) checkStep(step, { uid, index });
   return mergeSteps(packed);
@@ -95,7 +95,7 @@ type SplitRow = Pick<ClusterTrajectory, "prompt_ids" | "response_ids" | "respons
 };
 
 /** The prompt is what stands before the first sampled token. A row without one has no response. */
-function splitRow({ tokens, mask, logprobs }: Row, uid: string): SplitRow {
+function splitRow({ tokens, mask, logprobs }: TokenRow, uid: string): SplitRow {
   const first = mask.indexOf(1);
   const at = first < 0 ? tokens.length : first;
   if (at === 0)
@@ -111,7 +111,7 @@ function splitRow({ tokens, mask, logprobs }: Row, uid: string): SplitRow {
   };
 }
 
-function cutResponse(row: SplitRow, { maxResponseLength: most, hasLogprobs }: RowOptions) {
+function cutResponse(row: SplitRow, { maxResponseLength: most, hasLogprobs }: TrajectoryRowOptions) {
   return {
     prompt_ids: row.prompt_ids,
     response_ids: row.response_ids.slice(0, most),

@@ -40,7 +40,7 @@ export interface RolloutSettings {
     /** The rest of `workflow_args`. */
     readonly args: Args;
   };
-  /** With `task.agent`: the agents in other processes that make every attempt. */
+  /** The agents of `task.agent`, those in other processes that make every attempt. */
   readonly remote?: Pick<RemoteAgentOptions, "urls" | "sessions" | "fetch" | "keys"> | undefined;
 }
 
@@ -49,7 +49,7 @@ export interface ChosenRollout {
   /** Every rollout starts with its task's prompt, so a prompt that is too long can never train. */
   readonly asksPrompt: boolean;
   readonly examples: (task: Task) => readonly Example[];
-  /** What judges its attempts, as far as that is known before the first. */
+  /** Judges of its attempts, as far as they are known before the first. */
   readonly judges: readonly NeedsAnswer[];
   /** {@link Workflow.hasRoles} */
   readonly hasRoles?: boolean;
@@ -66,23 +66,28 @@ const NO_ENVIRONMENT = "custom";
  */
 export function chooseRollout(settings: RolloutSettings): ChosenRollout {
   const { environment, args, workflow, remote } = settings;
-  const own = (task: Task) => environment.examples?.(task, args) ?? [];
+  const examplesOf = (task: Task) => environment.examples?.(task, args) ?? [];
   if (remote)
-    return { rollout: withRemote(settings, remote), asksPrompt: false, examples: own, judges: judgesOf(settings) };
+    return {
+      rollout: withRemote(settings, remote),
+      asksPrompt: false,
+      examples: examplesOf,
+      judges: judgesOf(settings),
+    };
   if (!workflow.use_workflow) {
     checkUnused(settings);
-    return { ...withoutWorkflow(settings), examples: own };
+    return { ...withoutWorkflow(settings), examples: examplesOf };
   }
   const chosen = workflows.find(workflow.name);
   const judges: NeedsAnswer[] = [];
   const options = workflowOptions(settings, judges);
   const path = "rllm.workflow.workflow_args";
-  if (chosen.args) checkArgs(workflow.args, { known: chosen.args, path, owner: chosen.name });
+  if (chosen.args) checkArgs(workflow.args, { names: chosen.args, path, owner: chosen.name });
   return {
     rollout: chosen.rollout(options),
     asksPrompt: chosen.name === "single_turn_workflow",
     hasRoles: chosen.hasRoles === true,
-    examples: (task) => [...own(task), ...(chosen.examples?.(task, options) ?? [])],
+    examples: (task) => [...examplesOf(task), ...(chosen.examples?.(task, options) ?? [])],
     judges,
   };
 }
@@ -97,7 +102,7 @@ function withRemote(settings: RolloutSettings, remote: NonNullable<RolloutSettin
   const { environment, agent, env, args, isJudgedLater } = settings;
   checkUnused(settings);
   checkArgs(env.env_args, {
-    known: [],
+    names: [],
     path: "rllm.env.env_args",
     owner: "the agent of task.agent plays its own game and",
   });
@@ -123,7 +128,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     };
   }
   checkArgs(agent.agent_args, {
-    known: [],
+    names: [],
     path: "rllm.agent.agent_args",
     owner: "the run names no agent and",
   });
@@ -136,7 +141,7 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
     return { rollout, asksPrompt: false, judges: [playing] };
   }
   checkArgs(env.env_args, {
-    known: [],
+    names: [],
     path: "rllm.env.env_args",
     owner: `the environment ${playing.name} plays no game and`,
   });
@@ -147,9 +152,9 @@ function withoutWorkflow(settings: RolloutSettings): Omit<ChosenRollout, "exampl
       judges: [],
     };
   const reward = rewardOf(settings);
-  const own = environment.rollout?.(reward, args);
+  const ownRollout = environment.rollout?.(reward, args);
   const judges = [environment, settings.reward!];
-  return { rollout: own ?? singleTurn(environment.name, reward), asksPrompt: own === undefined, judges };
+  return { rollout: ownRollout ?? singleTurn(environment.name, reward), asksPrompt: ownRollout === undefined, judges };
 }
 
 /** True for any name but the default, and for the default when a module registers it. */
@@ -205,12 +210,12 @@ function rewardOf({ environment, reward, args }: RolloutSettings): Reward {
 /** Refuses settings that only a workflow reads. */
 function checkUnused({ workflow }: RolloutSettings): void {
   const { agent_cls, env_cls, agent_args, env_args, args, name } = workflow;
-  const given = { ...(agent_cls && { agent_cls }), ...(env_cls && { env_cls }), ...args };
+  const workflowArgs = { ...(agent_cls && { agent_cls }), ...(env_cls && { env_cls }), ...args };
   const inner = [
     ...Object.keys(agent_args).map((key) => `agent_args.${key}`),
     ...Object.keys(env_args).map((key) => `env_args.${key}`),
   ];
-  const [first] = [...Object.keys(given), ...inner];
+  const [first] = [...Object.keys(workflowArgs), ...inner];
   const path = first === undefined ? "rllm.workflow.name" : `rllm.workflow.workflow_args.${first}`;
   if (first === undefined && name === "single_turn_workflow") return;
   throw new ConfigError(`Cannot use ${path}: no workflow is used. Set rllm.workflow.use_workflow=true.`, {

@@ -14,7 +14,7 @@ import type { AgentFunction, Workflow } from "./workflow.ts";
 
 export const environments = createRegistry<Environment>("environment", { setting: "task.name" });
 export const rewards = createRegistry<RewardFunction>("reward", { setting: "task.reward" });
-/** Of the answers of a reward, under its name. */
+/** Equality of the answers of a reward, under its name. */
 export const equalities = createRegistry<EqualAnswers>("equality of answers", { setting: "task.reward" });
 export const evaluators = createRegistry<Evaluator>("evaluator", { setting: "task.evaluator" });
 export const agents = createRegistry<AgentFunction>("agent", { setting: "rllm.agent.name" });

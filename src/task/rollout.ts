@@ -1,6 +1,7 @@
 /**
- * What a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an environment,
- * which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps names to them.
+ * Functions that a user writes: a rollout (attempts a task), a reward or an evaluator (judges the attempt), and an
+ * environment, which combines data, reward and rollout under a name. Plain functions and objects; registered.ts maps
+ * names to them.
  */
 
 import type { ChatClient, ChatEngine, FetchFunction } from "../chat/endpoint.ts";
@@ -31,11 +32,11 @@ export interface Policy {
   readonly steps: readonly Step[];
   /** A client with `chat.completions.create`. The run's temperature, top_p and top_k override those of a request. */
   readonly client: ChatClient;
-  /** For libraries that take a `fetch`: serves OpenAI's and Anthropic's APIs, see `createFetch` of grpu/chat. */
+  /** A `fetch` for libraries that take one: it serves OpenAI's and Anthropic's APIs, see `createFetch` of grpu/chat. */
   readonly fetch: FetchFunction;
   /** The base URL for {@link Policy.fetch}. */
   readonly baseURL: string;
-  /** What {@link Policy.fetch} asks: for a server that answers in the place of this policy. */
+  /** The engine that {@link Policy.fetch} asks: for a server that answers in the place of this policy. */
   readonly engine: ChatEngine;
   readonly place: AttemptPlace;
   /**
@@ -64,7 +65,7 @@ export interface Policy {
 /** How an attempt ended: with what is trained on, after an evaluator and before rewards are shaped; or with an error. */
 export type AttemptEnd = { readonly result: RolloutResult } | { readonly error: unknown };
 
-/** Which attempt of a run a policy belongs to. */
+/** Position in a run of the attempt that a policy belongs to. */
 export interface AttemptPlace {
   /** The training step; in validation the last one before it. */
   readonly step: number;
@@ -75,7 +76,7 @@ export interface AttemptPlace {
   readonly trial: number;
   /** Optimiser steps in the weights when the attempt started. */
   readonly weight_version: number;
-  /** For the greedy attempt that `remax` takes as a baseline, whose `rollout_index` is `rollout.n`. Absent for others. */
+  /** Marks the greedy attempt that `remax` takes as a baseline, whose `rollout_index` is `rollout.n`. Absent for others. */
   readonly is_greedy?: true;
 }
 
@@ -128,7 +129,7 @@ export interface RolloutResult {
 }
 
 /**
- * What a rollout returns: trajectories; or a judgement of everything recorded; or nothing, when a reward or an evaluator
+ * Result of a rollout: trajectories; or a judgement of everything recorded; or nothing, when a reward or an evaluator
  * judges later.
  */
 // biome-ignore lint/suspicious/noConfusingVoidType: a function without a return statement is a rollout too.
@@ -177,7 +178,10 @@ export interface Evaluator extends NeedsAnswer {
 /** An evaluator with its arguments bound. */
 export type Evaluate = (task: Task, episode: Episode) => Judgement | Promise<Judgement>;
 
-/** For the supervised warm-up: a prompt with its correct response, or a conversation with correct turns of the assistant. */
+/**
+ * Example of the supervised warm-up: a prompt with its correct response, or a conversation with correct turns of the
+ * assistant.
+ */
 export type Example = PromptExample | ConversationExample;
 
 export interface PromptExample {
@@ -238,7 +242,7 @@ export function answer(task: Task, policy: Policy): Promise<Completion> {
 }
 
 /** The text of a reply; without reasoning for a chat message. */
-export function textOf(step: Step): string {
+export function replyText(step: Step): string {
   return step.chat_completions?.at(-1)?.content ?? step.model_response;
 }
 
@@ -246,7 +250,7 @@ export function textOf(step: Step): string {
 export function singleTurn(name: string, reward: Reward): Rollout {
   return async (task, policy) => {
     const completion = await answer(task, policy);
-    const judged = evaluationOf(await reward(textOf(completion), task));
+    const judged = evaluationOf(await reward(replyText(completion), task));
     return {
       trajectories: [
         {
@@ -263,12 +267,12 @@ export function singleTurn(name: string, reward: Reward): Rollout {
   };
 }
 
-/** What an episode's metadata keep of a judgement. */
+/** Returns the parts of a judgement that an episode's metadata keep. */
 export function notesOf({ answer }: Evaluation): { readonly answer?: string } {
   return answer === undefined ? {} : { answer };
 }
 
-/** What trajectories keep of a judgement: its signals, and the components of its reward. */
+/** Returns the parts of a judgement that trajectories keep: its signals, and the components of its reward. */
 export function signalsOf({
   signals,
   components,
@@ -314,7 +318,7 @@ export function isResult(outcome: Outcome): outcome is RolloutResult {
   return true;
 }
 
-/** What user code returns beside a reward: a text would count as true, and a metric that is no number as 0. */
+/** Checks what user code returns besides a reward, because a text would count as true, and a metric that is no number as 0. */
 function checkNotes(
   what: string,
   notes: Partial<Record<"is_correct" | "metrics" | "signals" | "answer", unknown>>,
@@ -337,8 +341,8 @@ function checkFigures(what: string, name: string, figures: unknown): void {
     if (typeof value !== "number") throw unusable(what, { is: `${name}.${key} must be a number (${shown(value)})` });
 }
 
-function unusable(what: string, it: { is: string; advice?: string }): ConfigError {
-  const { is, advice = "Correct the function that returns it." } = it;
+function unusable(what: string, problem: { is: string; advice?: string }): ConfigError {
+  const { is, advice = "Correct the function that returns it." } = problem;
   return new ConfigError(`Cannot use ${what}: ${is}. ${advice}`, { kind: "code" });
 }
 

@@ -34,14 +34,14 @@ export interface Workflow {
   examples?(task: Task, options: WorkflowOptions): readonly Example[];
 }
 
-/** @throws {ConfigError} for an argument that is not in `known` */
+/** @throws {ConfigError} for an argument that is not in `names` */
 export function checkArgs(
   args: Args,
-  { known, path, owner }: { known: readonly string[]; path: string; owner: string },
+  { names, path, owner }: { names: readonly string[]; path: string; owner: string },
 ) {
-  const other = Object.keys(args).find((name) => !known.includes(name));
+  const other = Object.keys(args).find((name) => !names.includes(name));
   if (other === undefined) return;
-  const has = known.length > 0 ? `It has ${known.join(", ")}.` : "It has none.";
+  const has = names.length > 0 ? `It has ${names.join(", ")}.` : "It has none.";
   throw new ConfigError(`Cannot use the argument ${other}: ${owner} does not read it. ${has}`, {
     path: `${path}.${other}`,
   });

@@ -13,9 +13,9 @@ import {
   type Reward,
   type Rollout,
   type RolloutResult,
+  replyText,
   signalsOf,
   singleTurn,
-  textOf,
 } from "./rollout.ts";
 import { countArg, type WorkflowOptions } from "./workflow.ts";
 
@@ -80,18 +80,19 @@ export interface SolverJudgeOptions {
 export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptions): Rollout {
   return async (task, policy) => {
     const solvers = Array.from({ length: solutions }, () => policy.agent("solver"));
-    const texts = await Promise.all(solvers.map(async (solver) => textOf(await answer(task, solver))));
+    const texts = await Promise.all(solvers.map(async (solver) => replyText(await answer(task, solver))));
     const judgements = await Promise.all(texts.map(async (text) => evaluationOf(await reward(text, task))));
 
     const judge = policy.agent("judge");
     const verdict = await answer(asking(task, filled(judgePrompt, { task, texts })), judge);
-    const choice = Number(textOf(verdict).match(/\d+/g)?.at(-1));
+    const choice = Number(replyText(verdict).match(/\d+/g)?.at(-1));
     const judged = judgements[choice - 1] ?? nothing(judgements);
-    const own = (it: Evaluation) => [it.reward, { signals: signalsOf(it) }] as const;
+    const rewardAndSignals = (evaluation: Evaluation) =>
+      [evaluation.reward, { signals: signalsOf(evaluation) }] as const;
     return {
       trajectories: [
-        ...solvers.map((solver, i) => solver.trajectory(...own(judgements[i]!))),
-        judge.trajectory(...own(judged)),
+        ...solvers.map((solver, i) => solver.trajectory(...rewardAndSignals(judgements[i]!))),
+        judge.trajectory(...rewardAndSignals(judged)),
       ],
       is_correct: judged.reward > 0,
       metrics: {
@@ -102,7 +103,7 @@ export function solverJudge({ reward, solutions, judgePrompt }: SolverJudgeOptio
   };
 }
 
-/** Of a judge that names no solution: 0, in each component too. */
+/** Returns the judgement where a judge names no solution: 0, in each component too. */
 function nothing([first]: readonly Evaluation[]): Evaluation {
   const names = Object.keys(first?.components ?? {});
   return { reward: 0, ...(names.length > 0 && { components: Object.fromEntries(names.map((name) => [name, 0])) }) };

@@ -1,4 +1,4 @@
-/** From a session and its traces to an attempt at a task: which task, which trajectories, what may be trained on. */
+/** Turns a session and its traces into an attempt at a task: which task, which trajectories, what may be trained on. */
 
 import type { SessionOutcome, SessionSummary, SessionTrajectory, TraceRecord } from "../contract/trace.ts";
 import type { Step, Task } from "../data/types.ts";
@@ -37,7 +37,7 @@ export interface RecordedAttempt {
   readonly session_id: string;
   /** Equal for attempts that are compared with each other. */
   readonly group: string;
-  /** Of the run that recorded it; null where it is unknown. */
+  /** Place in the run that recorded it; null where it is unknown. */
   readonly place: Readonly<Record<"step" | "task_index" | "rollout_index", number | null>>;
   /** Seconds since 1970. */
   readonly created_at: number;
@@ -63,7 +63,7 @@ function namedCalls(trajectories: readonly SessionTrajectory[]): string[] {
   return trajectories.flatMap(({ calls }) => calls.map(({ trace_id }) => trace_id));
 }
 
-/** Why a session cannot be trained on. */
+/** Reasons why a session cannot be trained on. */
 export const SKIP_REASONS = {
   validation: "recorded in a validation",
   greedy: "recorded as a greedy baseline",
@@ -77,14 +77,14 @@ export const SKIP_REASONS = {
 /** One of {@link SKIP_REASONS}. */
 export type SkipReason = keyof typeof SKIP_REASONS;
 
-/** What to do with sessions that have no reward. */
+/** Treatment of sessions that have no reward. */
 export interface AttemptOptions {
   readonly keys: AttemptKeys;
   /** Whether an evaluator judges sessions without a reward. Default false. */
   readonly isJudged?: boolean;
 }
 
-/** Which task a session attempts, from its metadata; by that of its traces where it was not announced. */
+/** Returns the task that a session attempts, from its metadata; by that of its traces where it was not announced. */
 export function groupOf(
   { session_id, metadata }: Pick<SessionSummary, "session_id" | "metadata">,
   { keys, traces = [] }: { keys: AttemptKeys; traces?: readonly TraceRecord[] },
@@ -95,18 +95,18 @@ export function groupOf(
     const value = metadata[keys.group] ?? (isAnnounced ? undefined : sharedValue(traces, keys.group));
     if (value !== undefined && value !== null) return text(value);
   }
-  const own = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));
-  return own.length > 0 ? own.join("/") : taskOfId(session_id);
+  const taskKeys = TASK_KEYS.filter((key) => metadata[key] !== undefined).map((key) => text(metadata[key]));
+  return taskKeys.length > 0 ? taskKeys.join("/") : taskOfId(session_id);
 }
 
-/** Why the session cannot be trained on; undefined for one that can. */
+/** Returns the reason why the session cannot be trained on; undefined for one that can. */
 export function whySkipped(
   { metadata, outcome }: SessionSummary,
-  { traces: all, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
+  { traces: recorded, isJudged = false }: { traces: readonly TraceRecord[]; isJudged?: boolean },
 ): SkipReason | undefined {
   if (metadata.is_validation === true) return "validation";
   if (metadata.is_greedy === true) return "greedy";
-  const traces = trainedCalls(all, outcome);
+  const traces = trainedCalls(recorded, outcome);
   if (traces.length === 0) return "no_calls";
   if (traces.length < new Set(namedCalls(outcome?.trajectories ?? [])).size) return "lost_calls";
   if (traces.some((each) => each.prompt_token_ids.length === 0 || each.completion_token_ids.length === 0))
@@ -141,25 +141,28 @@ export function attemptOf(
   };
 }
 
-function namedTrajectory({ calls, label: _, ...known }: SessionTrajectory, traces: TraceRecord[]): RecordedTrajectory {
+function namedTrajectory(
+  { calls, label: _, ...trajectory }: SessionTrajectory,
+  traces: TraceRecord[],
+): RecordedTrajectory {
   const byId = new Map(traces.map((trace) => [trace.trace_id, trace]));
-  const steps = calls.map(({ trace_id, ...own }) => ({ ...stepOf(byId.get(trace_id)!), ...own }));
-  return { ...known, steps };
+  const steps = calls.map(({ trace_id, ...call }) => ({ ...stepOf(byId.get(trace_id)!), ...call }));
+  return { ...trajectory, steps };
 }
 
-/** By the metadata of calls, in the order of their first ones. */
+/** Returns trajectories by the metadata of calls, in the order of their first ones. */
 function inferredTrajectories(
   calls: readonly TraceRecord[],
-  it: { session: SessionSummary; keys: AttemptKeys },
+  context: { session: SessionSummary; keys: AttemptKeys },
 ): RecordedTrajectory[] {
   const found = new Map<string, { name: string; steps: RecordedStep[] }>();
   for (const call of calls) {
-    const { name, label } = trajectoryOf(call, it);
-    const known = found.get(label);
-    if (known) known.steps.push(stepOf(call));
+    const { name, label } = trajectoryOf(call, context);
+    const trajectory = found.get(label);
+    if (trajectory) trajectory.steps.push(stepOf(call));
     else found.set(label, { name, steps: [stepOf(call)] });
   }
-  const { reward = null, trajectory_rewards = {} } = it.session.outcome ?? {};
+  const { reward = null, trajectory_rewards = {} } = context.session.outcome ?? {};
   return Array.from(found, ([label, { name, steps }]) => ({
     name,
     steps,
@@ -173,11 +176,11 @@ function inferredTrajectories(
  */
 function nameOf(metadata: TraceRecord["metadata"], { session, keys }: { session: SessionSummary; keys: AttemptKeys }) {
   const names = [...(keys.name === null ? [] : [keys.name]), TRAJECTORY_NAME];
-  const own = names.find((key) => (metadata[key] ?? null) !== null && metadata[key] !== session.metadata[key]);
-  return text(metadata[own ?? keys.name ?? TRAJECTORY_NAME] ?? "");
+  const ownKey = names.find((key) => (metadata[key] ?? null) !== null && metadata[key] !== session.metadata[key]);
+  return text(metadata[ownKey ?? keys.name ?? TRAJECTORY_NAME] ?? "");
 }
 
-/** By its name, and by the value of `groupby_key` where the calls of one session have several. */
+/** Returns a call's trajectory by its name, and by the value of `groupby_key` where the calls of one session have several. */
 function trajectoryOf(
   { metadata }: TraceRecord,
   { session, keys }: { session: SessionSummary; keys: AttemptKeys },

@@ -65,7 +65,7 @@ export class MemoryTraceStore implements OpenTraceStore {
     return found;
   }
 
-  /** Of one session or of all, oldest first. */
+  /** Yields the traces of one session or of all, oldest first. */
   #tracesOf(sessionId: string | undefined): Iterable<readonly [string, Kept]> {
     if (sessionId === undefined) return this.#traces;
     const members = Array.from(this.#members.get(sessionId) ?? [], (id) => [id, this.#traces.get(id)!] as const);
@@ -100,8 +100,8 @@ export class MemoryTraceStore implements OpenTraceStore {
 
   async sessions({ since, limit }: Pick<TraceQuery, "since" | "limit">): Promise<readonly SessionSummary[]> {
     const ids = new Set([...this.#sessions.keys(), ...this.#members.keys()]);
-    const all = Array.from(ids, (id) => this.#summary(id));
-    const listed = all.filter((session) => session !== undefined).filter((session) => isSince(session, since));
+    const summaries = Array.from(ids, (id) => this.#summary(id));
+    const listed = summaries.filter((session) => session !== undefined).filter((session) => isSince(session, since));
     return listed.sort(newestFirst).slice(0, limit);
   }
 

@@ -7,10 +7,10 @@ import { SqliteTraceStore } from "./sqlite/sqlite_store.ts";
 import { type OpenTraceStore, type StoreOptions, systemSeconds } from "./store.ts";
 
 /** How {@link openTraceStore} treats a path. */
-export interface OpenOptions extends StoreOptions {
+export interface TraceOpenOptions extends StoreOptions {
   /** Refuse a database that does not exist. Default false: it is created, with the folders above it. */
   readonly mustExist?: boolean;
-  /** What the store keeps; absent: everything. */
+  /** Bounds of what the store keeps; absent: everything. */
   readonly retention?: Retention | undefined;
 }
 
@@ -23,13 +23,13 @@ const PRIVATE = { folder: 0o700, file: 0o600 };
  * without SQLite
  * @see rLLM's `rllm.sdk.store.path`
  */
-export async function openTraceStore(place: string, options: OpenOptions = {}): Promise<OpenTraceStore> {
+export async function openTraceStore(place: string, options: TraceOpenOptions = {}): Promise<OpenTraceStore> {
   const { retention, now = systemSeconds } = options;
   const store = await openPlace(place, options);
   return retention ? withRetention(store, { retention, now }) : store;
 }
 
-async function openPlace(place: string, options: OpenOptions): Promise<OpenTraceStore> {
+async function openPlace(place: string, options: TraceOpenOptions): Promise<OpenTraceStore> {
   if (place === "memory") return new MemoryTraceStore(options);
   const path = placeOnDisk(place);
   const { closeSync, existsSync, mkdirSync, openSync } = nodeModule("node:fs");

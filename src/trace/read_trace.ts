@@ -93,11 +93,11 @@ export function readSession(value: unknown, source: Source): SessionRecord {
 
 /** @throws {ConfigError} for text that is not JSON, and as {@link readTrace} */
 export function parseTrace(text: string, source: Source): TraceRecord {
-  return readTrace(parseJson(text, source), source);
+  return readTrace(parseTraceJson(text, source), source);
 }
 
 /** @throws {ConfigError} for text that is not JSON. NaN and Infinity, which Python writes, are none. */
-export function parseJson(text: string, source: Source): unknown {
+export function parseTraceJson(text: string, source: Source): unknown {
   try {
     return parsedJson(text);
   } catch (cause) {

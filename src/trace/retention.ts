@@ -7,11 +7,11 @@ export interface Retention {
   /** Seconds since the store got the last call, or the session ended. */
   readonly max_age_s?: number | undefined;
   readonly max_traces?: number | undefined;
-  /** As `size()` counts them. */
+  /** Limit in bytes as `size()` counts them. */
   readonly max_bytes?: number | undefined;
 }
 
-/** What was deleted. */
+/** Counts of deleted sessions and traces. */
 export interface Pruned {
   readonly sessions: number;
   readonly traces: number;
@@ -27,22 +27,22 @@ export async function prune(
 ): Promise<Pruned> {
   const sessions = (await store.sessions({})).filter((session) => !isRunning(session, now));
   const oldestFirst = sessions.toSorted((a, b) => activeAt(a) - activeAt(b));
-  const doomed = new Set(oldestFirst.filter((each) => now - activeAt(each) > (retention.max_age_s ?? Infinity)));
+  const toDelete = new Set(oldestFirst.filter((each) => now - activeAt(each) > (retention.max_age_s ?? Infinity)));
   let { traces } = await store.size();
-  for (const session of doomed) traces -= session.trace_count;
+  for (const session of toDelete) traces -= session.trace_count;
   for (const session of oldestFirst) {
     if (traces <= (retention.max_traces ?? Infinity)) break;
-    if (doomed.has(session)) continue;
-    doomed.add(session);
+    if (toDelete.has(session)) continue;
+    toDelete.add(session);
     traces -= session.trace_count;
   }
-  const deleted = { sessions: doomed.size, traces: await deleteAll(store, [...doomed]) };
-  const left = oldestFirst.filter((session) => !doomed.has(session));
+  const deleted = { sessions: toDelete.size, traces: await deleteAll(store, [...toDelete]) };
+  const left = oldestFirst.filter((session) => !toDelete.has(session));
   const more = await shrink(store, { sessions: left, max_bytes: retention.max_bytes ?? Infinity });
   return { sessions: deleted.sessions + more.sessions, traces: deleted.traces + more.traces };
 }
 
-/** In rounds: how many bytes a session takes shows when it is gone. */
+/** Deletes in rounds, because how many bytes a session takes shows only when it is gone. */
 async function shrink(
   store: OpenTraceStore,
   { sessions, max_bytes }: { sessions: SessionSummary[]; max_bytes: number },
@@ -52,9 +52,9 @@ async function shrink(
     const { bytes } = await store.size();
     if (bytes <= max_bytes) break;
     const share = (bytes - max_bytes) / bytes;
-    const doomed = sessions.splice(0, Math.max(1, Math.floor(sessions.length * share)));
-    pruned.sessions += doomed.length;
-    pruned.traces += await deleteAll(store, doomed);
+    const oldest = sessions.splice(0, Math.max(1, Math.floor(sessions.length * share)));
+    pruned.sessions += oldest.length;
+    pruned.traces += await deleteAll(store, oldest);
   }
   return pruned;
 }

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { SessionOutcome, SessionRecord, SessionSummary } from "../contract/trace.ts";
 import { TERMINATION_REASONS } from "../data/types.ts";
 import { ConfigError, type Source } from "../errors.ts";
-import { parseJson } from "./read_trace.ts";
+import { parseTraceJson } from "./read_trace.ts";
 import type { OpenTraceStore } from "./store.ts";
 
 const figures = z.record(z.string(), z.number());
@@ -27,7 +27,7 @@ export function readRewards(text: string, file: string): RewardRow[] {
 }
 
 function readRow(line: string, source: Source): RewardRow {
-  const read = ROW.safeParse(parseJson(line, source));
+  const read = ROW.safeParse(parseTraceJson(line, source));
   if (!read.success) {
     const { path, message } = read.error.issues[0]!;
     throw wrong(`${path.join(".") || "it"}: ${message}. Write {"session_id": ..., "reward": NUMBER}`, source);
@@ -52,14 +52,14 @@ export async function putRewards(
   const byId = groupRows(rows);
   const wrong: string[] = [];
   await store.changeSessions([...byId.keys()], (found) => {
-    const known = found.filter((session) => session !== undefined);
+    const sessions = found.filter((session) => session !== undefined);
     const missing = [...byId.keys()].filter((_, i) => !found[i]);
     if (missing.length > 0)
       wrong.push(`${missing.length} of ${byId.size} sessions are not in the store (the first is ${missing[0]})`);
-    for (const session of known) wrong.push(...unknownTrajectories(session, byId.get(session.session_id)!));
+    for (const session of sessions) wrong.push(...unknownTrajectories(session, byId.get(session.session_id)!));
     return wrong.length > 0
       ? []
-      : known.map((session) => rewarded(session, { rows: byId.get(session.session_id)!, now }));
+      : sessions.map((session) => rewarded(session, { rows: byId.get(session.session_id)!, now }));
   });
   if (wrong.length === 0) return;
   throw new ConfigError(
@@ -72,14 +72,14 @@ export async function putRewards(
 function groupRows(rows: readonly RewardRow[]): Map<string, RewardRow[]> {
   const byId = new Map<string, RewardRow[]>();
   for (const row of rows) {
-    const known = byId.get(row.session_id);
-    if (known) known.push(row);
+    const session = byId.get(row.session_id);
+    if (session) session.push(row);
     else byId.set(row.session_id, [row]);
   }
   return byId;
 }
 
-/** Where a run recorded which trajectories there are, a reward of another one would be lost. */
+/** Returns what is wrong with a reward for a trajectory that the recording run does not have: it would be lost. */
 function unknownTrajectories({ session_id, outcome }: SessionSummary, rows: readonly RewardRow[]): string[] {
   if (!outcome?.trajectories) return [];
   const names = new Set(outcome.trajectories.flatMap(({ label, name }) => [label, name]));
@@ -97,15 +97,15 @@ function rewarded(
 }
 
 /** A reward of all leaves those of single trajectories as they are, and these leave each other. */
-function withRow(known: SessionOutcome, { session_id: _, ...given }: RewardRow): SessionOutcome {
-  const own = { ...known.trajectory_rewards, ...given.trajectory_rewards };
-  const isOwn = given.trajectory_rewards !== undefined;
-  const outcome: SessionOutcome = { ...known, ...present(given), ...(isOwn && { trajectory_rewards: own }) };
+function withRow(stored: SessionOutcome, { session_id: _, ...reward }: RewardRow): SessionOutcome {
+  const rewards = { ...stored.trajectory_rewards, ...reward.trajectory_rewards };
+  const isOwn = reward.trajectory_rewards !== undefined;
+  const outcome: SessionOutcome = { ...stored, ...present(reward), ...(isOwn && { trajectory_rewards: rewards }) };
   const { trajectories } = outcome;
   if (!trajectories) return outcome;
   const set = trajectories.map((each) => ({
     ...each,
-    reward: own[each.label] ?? own[each.name] ?? given.reward ?? each.reward,
+    reward: rewards[each.label] ?? rewards[each.name] ?? reward.reward ?? each.reward,
   }));
   return { ...outcome, trajectories: set };
 }

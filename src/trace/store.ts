@@ -1,4 +1,4 @@
-/** What our stores offer beyond the contract, and how they are opened. */
+/** Features of our stores beyond the contract, and how they are opened. */
 import type { SessionRecord, SessionSummary, TraceStore } from "../contract/trace.ts";
 
 /** How a store is opened. */
@@ -7,15 +7,15 @@ export interface StoreOptions {
   readonly now?: () => number;
 }
 
-/** What a store holds. */
+/** Contents of a store. */
 export interface StoreSize {
   readonly sessions: number;
   readonly traces: number;
-  /** Of the traces: JSON text in a database, packed arrays and JSON text in memory. */
+  /** Bytes of the traces: JSON text in a database, packed arrays and JSON text in memory. */
   readonly bytes: number;
 }
 
-/** From sessions as they are to those that replace them. */
+/** Change from sessions as they are to those that replace them. */
 export type SessionChange = (found: readonly (SessionSummary | undefined)[]) => readonly SessionRecord[];
 
 /** A store of this package. */
@@ -32,7 +32,7 @@ export function systemSeconds(): number {
   return Date.now() / 1000;
 }
 
-/** What a listing says of the traces of one session, by the time of their insertion. */
+/** A listing's facts about the traces of one session, by the time of their insertion. */
 export interface SessionTraces {
   readonly count: number;
   readonly first_at: number | null;

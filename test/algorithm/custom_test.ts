@@ -5,7 +5,7 @@ import { advantages } from "../../src/algorithm/advantage/host.ts";
 import { defineLoss } from "../../src/algorithm/loss/custom.ts";
 import { policyLoss } from "../../src/algorithm/loss/host.ts";
 import { isHostOnly } from "../../src/algorithm/loss/resolve.ts";
-import { joined } from "../../src/algorithm/loss/settings_struct.ts";
+import { joinShader } from "../../src/algorithm/loss/settings_struct.ts";
 import { computePolicyLoss } from "../../src/algorithm/run.ts";
 import { ShaderError } from "../../src/errors.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -115,9 +115,11 @@ describe("a user's loss in its parts", () => {
   test("comes before the frame, with a struct of its settings in whole vectors of four", () => {
     const text = "fn token_loss (t: Token) -> TokenLoss {}";
     const fields = ["k", "scale", "padding2", "padding3"].map((name) => `  ${name}: f32,\n`).join("");
-    expect(joined(text, ["k", "scale"], "frame")).toBe(`${text}\n\nstruct Settings {\n${fields}}\n\nframe`);
-    expect(joined("", [], "")).toContain("  padding0: f32,\n  padding1: f32,\n  padding2: f32,\n  padding3: f32,\n}");
-    expect(joined("", ["a", "b", "c", "d"], "")).toContain("{\n  a: f32,\n  b: f32,\n  c: f32,\n  d: f32,\n}");
+    expect(joinShader(text, ["k", "scale"], "frame")).toBe(`${text}\n\nstruct Settings {\n${fields}}\n\nframe`);
+    expect(joinShader("", [], "")).toContain(
+      "  padding0: f32,\n  padding1: f32,\n  padding2: f32,\n  padding3: f32,\n}",
+    );
+    expect(joinShader("", ["a", "b", "c", "d"], "")).toContain("{\n  a: f32,\n  b: f32,\n  c: f32,\n  d: f32,\n}");
   });
 });
 

@@ -4,7 +4,7 @@ import { planLoss } from "../../src/algorithm/loss/definition.ts";
 import { lossEntropy } from "../../src/algorithm/loss/entropy_kernel.ts";
 import { findLoss } from "../../src/algorithm/loss/losses.ts";
 import { hashToken, selectedCount, selectTokens } from "../../src/algorithm/loss/selection.ts";
-import { layOut, windowsOf } from "../../src/algorithm/loss/workspace.ts";
+import { layOutWorkspace, windowsOf } from "../../src/algorithm/loss/workspace.ts";
 
 describe("selected tokens", () => {
   const streams = (
@@ -55,8 +55,8 @@ describe("selected tokens", () => {
 });
 
 test("the workspace of a loss holds its parts one after the other, in slices of 64", () => {
-  expect(layOut(10, 0, 64)).toMatchObject({ rowStride: 64, windows: 1, partialsAt: 256 });
-  expect(layOut(129, 65, 64)).toEqual({
+  expect(layOutWorkspace(10, 0, 64)).toMatchObject({ rowStride: 64, windows: 1, partialsAt: 256 });
+  expect(layOutWorkspace(129, 65, 64)).toEqual({
     ...{ rowStride: 128, partialsAt: 512, windows: 3 },
     ...{ entropyAt: 512 + 3 * 2048, thresholdAt: 512 + 3 * 2048 + 192, length: 512 + 3 * 2048 + 192 + 64 },
   });

@@ -1,5 +1,5 @@
 /** Bodies that are not what they seem, for a server of Tinker's protocol; the largest of each kind that is read, too. */
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import type { Hostile } from "./requests.ts";
 
 /** What is known of the server. */
@@ -94,16 +94,16 @@ const prompt = (count: number) =>
 const stops = (each: string) => `"prompt":{"chunks":[]},"sampling_params":{"stop":[${each.repeat(16_000)}1]}`;
 
 function batch({ model }: Pick<Known, "model">, data: Uint8Array): Uint8Array {
-  return Buffer.concat([new Writer().text(1, model).text(4, "cross_entropy").finish(), data]);
+  return Buffer.concat([new ProtobufWriter().text(1, model).text(4, "cross_entropy").finish(), data]);
 }
 
 function datum(content: Uint8Array): Uint8Array {
-  return new Writer().bytes(3, content).finish();
+  return new ProtobufWriter().bytes(3, content).finish();
 }
 
 function tokens(count: number): Uint8Array {
-  const chunk = new Writer().bytes(1, bytesOf(new Int32Array(count)));
-  return new Writer().message(1, new Writer().message(1, chunk)).finish();
+  const chunk = new ProtobufWriter().bytes(1, bytesOf(new Int32Array(count)));
+  return new ProtobufWriter().message(1, new ProtobufWriter().message(1, chunk)).finish();
 }
 
 const TOKEN = tokens(1);
@@ -111,8 +111,8 @@ const TINY = datum(TOKEN);
 const EMPTY = Uint8Array.of(0x1a, 0);
 
 function shaped(dimensions: number): Uint8Array {
-  const tensor = new Writer().varint(3, 1).bytes(4, new Uint8Array(dimensions).fill(1));
-  return new Writer().message(2, new Writer().text(1, "weights").message(2, tensor)).finish();
+  const tensor = new ProtobufWriter().varint(3, 1).bytes(4, new Uint8Array(dimensions).fill(1));
+  return new ProtobufWriter().message(2, new ProtobufWriter().text(1, "weights").message(2, tensor)).finish();
 }
 
 function zstd(bytes: Uint8Array): Encoded {

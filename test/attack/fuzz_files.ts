@@ -12,7 +12,7 @@ import { renderPage } from "../../src/log/page/render.ts";
 import { RunFolder } from "../../src/log/page/run_folder.ts";
 import { parseModelConfig } from "../../src/model/files/config_json.ts";
 import { ggufFolder } from "../../src/model/files/gguf/folder.ts";
-import { readJson } from "../../src/model/files/reader.ts";
+import { readFolderJson } from "../../src/model/files/reader.ts";
 import { openSafetensors } from "../../src/model/files/safetensors.ts";
 import { byteTokenizer, characterTokenizer, createTokenizer } from "../../src/model/files/tokenizer.ts";
 import { packagedText } from "../../src/run/files.ts";
@@ -106,9 +106,10 @@ const GGUF = Promise.all([smallGguf(), tinyModel()]);
 async function gguf(chance: Chance): Promise<void> {
   const bytes = mutateBytes(chance.pick(await GGUF), chance);
   const folder = await ggufFolder([bytesReader(bytes)], { name: "x.gguf" });
-  parseModelConfig(await readJson(folder, "config.json"));
-  const tokenizer = await readJson(folder, "tokenizer.json");
-  if (tokenizer) createTokenizer({ tokenizer, config: await readJson(folder, "tokenizer_config.json") }).encode("ab a");
+  parseModelConfig(await readFolderJson(folder, "config.json"));
+  const tokenizer = await readFolderJson(folder, "tokenizer.json");
+  if (tokenizer)
+    createTokenizer({ tokenizer, config: await readFolderJson(folder, "tokenizer_config.json") }).encode("ab a");
   const weights = await folder.open("model.safetensors");
   await weights?.read(0, weights.size);
 }

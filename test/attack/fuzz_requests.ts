@@ -1,6 +1,6 @@
 /** Random requests for a server of Tinker's protocol: most of them nearly right, which reaches furthest. */
 import { request } from "node:http";
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import type { Known } from "./bodies.ts";
 import { type Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 
@@ -86,14 +86,17 @@ function post(known: Known, { chance, n }: { chance: Chance; n: number }): FuzzR
 }
 
 function batch({ model }: Known, chance: Chance): FuzzRequest {
-  const datum = new Writer();
+  const datum = new ProtobufWriter();
   const length = chance.pick([1, 3, 40]);
-  datum.message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(new Int32Array(length)))));
+  datum.message(1, new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(new Int32Array(length)))));
   const tensor = (name: string, data: ArrayBufferView, dtype: number) =>
-    datum.message(2, new Writer().text(1, name).message(2, new Writer().bytes(1, bytesOf(data)).varint(3, dtype)));
+    datum.message(
+      2,
+      new ProtobufWriter().text(1, name).message(2, new ProtobufWriter().bytes(1, bytesOf(data)).varint(3, dtype)),
+    );
   tensor("target_tokens", new BigInt64Array(length), 2);
   tensor("weights", new Float32Array(length), 1);
-  const message = new Writer().text(1, model);
+  const message = new ProtobufWriter().text(1, model);
   for (let i = 0; i <= chance.int(4); i++) message.message(3, datum);
   message.text(4, chance.pick(["cross_entropy", "ppo", "__proto__"])).varint(6, chance.int(2));
   const bytes = message.finish();

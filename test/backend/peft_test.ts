@@ -9,7 +9,7 @@ import { LocalEngine } from "../../src/backend/local/engine.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
-import { describeAdapter } from "../../src/model/files/peft.ts";
+import { readAdapterShape } from "../../src/model/files/peft.ts";
 import { encodeSafetensors } from "../../src/model/files/safetensors_write.ts";
 import { openTensors } from "../../src/model/files/tensor_files.ts";
 import { loadModel, openBase, openModel } from "../../src/model/open_model.ts";
@@ -54,7 +54,7 @@ describe.skipIf(!hasShared)("an adapter that PEFT made", () => {
       onTestFinished(() => rmSync(dir, { recursive: true }));
       const from = join(PLACE, name);
       const base = await openBase(from, { base: BASE });
-      const model = await loadModel(device, base, { lora: await describeAdapter(from) });
+      const model = await loadModel(device, base, { lora: await readAdapterShape(from) });
       const { openAdapter } = await import("../../src/model/files/peft.ts");
       model.adapter?.load(await openAdapter(from), from);
       model.refresh();

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { sampledTogether } from "../../src/backend/local/plan/choices.ts";
 import { adviceText, doesNotFit, gibibytes } from "../../src/backend/local/plan/fit.ts";
-import { bytesOf, partsOf } from "../../src/backend/local/plan/parts.ts";
+import { partBytes, partsOf } from "../../src/backend/local/plan/parts.ts";
 import { planTotals } from "../../src/backend/local/plan/plan.ts";
 import type { PlanRequest } from "../../src/backend/local/plan/rehearsal.ts";
 import {
@@ -10,7 +10,7 @@ import {
   DEFAULT_SHAPE,
   fullBatch,
   fullRequests,
-  longestSequence,
+  longestRunSequence,
   type RunShape,
 } from "../../src/backend/local/plan/run_shape.ts";
 
@@ -18,9 +18,9 @@ const SHAPE: RunShape = { ...DEFAULT_SHAPE, prompts: 3, groupSize: 2, promptToke
 
 describe("the work of a run", () => {
   test("is as long as prompt and reply, within the model's context", () => {
-    expect(longestSequence(SHAPE, 100)).toBe(9);
-    expect(longestSequence(SHAPE, 7)).toBe(7);
-    expect(longestSequence({ ...SHAPE, promptTokens: 1, replyTokens: 0 }, 100)).toBe(2);
+    expect(longestRunSequence(SHAPE, 100)).toBe(9);
+    expect(longestRunSequence(SHAPE, 7)).toBe(7);
+    expect(longestRunSequence({ ...SHAPE, promptTokens: 1, replyTokens: 0 }, 100)).toBe(2);
     expect(batchTokens(SHAPE, 9)).toBe(54);
   });
 
@@ -96,7 +96,7 @@ test("parts add up by name, in the order in which people read them", () => {
     ["logits", 1],
     ["activations", 18],
   ]);
-  expect(bytesOf(parts, "adapter", "weights", "activations")).toBe(30);
+  expect(partBytes(parts, "adapter", "weights", "activations")).toBe(30);
 });
 
 describe("what does not fit", () => {

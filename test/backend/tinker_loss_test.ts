@@ -1,6 +1,6 @@
 /** Figures of the Tinker backend's own arithmetic: weights of tokens, metrics, rows as data and back. */
 import { describe, expect, test } from "vitest";
-import { atTokens, chunked, type Datum, datumsOf } from "../../src/backend/tinker/datums.ts";
+import { atTokens, chunked, datumsOf, type TrainingDatum } from "../../src/backend/tinker/datums.ts";
 import { serviceLoss, slopesAsWeights } from "../../src/backend/tinker/service_loss.ts";
 import { trainingMetrics } from "../../src/backend/tinker/training_metrics.ts";
 import { checkedOutput, joinOutputMetrics } from "../../src/backend/tinker/training_output.ts";
@@ -132,13 +132,13 @@ describe("rows as data", () => {
     [9, 1, [1, 1, 1, 1, 1]],
     [9, 1e6, [5]],
   ])("requests of at most %d data and %d bytes", (most, mostBytes, sizes) => {
-    const datum: Datum = { tokens: Int32Array.of(1), inputs: { target_tokens: BigInt64Array.of(2n) } };
+    const datum: TrainingDatum = { tokens: Int32Array.of(1), inputs: { target_tokens: BigInt64Array.of(2n) } };
     const flags = {
       fwdbwd_max_chunk_len: most,
       fwdbwd_max_chunk_bytes_count: mostBytes,
       sample_max_concurrent_requests: 1,
     };
-    expect([...chunked(Array<Datum>(5).fill(datum), flags)].map(({ length }) => length)).toEqual(sizes);
+    expect([...chunked(Array<TrainingDatum>(5).fill(datum), flags)].map(({ length }) => length)).toEqual(sizes);
     expect([...chunked([], flags)]).toEqual([]);
   });
 

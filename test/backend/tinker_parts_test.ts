@@ -4,8 +4,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { attempt } from "../../src/backend/tinker/attempt.ts";
-import { readRecord, writeRecord } from "../../src/backend/tinker/checkpoint_record.ts";
-import { createModel, type WantedModel } from "../../src/backend/tinker/create_model.ts";
+import { readTinkerCheckpoint, writeTinkerCheckpoint } from "../../src/backend/tinker/checkpoint_record.ts";
+import { createRemoteModel, type WantedModel } from "../../src/backend/tinker/create_model.ts";
 import { inParallel } from "../../src/backend/tinker/parallel.ts";
 import { SYSTEM_CLOCK } from "../../src/clock.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -116,8 +116,8 @@ describe("the record of a checkpoint", () => {
 
   test("is read as it was written", async () => {
     const dir = join(folder, "good");
-    await writeRecord(dir, record);
-    expect(await readRecord(dir)).toEqual(record);
+    await writeTinkerCheckpoint(dir, record);
+    expect(await readTinkerCheckpoint(dir)).toEqual(record);
   });
 
   test.each([
@@ -125,10 +125,10 @@ describe("the record of a checkpoint", () => {
     ["nothing", [], /damaged \(.*\)\. Resume from another checkpoint/],
   ])("with another %s is refused, with its file", async (_, content, message) => {
     const dir = join(folder, "bad");
-    await writeRecord(dir, record);
+    await writeTinkerCheckpoint(dir, record);
     writeFileSync(join(dir, "tinker.json"), JSON.stringify(content));
-    await expect(readRecord(dir)).rejects.toThrow(message);
-    await expect(readRecord(dir)).rejects.toMatchObject({ file: `${dir}/tinker.json` });
+    await expect(readTinkerCheckpoint(dir)).rejects.toThrow(message);
+    await expect(readTinkerCheckpoint(dir)).rejects.toMatchObject({ file: `${dir}/tinker.json` });
   });
 });
 
@@ -146,7 +146,7 @@ describe("the model of a client", () => {
       result: async () => ({ status: 200, bytes: new Uint8Array(), json: { model_id: "run" } }),
     };
     const lora = { rank: 4, train_attn: true, train_mlp: false, train_unembed: true };
-    const created = await createModel(session as never, { baseModel: "name", lora, ...wanted });
+    const created = await createRemoteModel(session as never, { baseModel: "name", lora, ...wanted });
     return { created, body: bodies[0] as { base_model: string; lora_config: object } };
   };
 

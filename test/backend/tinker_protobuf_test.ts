@@ -7,7 +7,7 @@ import {
   type ForwardBackwardRequest,
 } from "../../src/backend/tinker/protobuf_messages.ts";
 import { RemoteError } from "../../src/errors.ts";
-import { Writer } from "../../src/protobuf.ts";
+import { ProtobufWriter } from "../../src/protobuf.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
 
@@ -77,8 +77,8 @@ test.each([
 });
 
 describe("a result of a newer service", () => {
-  const sequence = (reason: number, more = new Writer()) =>
-    new Writer()
+  const sequence = (reason: number, more = new ProtobufWriter()) =>
+    new ProtobufWriter()
       .varint(1, reason)
       .bytes(2, Uint8Array.of(5, 0, 0, 0))
       .bytes(3, new Uint8Array(4))
@@ -89,13 +89,13 @@ describe("a result of a newer service", () => {
     [1, "length"],
     [2, "stop"],
   ])("with the stop reason %i written out is read as %s", (reason, stopReason) => {
-    const bytes = new Writer().message(1, sequence(reason)).finish();
+    const bytes = new ProtobufWriter().message(1, sequence(reason)).finish();
     expect(decodeSamples(bytes).sequences).toEqual([{ tokens: [5], logprobs: [0], stopReason }]);
   });
 
   test("may hold fields that are not known here", () => {
     const samples = decodeSamples(
-      new Writer()
+      new ProtobufWriter()
         .message(1, sequence(0))
         .bytes(7, Uint8Array.of(1, 2, 3))
         .finish(),
@@ -103,7 +103,7 @@ describe("a result of a newer service", () => {
     expect(samples).toEqual({ sequences: [expect.anything()], promptLogprobs: undefined });
     const output = new Uint8Array([
       ...sdkMessage("training_output"),
-      ...new Writer().bytes(7, Uint8Array.of(9)).finish(),
+      ...new ProtobufWriter().bytes(7, Uint8Array.of(9)).finish(),
     ]);
     expect(decodeTrainingOutput(output)).toEqual(decodeTrainingOutput(sdkMessage("training_output")));
   });

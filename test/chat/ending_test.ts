@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { Ending } from "../../src/chat/ending.ts";
+import { SharedAbort } from "../../src/chat/ending.ts";
 
 test("calls end with their caller and with each other, each by a signal of its own", () => {
   const caller = new AbortController();
-  const ending = new Ending(caller.signal);
+  const ending = new SharedAbort(caller.signal);
   const signals = Array.from({ length: 100 }, () => ending.signal());
   expect(new Set(signals).size).toBe(100);
   caller.abort("gone");
@@ -14,7 +14,7 @@ test("calls end with their caller and with each other, each by a signal of its o
 
 test("an ending that was left no longer hears its caller", () => {
   const caller = new AbortController();
-  const ending = new Ending(caller.signal);
+  const ending = new SharedAbort(caller.signal);
   const signal = ending.signal();
   ending.leave();
   caller.abort("gone");
@@ -22,5 +22,5 @@ test("an ending that was left no longer hears its caller", () => {
 });
 
 test("one whose caller left before begins ended", () => {
-  expect(new Ending(AbortSignal.abort("gone")).signal().reason).toBe("gone");
+  expect(new SharedAbort(AbortSignal.abort("gone")).signal().reason).toBe("gone");
 });

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import type { Io } from "../../src/cli/command.ts";
 import {
-  asList,
   configFiles,
+  optionList,
   printProblems,
   readInput,
   shellOptions,
@@ -82,7 +82,7 @@ test.each([
     ["a", "b"],
   ],
 ])("asList(%j)", (value, list) => {
-  expect(asList(value)).toEqual(list);
+  expect(optionList(value)).toEqual(list);
 });
 
 test.each<[pair: string, name: string, value: string]>([

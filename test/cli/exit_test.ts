@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { beforeAll, expect, test } from "vitest";
-import { type Program, runProgram } from "../../src/cli/front.ts";
+import { type CommandProgram, runProgram } from "../../src/cli/front.ts";
 import { EXITS, Fault, Interruption } from "../../src/cli/process/exit.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
 import { ConfigError, fileError, RemoteError } from "../../src/errors.ts";
@@ -99,7 +99,7 @@ test("an error of a write, which names no file, is ours; one of a socket is not 
 
 async function ending(run: () => Promise<void>, signal = new AbortController().signal) {
   const { io, written } = captured({ signal, columns: 80 });
-  const program: Program = { ...PROGRAM, commands: [{ path: "x", summary: "", examples: [], run }] };
+  const program: CommandProgram = { ...PROGRAM, commands: [{ path: "x", summary: "", examples: [], run }] };
   return { status: await runProgram(program, ["x"], io), err: written.err };
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Program, runProgram } from "../../src/cli/front.ts";
+import { type CommandProgram, runProgram } from "../../src/cli/front.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
 import { grpu } from "../fixtures/cli.ts";
 
@@ -47,7 +47,7 @@ test.each([
 });
 
 test("an error that is nobody's message names its kind and how to see the stack", async () => {
-  const program: Program = {
+  const program: CommandProgram = {
     ...PROGRAM,
     commands: [
       {

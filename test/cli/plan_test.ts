@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { ConfigError } from "../../src/errors.ts";
-import { readBytes } from "../../src/run/model/plan_request.ts";
+import { readMemorySize } from "../../src/run/model/plan_request.ts";
 import { plannedWork } from "../../src/run/model/plan_settings.ts";
 import { compose } from "../config/disk.ts";
 import { grpu } from "../fixtures/cli.ts";
@@ -134,12 +134,12 @@ test("an adapter is advised for a model that is given, not for a run that contin
 });
 
 test("sizes are read in decimal and binary units", () => {
-  expect(["8GiB", "1.5 gb", "512MiB", "4096", "2kb"].map(readBytes)).toEqual([
+  expect(["8GiB", "1.5 gb", "512MiB", "4096", "2kb"].map(readMemorySize)).toEqual([
     8 * 2 ** 30,
     1.5e9,
     512 * 2 ** 20,
     4096,
     2000,
   ]);
-  for (const text of ["", "-1", "8 apples", "0"]) expect(() => readBytes(text)).toThrow(ConfigError);
+  for (const text of ["", "-1", "8 apples", "0"]) expect(() => readMemorySize(text)).toThrow(ConfigError);
 });

@@ -1,7 +1,7 @@
 /** What kernels are told of an adapter. */
 import { expect, test } from "vitest";
 import { requestDevice } from "../../src/compute/webgpu/connection.ts";
-import { describeAdapter } from "../../src/compute/webgpu/info.ts";
+import { gpuInfo } from "../../src/compute/webgpu/info.ts";
 import type { GpuAdapter } from "../../src/compute/webgpu/types.ts";
 
 const LIMITS = {
@@ -25,7 +25,7 @@ function adapter(info: Record<string, unknown> = {}, more: { features?: string[]
 }
 
 test("limits and features, in order", () => {
-  expect(describeAdapter(adapter({}, { features: ["subgroups", "shader-f16"] }))).toMatchObject({
+  expect(gpuInfo(adapter({}, { features: ["subgroups", "shader-f16"] }))).toMatchObject({
     kind: "webgpu",
     features: ["shader-f16", "subgroups"],
     limits: {
@@ -42,7 +42,7 @@ test.each([
   [{ vendor: "apple", architecture: "", device: "m1" }, "m1 apple", "m1"],
   [{ vendor: "amd" }, "amd", ""],
 ])("%o is described as %s, of the architecture %s", (info, description, architecture) => {
-  expect(describeAdapter(adapter(info))).toMatchObject({ description, architecture, vendor: info.vendor });
+  expect(gpuInfo(adapter(info))).toMatchObject({ description, architecture, vendor: info.vendor });
 });
 
 test.each([
@@ -54,7 +54,7 @@ test.each([
   [{ vendor: "nvidia", isFallbackAdapter: false }, "tiled"],
   [{ vendor: "nvidia", description: "NVIDIA H200" }, "tiled"],
 ])("%o takes the kernels of the family %s", (info, family) => {
-  expect(describeAdapter(adapter(info)).family).toBe(family);
+  expect(gpuInfo(adapter(info)).family).toBe(family);
 });
 
 test.each([
@@ -63,7 +63,7 @@ test.each([
   [["subgroups"], {}, 0],
   [[], { subgroupMinSize: 8, subgroupMaxSize: 8 }, 0],
 ])("with features %j and %o, subgroups have %i lanes", (features, info, lanes) => {
-  expect(describeAdapter(adapter(info, { features })).subgroupSize).toBe(lanes);
+  expect(gpuInfo(adapter(info, { features })).subgroupSize).toBe(lanes);
 });
 
 test("a device is requested with the adapter's limits, and with the features that it has of those that help", async () => {

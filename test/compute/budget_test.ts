@@ -1,8 +1,14 @@
 /** How much memory a device takes when nobody says it. */
 import { describe, expect, test, vi } from "vitest";
-import { askPlatform, type System, thisSystem } from "../../src/compute/budget/adapter.ts";
+import { askPlatform, type SystemProbe, thisSystem } from "../../src/compute/budget/adapter.ts";
 import { chooseBudget } from "../../src/compute/budget/choose.ts";
-import { type Budget, budgetOf, mainMemory, mainMemoryBudget, PAGE_BUDGET } from "../../src/compute/budget/machine.ts";
+import {
+  budgetOf,
+  type MemoryBudget,
+  mainMemory,
+  mainMemoryBudget,
+  PAGE_BUDGET,
+} from "../../src/compute/budget/machine.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
 import { probeMemory } from "../../src/compute/webgpu/probe.ts";
@@ -18,7 +24,7 @@ const adapter = (vendor: string, device = "", architecture = "") => ({
   isSoftware: false,
 });
 
-function system(parts: Partial<System> = {}): System {
+function system(parts: Partial<SystemProbe> = {}): SystemProbe {
   return {
     platform: "linux",
     memory: { total: 32 * GIB, available: 30 * GIB },
@@ -232,7 +238,7 @@ describe("what the platform says", () => {
   });
 
   test("then it is probed; a page does neither", async () => {
-    const probed: Budget = { bytes: 1, source: "probed" };
+    const probed: MemoryBudget = { bytes: 1, source: "probed" };
     expect(await chooseBudget(adapter("qualcomm"), async () => probed, system())).toBe(probed);
     const unprobed = () => expect.unreachable("a page must not probe");
     expect((await chooseBudget(adapter("nvidia"), async () => probed, smi("X, 4096, 4096"))).source).toMatch(/nvidia/);

@@ -2,8 +2,13 @@
 import { describe, expect, test, vi } from "vitest";
 import { MemoryRange } from "../../src/compute/memory.ts";
 import { Bindings } from "../../src/compute/webgpu/bindings.ts";
-import { type DispatchOp, Encoding, type EncodingTarget, packParams } from "../../src/compute/webgpu/encoding.ts";
-import { Failures } from "../../src/compute/webgpu/failures.ts";
+import {
+  CommandEncoding,
+  type DispatchOp,
+  type EncodingTarget,
+  packParams,
+} from "../../src/compute/webgpu/encoding.ts";
+import { GpuFailures } from "../../src/compute/webgpu/failures.ts";
 import { Pace } from "../../src/compute/webgpu/pace.ts";
 import { validationError } from "../../src/compute/webgpu/pipeline.ts";
 import { ReadBack, StagingPool } from "../../src/compute/webgpu/read_back.ts";
@@ -85,7 +90,7 @@ const dispatch = (nominal: number, of: Partial<DispatchOp> = {}): DispatchOp => 
 });
 
 describe("recorded work", () => {
-  const ran = (ops: ConstructorParameters<typeof Encoding>[1]) => {
+  const ran = (ops: ConstructorParameters<typeof CommandEncoding>[1]) => {
     const { gpu, calls } = fakeGpu();
     const target: EncodingTarget = {
       gpuDevice: gpu,
@@ -93,7 +98,7 @@ describe("recorded work", () => {
       pace: new Pace("tiled"),
       writeNow: (_, data, byteOffset) => void calls.push(`host ${data.byteLength} at ${byteOffset}`),
     };
-    return { pieces: new Encoding(target, ops).run(), calls };
+    return { pieces: new CommandEncoding(target, ops).run(), calls };
   };
 
   test("looks the bind group of kept dispatches up once, and again when it may name what is destroyed", () => {
@@ -103,12 +108,12 @@ describe("recorded work", () => {
     const target: EncodingTarget = { gpuDevice: gpu, bindings, pace: new Pace("tiled"), writeNow: () => {} };
     const [kept, plain] = [dispatch(1e-4, { kept: {} }), dispatch(1e-4)];
     const ops = [kept, plain, kept, { ...kept, params: Uint32Array.of(1, 2) }];
-    new Encoding(target, ops).run();
+    new CommandEncoding(target, ops).run();
     expect(groups).toHaveLength(2);
-    new Encoding(target, ops).run();
+    new CommandEncoding(target, ops).run();
     expect(groups).toHaveLength(3);
     bindings.era = {};
-    new Encoding(target, ops).run();
+    new CommandEncoding(target, ops).run();
     expect(groups).toHaveLength(5);
     expect(calls.filter((call) => call.startsWith("params"))).toHaveLength(12);
   });
@@ -314,9 +319,9 @@ describe("what goes wrong on the GPU", () => {
       pushErrorScope: vi.fn(),
       popErrorScope: async () => errors.shift() ?? null,
     };
-    return { gpu, failures: new Failures(gpu as never), lose };
+    return { gpu, failures: new GpuFailures(gpu as never), lose };
   }
-  const settled = (it: Failures, done: Promise<unknown> = Promise.resolve()) =>
+  const settled = (it: GpuFailures, done: Promise<unknown> = Promise.resolve()) =>
     it.settle(
       it.scoped(() => {}),
       done,

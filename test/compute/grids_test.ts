@@ -5,10 +5,10 @@ import * as blocks from "../../src/compute/matmul/blocks.ts";
 import { MATMUL_KERNELS, PACKED_KERNELS } from "../../src/compute/matmul/kernels.ts";
 import { fold } from "../../src/compute/matmul/split.ts";
 import * as subgroupMatrix from "../../src/compute/matmul/subgroup_matrix.ts";
-import { unpack } from "../../src/compute/matmul/unpack.ts";
+import { unpackMatrix } from "../../src/compute/matmul/unpack.ts";
 import { expectContract, kernelsOf } from "../fixtures/kernel_contract.ts";
 
-test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, blocks, fold, subgroupMatrix, unpack }))(
+test.each(kernelsOf({ MATMUL_KERNELS, PACKED_KERNELS, blocks, fold, subgroupMatrix, unpack: unpackMatrix }))(
   "$name is what its shader declares",
   expectContract,
 );
@@ -48,7 +48,7 @@ test.each<[Sized, Record<string, number>, number[], Record<string, number>?]>([
   [blocks.halves, { m: 129, k: 17 }, [64]],
   [blocks.blocks, { m: 128, k: 16 }, [16]],
   // A thread for 4 x 4 elements.
-  [unpack, { rows: 33, columns: 29 }, [2]],
+  [unpackMatrix, { rows: 33, columns: 29 }, [2]],
 ])("$0.name of $1 has $2 workgroups", ({ grid, constants = {} }, params, expected, changed) => {
   const [x, y = 1, z = 1] = grid(params as never, { ...constants, ...changed });
   expect([x, y, z]).toEqual([...expected, 1, 1].slice(0, 3));
@@ -58,7 +58,7 @@ test("the reference of unpacking writes its elements and no other, exactly", () 
   const out = new Float32Array(8).fill(9);
   const words = Uint32Array.of(0x4000_3f80, 0x4080_4040);
   const params = { rows: 1, columns: 3, offset: 1, stride: 3, out_row: 3, out_column: 1 };
-  unpack.reference({ words, scales: new Float32Array(0), out }, params, { FORMAT: 1 });
+  unpackMatrix.reference({ words, scales: new Float32Array(0), out }, params, { FORMAT: 1 });
   expect([...out]).toEqual([2, 3, 4, 9, 9, 9, 9, 9]);
-  expect(unpack.tolerance).toEqual({ relative: 0, absolute: 0 });
+  expect(unpackMatrix.tolerance).toEqual({ relative: 0, absolute: 0 });
 });

@@ -4,7 +4,7 @@ import { CpuDevice } from "../../src/compute/cpu.ts";
 import { chooseTiles } from "../../src/compute/matmul/tiles.ts";
 import { openDevice } from "../../src/compute/open.ts";
 import { requestDevice } from "../../src/compute/webgpu/connection.ts";
-import { describeAdapter } from "../../src/compute/webgpu/info.ts";
+import { gpuInfo } from "../../src/compute/webgpu/info.ts";
 import { matrixSupport, SUBGROUP_MATRIX } from "../../src/compute/webgpu/matrix_units.ts";
 import type { GpuAdapter } from "../../src/compute/webgpu/types.ts";
 import { ConfigError, UnsupportedError } from "../../src/errors.ts";
@@ -39,7 +39,7 @@ function adapter({
 test("an adapter with the features, 32 lanes and 16 x 16 x 16 in f16 with f32 sums lacks nothing", async () => {
   const has = adapter({});
   expect(matrixSupport(has)).toEqual({ inputs: "f16", missing: undefined });
-  expect(describeAdapter(has).subgroupMatrix).toEqual({ isUsed: false, inputs: "f16", missing: undefined });
+  expect(gpuInfo(has).subgroupMatrix).toEqual({ isUsed: false, inputs: "f16", missing: undefined });
   const wanted = (subgroupMatrix: boolean) => requestDevice(has, { subgroupMatrix });
   expect(await wanted(true)).toMatchObject({ requiredFeatures: ["subgroups", "shader-f16", SUBGROUP_MATRIX] });
   // Experimental features are requested where they are used alone.
@@ -63,7 +63,7 @@ test.each([
   [{ configs: [HALF, { ...FITTING, M: 8 }, { ...FITTING, N: 8 }, { ...FITTING, K: 8 }] }, /^neither units of 16/],
 ])("what an adapter lacks: %o", (less, missing) => {
   const lacking = adapter(less);
-  expect(describeAdapter(lacking).subgroupMatrix).toMatchObject({
+  expect(gpuInfo(lacking).subgroupMatrix).toMatchObject({
     isUsed: false,
     missing: expect.stringMatching(missing),
   });

@@ -4,7 +4,7 @@ import { CountingDevice } from "../../src/compute/counting.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { Device } from "../../src/compute/device.ts";
 import { measureCeilings } from "../../src/compute/measure.ts";
-import { Napper } from "../../src/compute/webgpu/nap.ts";
+import { PollSleep } from "../../src/compute/webgpu/poll_sleep.ts";
 import { changed } from "../fixtures/changed_device.ts";
 import { expectContract } from "../fixtures/kernel_contract.ts";
 
@@ -60,9 +60,9 @@ function loop() {
   return { turns, naps, turn: (count: number) => Array.from({ length: count }, () => turns.shift()!()) };
 }
 
-test("waiting naps after 20 turns, longer and longer up to half a millisecond", async () => {
+test("waiting sleeps after 20 turns, longer and longer up to half a millisecond", async () => {
   const { turns, naps, turn } = loop();
-  const napper = new Napper(true);
+  const napper = new PollSleep(true);
   let finish: (value: number) => void = () => {};
   const waiting = napper.during(
     new Promise<number>((resolve) => {
@@ -92,13 +92,13 @@ test("waiting naps after 20 turns, longer and longer up to half a millisecond", 
   expect(turns).toHaveLength(0);
 });
 
-test("waiting does not nap where that costs nothing, or cannot be done", async () => {
+test("waiting does not sleep where that costs nothing, or cannot be done", async () => {
   const { turns } = loop();
-  expect(await new Napper(false).during(Promise.resolve(1))).toBe(1);
+  expect(await new PollSleep(false).during(Promise.resolve(1))).toBe(1);
   vi.stubGlobal("SharedArrayBuffer", undefined);
-  expect(await new Napper(true).during(Promise.resolve(2))).toBe(2);
+  expect(await new PollSleep(true).during(Promise.resolve(2))).toBe(2);
   vi.unstubAllGlobals();
   vi.stubGlobal("setImmediate", undefined);
-  expect(await new Napper(true).during(Promise.resolve(3))).toBe(3);
+  expect(await new PollSleep(true).during(Promise.resolve(3))).toBe(3);
   expect(turns).toEqual([]);
 });

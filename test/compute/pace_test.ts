@@ -4,7 +4,7 @@ import { type Device, readFloats } from "../../src/compute/device.ts";
 import { defineKernel } from "../../src/compute/kernel.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
 import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
-import { LONGEST_SUBMIT_SECONDS, Pace, type Work } from "../../src/compute/webgpu/pace.ts";
+import { LONGEST_SUBMIT_SECONDS, Pace, type SecondsByKernel } from "../../src/compute/webgpu/pace.ts";
 import { mulberry32 } from "../../src/random.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 
@@ -23,7 +23,8 @@ describe("the estimate", () => {
     const truth: Readonly<Record<string, number>> = { matmul: 0.1, attention: 12, norm: 1 };
     const kernels = Object.keys(truth);
     const random = mulberry32(5);
-    const timeOf = (work: Work) => [...work].reduce((sum, [name, nominal]) => sum + nominal * truth[name]!, 0);
+    const timeOf = (work: SecondsByKernel) =>
+      [...work].reduce((sum, [name, nominal]) => sum + nominal * truth[name]!, 0);
     const mix = () => new Map(kernels.map((name) => [name, random() / 50]));
     for (let call = 0; call < 100; call++) {
       const work = mix();

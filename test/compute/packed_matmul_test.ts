@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { type Device, readFloats } from "../../src/compute/device.ts";
 import { matmul } from "../../src/compute/matmul/matmul.ts";
-import { unpack } from "../../src/compute/matmul/unpack.ts";
+import { unpackMatrix } from "../../src/compute/matmul/unpack.ts";
 import { FORMAT, type PackedFormat } from "../../src/compute/packed.ts";
 import { changed, narrowDevice } from "../fixtures/changed_device.ts";
 import { overDevices } from "../fixtures/devices.ts";
@@ -127,7 +127,7 @@ overDevices("a product by a packed matrix", (device) => {
       const [W, S] = [device.upload(words, "words"), device.upload(scales, "scales")];
       for (const isTransposed of [false, true]) {
         const out = device.alloc(rows * columns * 4, "out");
-        device.dispatch(unpack, {
+        device.dispatch(unpackMatrix, {
           buffers: { words: W, scales: S, out },
           params: {
             ...{ rows, columns, offset, stride },
@@ -151,7 +151,7 @@ overDevices("a product by a packed matrix", (device) => {
     const columns = 65_536 * 4 + 3;
     const { words, values } = packedElements("bfloat16", columns, 8);
     const [W, out] = [device.upload(words, "words"), device.alloc(columns * 4, "out")];
-    device.dispatch(unpack, {
+    device.dispatch(unpackMatrix, {
       buffers: { words: W, scales: W, out },
       params: { rows: 1, columns, offset: 0, stride: columns, out_row: columns, out_column: 1 },
       constants: { WORKGROUP: 1 },

@@ -12,7 +12,7 @@ import { formatProblem, throwProblems } from "../../src/config/problem.ts";
 import { checkRules } from "../../src/config/rules/rules.ts";
 import { SERVICE_RULES } from "../../src/config/rules/services.ts";
 import { explainUnknown, fieldAt, schemaOf } from "../../src/config/schema.ts";
-import { type Tree, unflatten, type Value } from "../../src/config/yaml/tree.ts";
+import { type Tree, unflatten, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { attempt, complaints, compose, readConfig } from "./disk.ts";
 
 describe("a problem", () => {
@@ -96,7 +96,7 @@ test.each<[path: string, moved: string | undefined, isOlder: boolean]>([
   expect([movedInVerl(path), isOlderVerl(path)]).toEqual([moved, isOlder]);
 });
 
-test.each<[string, Value]>([
+test.each<[string, YamlValue]>([
   ["", ""],
   ["7", 7],
   ["1_0", 10],
@@ -116,7 +116,7 @@ test.each<[string, Value]>([
   expect(readWord(word)).toBe(value);
 });
 
-test.each<[string, Value | RegExp]>([
+test.each<[string, YamlValue | RegExp]>([
   ["int(3.7)", 3],
   ["int(value=3.7)", 3],
   ["int(1,2)", /it is a sweep over several values/],
@@ -219,7 +219,7 @@ describe("a schema", () => {
 });
 
 describe("a rule between settings, where a value is missing or odd", () => {
-  const FINE: Readonly<Record<string, Value>> = {
+  const FINE: Readonly<Record<string, YamlValue>> = {
     "rllm.rejection_sample.multiplier": 1,
     "rllm.rollout.train.temperature": 1,
     "rllm.algorithm.router_replay": "disabled",
@@ -234,13 +234,13 @@ describe("a rule between settings, where a value is missing or odd", () => {
     "model.init.heads": 4,
     "model.init.kv_heads": 3,
   };
-  const found = (changes: Record<string, Value>, backend: "local" | "tinker" = "local") => {
+  const found = (changes: Record<string, YamlValue>, backend: "local" | "tinker" = "local") => {
     const tree = unflatten(Object.entries({ ...FINE, ...changes }));
     return checkRules(tree, { backend, isReady: true }).map(({ path, severity }) => `${severity} ${path}`);
   };
   const [kv, most] = ["error model.init.kv_heads", "warning training.max_length"];
 
-  test.each<[string, Record<string, Value>, string[]]>([
+  test.each<[string, Record<string, YamlValue>, string[]]>([
     ["both are found", {}, [kv, most]],
     ["no width", { "model.init.hidden_size": null }, [most]],
     ["no heads", { "model.init.heads": null }, [most]],
@@ -253,7 +253,7 @@ describe("a rule between settings, where a value is missing or odd", () => {
   });
 
   test("on Tinker, temperature and replay", () => {
-    const paths = (changes: Record<string, Value>) => found({ "training.max_length": 30, ...changes }, "tinker");
+    const paths = (changes: Record<string, YamlValue>) => found({ "training.max_length": 30, ...changes }, "tinker");
     expect(paths({})).toEqual([]);
     const cold = { "rllm.rollout.train.temperature": 0.5 };
     expect(paths(cold)).toEqual([]);

@@ -8,7 +8,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { DEFAULT_VERL } from "../../src/config/fields/verl_tree.ts";
-import { equalValues, leaves, type Tree, type Value } from "../../src/config/yaml/tree.ts";
+import { equalValues, leaves, type Tree, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { pythonWith } from "../fixtures/python.ts";
 import { attempt } from "./disk.ts";
 import { type Difference, KNOWN_REFUSALS, KNOWN_VALUES } from "./known_differences.ts";
@@ -24,7 +24,7 @@ const TAKES_LONG = { timeout: 600_000 };
 const canAsk = python !== undefined && existsSync(WHEEL) && existsSync(`${CHECKOUT}/rllm/trainer/verl/utils.py`);
 
 type Warning = readonly [kind: string, native: string];
-type Leaves = Readonly<Record<string, Value>>;
+type Leaves = Readonly<Record<string, YamlValue>>;
 interface Answer {
   readonly refused?: string | undefined;
   readonly values?: Leaves;

@@ -1,6 +1,6 @@
 /** Composition for tests: packaged files from the disk, the user's files from memory. */
 import { readFileSync } from "node:fs";
-import { type Attempt, type Composed, composeConfig, tryCompose } from "../../src/config/compose.ts";
+import { type ComposeAttempt, type Composed, composeConfig, tryCompose } from "../../src/config/compose.ts";
 import type { ComposeOptions } from "../../src/config/compose_options.ts";
 
 export const readConfig = (name: string): string | undefined => {
@@ -13,7 +13,7 @@ export const readConfig = (name: string): string | undefined => {
 
 type Options = Partial<ComposeOptions> & { readonly texts?: Readonly<Record<string, string>> };
 
-export function attempt(overrides: readonly string[] = [], options: Options = {}): Attempt {
+export function attempt(overrides: readonly string[] = [], options: Options = {}): ComposeAttempt {
   return tryCompose(complete(overrides, options));
 }
 

@@ -11,7 +11,7 @@ import { schemaOf } from "../../src/config/schema.ts";
 import { isSecret } from "../../src/config/secret.ts";
 import { showConfig, toYaml } from "../../src/config/show.ts";
 import { readYaml } from "../../src/config/yaml/read.ts";
-import { equalValues, getAt, type Tree, type Value } from "../../src/config/yaml/tree.ts";
+import { equalValues, getAt, type Tree, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { validateFile } from "../../src/convert/inspect/validate.ts";
 import { readSource } from "../../src/convert/source/read.ts";
@@ -74,7 +74,7 @@ const TEXTS = [
 ];
 const NUMBERS = [0, -0, 1, -1, 0.1, 1e-6, 1e-300, 1e21, 5e-324, 123456789, 2 ** 53 - 1, -2.5, Infinity, -Infinity];
 
-function randomValue(random: Random, depth: number): Value {
+function randomValue(random: Random, depth: number): YamlValue {
   const kind = random.below(depth > 2 ? 4 : 6);
   if (kind === 0) return random.pick(NUMBERS);
   if (kind === 1) return random.next() < 0.5;
@@ -140,7 +140,7 @@ describe("random trees", () => {
   });
 });
 
-function fitting(random: Random, field: Field): Value | undefined {
+function fitting(random: Random, field: Field): YamlValue | undefined {
   const [low, high] = [field.min ?? 0, field.max ?? (field.min ?? 0) + 50];
   if (field.choices && field.type === "str") return random.pick(field.choices);
   if (field.type === "bool") return random.next() < 0.5;
@@ -188,12 +188,12 @@ describe("random valid settings", () => {
     );
     for (let seed = 0; seed < 80; seed++) {
       const random = randomOf(seed);
-      const lines = new Map<string, Value>([["algorithm.adv_estimator", "grpo"]]);
+      const lines = new Map<string, YamlValue>([["algorithm.adv_estimator", "grpo"]]);
       for (let i = 0; i < 8; i++) {
         const row = random.pick(reversible);
         const value = row.values
           ? random.pick(row.values)[0]
-          : random.pick<Value>([1, 2.5, 1e-6, "x y", true, "${oc.env:HOME}/m"]);
+          : random.pick<YamlValue>([1, 2.5, 1e-6, "x y", true, "${oc.env:HOME}/m"]);
         if (!/nnodes|n_gpus|length|token_len|parallel|tensor|model_len|n$/.test(row.verl)) lines.set(row.verl, value);
       }
       const mini = 2 ** random.below(6);
@@ -201,10 +201,13 @@ describe("random valid settings", () => {
       lines.set("data.train_batch_size", mini * (1 + random.below(5)));
       lines.set("actor_rollout_ref.rollout.n", 2 + random.below(6));
       lines.set("actor_rollout_ref.actor.use_kl_loss", random.next() < 0.5);
-      lines.set("data.train_files", random.pick<Value>(["/a/train.parquet", ["/a/train.parquet", "/b/test.parquet"]]));
+      lines.set(
+        "data.train_files",
+        random.pick<YamlValue>(["/a/train.parquet", ["/a/train.parquet", "/b/test.parquet"]]),
+      );
       const text = writeArgs(new Map([...lines].map(([path, value]) => [path, { value, from: [] }])));
       const source = readSource([{ name: "x.args", text }], "verl");
-      const profile = new Map<string, Value>([["explorer.rollout_model.engine_num", 1]]);
+      const profile = new Map<string, YamlValue>([["explorer.rollout_model.engine_num", 1]]);
       const there = convert(source, { to: "trinity", readConfig, profile });
       expect(there.problems, text).toEqual([]);
       const values = new Map([...there.values].map(([path, { value }]) => [path, { value, file: "x" }]));

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { readYaml } from "../../src/config/yaml/read.ts";
-import type { Value } from "../../src/config/yaml/tree.ts";
+import type { YamlValue } from "../../src/config/yaml/tree.ts";
 import type { ConvertOptions } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { readSource } from "../../src/convert/source/read.ts";
@@ -13,7 +13,7 @@ const folder = new URL("../../../shared/golden/config/", import.meta.url);
 const read = (name: string) => readFileSync(new URL(name, folder), "utf8");
 const ENGINES = "explorer.rollout_model.engine_num";
 
-const CASES: Record<string, { trinity: Record<string, Value>; verl: Record<string, Value> }> = {
+const CASES: Record<string, { trinity: Record<string, YamlValue>; verl: Record<string, YamlValue> }> = {
   grpo: {
     trinity: { [ENGINES]: 1 },
     verl: { "data.truncation": "error", "actor_rollout_ref.rollout.name": "vllm" },
@@ -36,7 +36,7 @@ const CASES: Record<string, { trinity: Record<string, Value>; verl: Record<strin
   },
 };
 
-const options = (profile: Record<string, Value>): ConvertOptions => ({
+const options = (profile: Record<string, YamlValue>): ConvertOptions => ({
   profile: new Map(Object.entries(profile)),
 });
 

@@ -8,12 +8,12 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { parseOverride } from "../../src/config/hydra/override.ts";
-import { equalValues, isTree, type Tree, type Value } from "../../src/config/yaml/tree.ts";
+import { equalValues, isTree, type Tree, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { pythonWith } from "../fixtures/python.ts";
 import { randomOf } from "./random.ts";
 
 /** Null for what is refused. */
-type Answer = readonly [kind: string, key: string, value: Value] | null;
+type Answer = readonly [kind: string, key: string, value: YamlValue] | null;
 
 const FIXTURE = new URL("../fixtures/config/hydra_overrides.json", import.meta.url);
 const SCRIPT = fileURLToPath(new URL("./hydra_overrides.py", import.meta.url));
@@ -45,7 +45,7 @@ function ourAnswer(text: string): Answer {
   }
 }
 
-function revive(value: Value): Value {
+function revive(value: YamlValue): YamlValue {
   if (Array.isArray(value)) return value.map(revive);
   if (!isTree(value)) return value;
   if (typeof value.float === "string" && Object.keys(value).length === 1)

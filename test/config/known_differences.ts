@@ -1,11 +1,11 @@
 /** Where we differ from the published synchronisation on purpose, each with its reason. Everything else must be equal. */
-import type { Value } from "../../src/config/yaml/tree.ts";
+import type { YamlValue } from "../../src/config/yaml/tree.ts";
 
 export interface Difference {
   readonly path: string;
   /** Undefined where there is no such setting. */
-  readonly ours: Value | undefined;
-  readonly theirs: Value | undefined;
+  readonly ours: YamlValue | undefined;
+  readonly theirs: YamlValue | undefined;
   readonly set: readonly string[];
   readonly backend: string;
 }

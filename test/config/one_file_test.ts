@@ -5,7 +5,7 @@ import { trinityJob } from "../../src/backend/trinity/job.ts";
 import { verlJob } from "../../src/backend/verl/job.ts";
 import { verlVersion } from "../../src/backend/verl/versions.ts";
 import { verlLeaves } from "../../src/config/fields/verl_tree.ts";
-import { getAt, leaves, type Value } from "../../src/config/yaml/tree.ts";
+import { getAt, leaves, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { compose, readConfig } from "./disk.ts";
 
 const FILE = `
@@ -33,7 +33,7 @@ function composedOn(backend: string) {
   return compose([`rllm/backend=${backend}`, ...MORE[backend]!], options);
 }
 
-function settingsOn(backend: string): Map<string, Value> {
+function settingsOn(backend: string): Map<string, YamlValue> {
   return new Map(leaves(composedOn(backend).config));
 }
 
@@ -41,7 +41,7 @@ const local = settingsOn("local");
 const portable = [...local.keys()].filter((path) => path.startsWith("rllm."));
 
 /** Portable settings with another value than on the local backend. */
-function differing(backend: string): Record<string, [local: Value | undefined, there: Value | undefined]> {
+function differing(backend: string): Record<string, [local: YamlValue | undefined, there: YamlValue | undefined]> {
   const there = settingsOn(backend);
   const paths = new Set([...portable, ...[...there.keys()].filter((path) => path.startsWith("rllm."))]);
   const pairs = [...paths].map((path) => [path, [local.get(path), there.get(path)]] as const);
@@ -149,7 +149,7 @@ test("docs/scale.md lists every difference", () => {
   const listed = new Map(
     rows.map(([path, cells]) => [path, cells.split("|").map((cell) => cell.trim().replaceAll("`", ""))]),
   );
-  const told = (value: Value | undefined) => (value === undefined ? "" : String(value));
+  const told = (value: YamlValue | undefined) => (value === undefined ? "" : String(value));
   const backends = ["tinker", "verl", "trinity"];
   const found = backends.map((backend) => differing(backend));
   const paths = new Set(found.flatMap((each) => Object.keys(each)));

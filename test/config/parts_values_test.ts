@@ -23,11 +23,11 @@ import {
   splitPath,
   type Tree,
   unflatten,
-  type Value,
+  type YamlValue,
 } from "../../src/config/yaml/tree.ts";
 
 describe("a rule between settings", () => {
-  const FINE: Readonly<Record<string, Value>> = {
+  const FINE: Readonly<Record<string, YamlValue>> = {
     "rllm.rejection_sample.multiplier": 1,
     "rllm.rejection_sample.enable": false,
     "rllm.rejection_sample.min_trajs_per_group": 2,
@@ -51,7 +51,7 @@ describe("a rule between settings", () => {
     "model.init.heads": 4,
     "model.init.kv_heads": 2,
   };
-  const found = (changes: Record<string, Value>, backend: "local" | "tinker" | "verl" = "local") =>
+  const found = (changes: Record<string, YamlValue>, backend: "local" | "tinker" | "verl" = "local") =>
     checkRules(unflatten(Object.entries({ ...FINE, ...changes })), { backend, isReady: true });
 
   test("is kept by usual settings, on every backend", () => {
@@ -61,7 +61,7 @@ describe("a rule between settings", () => {
   const multiplier = "rllm.rejection_sample.multiplier";
   const correction = "rllm.algorithm.rollout_correction";
   const strategy = "training.max_off_policy_strategy";
-  test.each<[string, Record<string, Value>, string | undefined]>([
+  test.each<[string, Record<string, YamlValue>, string | undefined]>([
     ["oversampling needs rejection", { [multiplier]: 2 }, multiplier],
     ["oversampling with rejection", { [multiplier]: 2, "rllm.rejection_sample.enable": true }, undefined],
     ["groups that are all dropped", { "rllm.rollout.n": 1 }, "rllm.rollout.n"],
@@ -96,7 +96,7 @@ describe("a rule between settings", () => {
     expect(found(changes).map((finding) => finding.path)).toEqual(path === undefined ? [] : [path]);
   });
 
-  test.each<[Record<string, Value>, string]>([
+  test.each<[Record<string, YamlValue>, string]>([
     [{ [multiplier]: 2 }, `Cannot set ${multiplier}=2: rejection sampling is off.`],
     [
       { "rllm.rollout.n": 1 },
@@ -125,7 +125,7 @@ describe("a value and the type of its setting", () => {
   const INT: Field = { type: "int", default: 1, min: 1, max: 9, describe: "", nullable: false };
   const CHOICE: Field = { type: "str", default: "a", choices: ["alpha", "beta"], describe: "", nullable: false };
   const LIST: Field = { type: "list", default: ["x"], describe: "", nullable: false };
-  test.each<[Field, Value, Value]>([
+  test.each<[Field, YamlValue, YamlValue]>([
     [INT, 1, 1],
     [INT, 9, 9],
     [INT, "${a.b}", "${a.b}"],
@@ -145,7 +145,7 @@ describe("a value and the type of its setting", () => {
     expect(fitValue("a.b", field, value)).toEqual({ value: fitted });
   });
 
-  test.each<[Field, Value, RegExp]>([
+  test.each<[Field, YamlValue, RegExp]>([
     [INT, 0, /^Cannot set a\.b: it takes int.*\(0\)\.$/],
     [INT, 10, /\(10\)\.$/],
     [INT, 1.5, /\(1\.5\)\.$/],
@@ -239,7 +239,7 @@ describe("a tree and its paths", () => {
     expect(unflatten(flatten(tree))).toEqual(tree);
   });
 
-  test.each<[Value | undefined, Value | undefined, boolean]>([
+  test.each<[YamlValue | undefined, YamlValue | undefined, boolean]>([
     [1, 1, true],
     [Number.NaN, Number.NaN, true],
     [0, -0, true],
@@ -258,7 +258,7 @@ describe("a tree and its paths", () => {
     expect(equalValues(a, b)).toBe(isEqual);
   });
 
-  test.each<[Value | undefined, boolean]>([
+  test.each<[YamlValue | undefined, boolean]>([
     ["${a}", true],
     ["$a", false],
     [["x", ["y${z}"]], true],
@@ -470,7 +470,7 @@ describe("an interpolation", () => {
   };
   const { at } = interpolator(TREE, { NUM: "12" });
 
-  test.each<[string, Value | undefined]>([
+  test.each<[string, YamlValue | undefined]>([
     ["a.c", 2],
     ["a.d", "top"],
     ["a.list", [1, 2]],
@@ -492,7 +492,7 @@ describe("an interpolation", () => {
     expect(at(path)).toEqual(value);
   });
 
-  test.each<[Value, string]>([
+  test.each<[YamlValue, string]>([
     ["${no.where}", "Cannot resolve ${no.where}: there is no setting no.where"],
     ["${must}", "Cannot resolve ${must}: must is mandatory and not set"],
     ["${oc.env:AWAY}", "Cannot resolve ${oc.env:AWAY}: the environment has no AWAY"],

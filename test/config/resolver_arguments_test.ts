@@ -2,12 +2,12 @@
 /** Arguments of resolvers, with the answers of OmegaConf 2.3. */
 import { expect, test } from "vitest";
 import { interpolator } from "../../src/config/hydra/interpolate.ts";
-import type { Value } from "../../src/config/yaml/tree.ts";
+import type { YamlValue } from "../../src/config/yaml/tree.ts";
 
 const TREE = { a: { b: 2 }, l: [1, "q", null, true], s: { k: [0.5] }, n: [] };
 const resolved = (text: string) => interpolator({ ...TREE, x: text }, { KEY: "b", LIST: "[1, a]" }).at("x");
 
-test.each<[text: string, value: Value]>([
+test.each<[text: string, value: YamlValue]>([
   ["${oc.select:nope,[1,2]}", [1, 2]],
   ["${oc.select:nope,[1,'a b',{k: 2}]}", [1, "a b", { k: 2 }]],
   ["${oc.select:nope,{a:1}}", { a: 1 }],

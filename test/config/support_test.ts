@@ -14,8 +14,8 @@ import { LOOP_ROWS } from "../../src/config/fields/loop.ts";
 import { packagedFiles } from "../../src/config/fields/packaged.ts";
 import { RLLM_FIELDS } from "../../src/config/fields/rllm.ts";
 import { reasonOn, statusOf, supportTable } from "../../src/config/fields/support.ts";
-import { leaves, type Value } from "../../src/config/yaml/tree.ts";
-import type { Source } from "../../src/convert/contract.ts";
+import { leaves, type YamlValue } from "../../src/config/yaml/tree.ts";
+import type { ConvertedSource } from "../../src/convert/contract.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { counterpartsOf } from "../../src/convert/inspect/counterpart.ts";
 import { ROWS } from "../../src/convert/trinity/rows.ts";
@@ -148,7 +148,7 @@ test.each(["local", "tinker", "verl", "trinity"] as const)("a stop string is ref
 });
 
 /** Values that the other systems have too, where the plain choice below is not one. */
-const SHARED_VALUES: Readonly<Record<string, Value>> = {
+const SHARED_VALUES: Readonly<Record<string, YamlValue>> = {
   "rllm.algorithm.adv_estimator": "rloo",
   "rllm.algorithm.loss_fn": "gspo",
   "rllm.algorithm.lr_schedule": "cosine",
@@ -158,7 +158,7 @@ const SHARED_VALUES: Readonly<Record<string, Value>> = {
   "rllm.trainer.total_batches": 7,
 };
 
-function otherValue(path: string, field: Field): Value {
+function otherValue(path: string, field: Field): YamlValue {
   if (path in SHARED_VALUES) return SHARED_VALUES[path]!;
   const choice = field.choices?.find((name) => name !== field.default);
   if (choice !== undefined) return field.type === "list" ? [choice] : choice;
@@ -200,14 +200,14 @@ describe("every row is true of the code", () => {
   });
 
   test("conversion to Trinity keeps forwarded settings, and drops and reports dropped ones", () => {
-    const files: [string, Value][] = [
+    const files: [string, YamlValue][] = [
       ["data.train_files", "/d/train.parquet"],
       ["data.val_files", "/d/test.parquet"],
       ["rllm.trainer.test_freq", 5],
     ];
-    const outcome = (path: string, value: Value) => {
+    const outcome = (path: string, value: YamlValue) => {
       const values = new Map([...files, [path, value] as const].map(([at, it]) => [at, { value: it, file: "x" }]));
-      const source: Source = { system: "rllm", values, problems: [] };
+      const source: ConvertedSource = { system: "rllm", values, problems: [] };
       const { notes } = convert(source, { to: "trinity", target: "new", readConfig });
       const about = notes.filter(({ from }) => from?.split(" + ").includes(path));
       if (about.some(({ kind, to }) => kind !== "dropped" && to !== undefined)) return "carried";

@@ -1,7 +1,7 @@
 /** rLLM's synchronisation with verl: its table, precedence, warnings and special rules, case by case. */
 import { describe, expect, test } from "vitest";
 import { VERL_CLIP, VERL_SHARED, VERL_STEPS } from "../../src/config/sync/tables.ts";
-import { getAt, type Value } from "../../src/config/yaml/tree.ts";
+import { getAt, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { attempt, compose } from "./disk.ts";
 import { PUBLISHED_ROWS } from "./override_sets.ts";
 
@@ -11,16 +11,16 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 interface Case {
   readonly name: string;
   readonly set: readonly string[];
-  readonly gives: Readonly<Record<string, Value>>;
+  readonly gives: Readonly<Record<string, YamlValue>>;
   /** Fragments of the warnings, in order; none by default. */
   readonly warns?: readonly string[];
   /** Settings that this version refuses on verl, which the synchronisation mirrors all the same. */
   readonly refused?: readonly string[];
 }
 
-const deprecated = (native: string, rllm: string, value: Value) =>
+const deprecated = (native: string, rllm: string, value: YamlValue) =>
   `Verl-native shared config ${native} is deprecated (set to ${value}); use ${rllm}=${value} instead`;
-const conflict = (native: string, rllm: string, value: Value, other: Value) =>
+const conflict = (native: string, rllm: string, value: YamlValue, other: YamlValue) =>
   `${native} conflicts with ${rllm}; using ${rllm}=${value}, not ${other}`;
 
 const CASES: readonly Case[] = [

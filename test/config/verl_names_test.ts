@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { VERL_OF_BACKENDS } from "../../src/config/fields/verl_names.ts";
 import { allVerlLeaves, VERL_ENGINES, verlLeaves } from "../../src/config/fields/verl_tree.ts";
-import { getAt, type Value } from "../../src/config/yaml/tree.ts";
+import { getAt, type YamlValue } from "../../src/config/yaml/tree.ts";
 import { convert } from "../../src/convert/convert.ts";
 import { attempt, compose, readConfig } from "./disk.ts";
 
@@ -14,7 +14,7 @@ const verl = (...set: string[]) => attempt(["rllm/backend=verl", ...set]);
 const valuesOf = (paths: readonly string[], ...set: string[]) => paths.map((path) => getAt(verl(...set).config, path));
 
 /** Of each name: what is typed, where verl has it, what verl gets, and the portable name that follows. */
-const NAMES: [set: string, verl: string, value: Value, portable?: string][] = [
+const NAMES: [set: string, verl: string, value: YamlValue, portable?: string][] = [
   ["model.name=org/m", `${MODEL}.path`, "org/m"],
   ["model.lora_rank=8", `${MODEL}.lora_rank`, 8],
   ["model.lora_alpha=7.5", `${MODEL}.lora_alpha`, 7.5],
@@ -39,7 +39,7 @@ describe("a name of the local backend on verl", () => {
     expect(rows.toSorted()).toEqual(NAMES.map(([set, path]) => `${set.split("=")[0]} ${path}`).toSorted());
   });
 
-  test.each<[set: string, verl: string, value: Value, portable?: string]>(NAMES)(
+  test.each<[set: string, verl: string, value: YamlValue, portable?: string]>(NAMES)(
     "%s reaches %s, without a warning",
     (set, path, value, portable) => {
       const { config, problems, warnings, origins } = verl(set);

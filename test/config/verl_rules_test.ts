@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { checkRules } from "../../src/config/rules/rules.ts";
 import { VERL_RULES } from "../../src/config/rules/verl.ts";
-import { unflatten, type Value } from "../../src/config/yaml/tree.ts";
+import { unflatten, type YamlValue } from "../../src/config/yaml/tree.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
@@ -14,13 +14,13 @@ const EACH = `${ACTOR}.ppo_micro_batch_size_per_gpu`;
 const ALL = `${ACTOR}.ppo_micro_batch_size`;
 const GREEDY = `${ROLLOUT}.val_kwargs`;
 
-const FINE: Readonly<Record<string, Value>> = {
+const FINE: Readonly<Record<string, YamlValue>> = {
   ...{ "rllm.rejection_sample.multiplier": 1, [REPLAY]: "disabled", [`${ROLLOUT}.mode`]: "async" },
   ...{ "data.train_batch_size": 8, [`${ROLLOUT}.n`]: 2, "trainer.nnodes": 2, "trainer.n_gpus_per_node": 4 },
   ...{ [`${ACTOR}.ppo_mini_batch_size`]: 8, [`${ACTOR}.strategy`]: "fsdp", [EACH]: 1, [ALL]: null, [ULYSSES]: 1 },
 };
 
-const found = (changes: Record<string, Value>, isReady = true) =>
+const found = (changes: Record<string, YamlValue>, isReady = true) =>
   checkRules(unflatten(Object.entries({ ...FINE, ...changes })), { backend: "verl", isReady, more: VERL_RULES });
 
 test("usual settings keep every rule, and other backends have none of them", () => {
@@ -34,7 +34,7 @@ describe("a rule of verl", () => {
   const split = { [`${ASYNC}.enable`]: true, [`${ASYNC}.fwd_bwd_group_size`]: 2, [`${ASYNC}.mini_batch_size`]: 4 };
   const partial = { [`${ASYNC}.partial_rollout`]: true, "rllm.remote_runtime.enabled": true };
   const dynamic = { [`${ACTOR}.use_dynamic_bsz`]: true };
-  test.each<[what: string, changes: Record<string, Value>, path: string | undefined, says?: string]>([
+  test.each<[what: string, changes: Record<string, YamlValue>, path: string | undefined, says?: string]>([
     ["another mode", { [`${ROLLOUT}.mode`]: "sync" }, `${ROLLOUT}.mode`, "mode=async (sync)"],
     ["groups of a mini-batch", split, `${ASYNC}.fwd_bwd_group_size`, "group_size=2 must equal mini_batch_size=4"],
     ["groups as large as a mini-batch", { ...split, [`${ASYNC}.mini_batch_size`]: 2 }, undefined],
@@ -97,7 +97,7 @@ describe("a rule of verl", () => {
   });
 
   test("is an error where verl would stop, and a warning where it would go on", () => {
-    const severity = (changes: Record<string, Value>) => found(changes)[0]?.severity;
+    const severity = (changes: Record<string, YamlValue>) => found(changes)[0]?.severity;
     const stopping = [{ [ULYSSES]: 2 }, { "reward_model.enable": true }, { [ALL]: 4 }, { [EACH]: null }];
     expect([...stopping, { [`${ACTOR}.ppo_mini_batch_size`]: 9 }].map(severity)).toEqual(Array(5).fill("error"));
     const greedy = { [`${GREEDY}.do_sample`]: true, [`${GREEDY}.temperature`]: 0 };

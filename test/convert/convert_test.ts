@@ -2,8 +2,8 @@
 /** Conversion between verl, rLLM and Trinity-RFT beyond the worked examples. */
 import { describe, expect, test } from "vitest";
 import { readYaml } from "../../src/config/yaml/read.ts";
-import type { Value } from "../../src/config/yaml/tree.ts";
-import type { ConvertOptions, Note, Source, System } from "../../src/convert/contract.ts";
+import type { YamlValue } from "../../src/config/yaml/tree.ts";
+import type { ConvertedSource, ConvertOptions, Note, TrainingSystem } from "../../src/convert/contract.ts";
 import { convert, readProfile } from "../../src/convert/convert.ts";
 import { diffSources, formatDiff } from "../../src/convert/inspect/diff.ts";
 import { validateFile } from "../../src/convert/inspect/validate.ts";
@@ -15,13 +15,13 @@ import { readConfig } from "../config/disk.ts";
 const ACTOR = "actor_rollout_ref.actor";
 const LOSS = `${ACTOR}.policy_loss.loss_mode`;
 const [LOW, HIGH] = [`${ACTOR}.clip_ratio_low`, `${ACTOR}.clip_ratio_high`];
-const ENGINES = new Map<string, Value>([["explorer.rollout_model.engine_num", 1]]);
+const ENGINES = new Map<string, YamlValue>([["explorer.rollout_model.engine_num", 1]]);
 const args = (...lines: string[]) => readSource([{ name: "in.args", text: lines.join("\n") }], "verl");
-const yaml = (text: string, system: System) => readSource([{ name: "in.yaml", text }], system);
-const plain = (source: Pick<Source, "values">) =>
+const yaml = (text: string, system: TrainingSystem) => readSource([{ name: "in.yaml", text }], system);
+const plain = (source: Pick<ConvertedSource, "values">) =>
   Object.fromEntries([...source.values].map(([path, { value }]) => [path, value]));
 
-function run(source: Source, to: System, options: ConvertOptions = {}) {
+function run(source: ConvertedSource, to: TrainingSystem, options: ConvertOptions = {}) {
   const result = convert(source, {
     to,
     readConfig,
@@ -36,7 +36,7 @@ function run(source: Source, to: System, options: ConvertOptions = {}) {
 }
 
 describe("verl to Trinity", () => {
-  const cases: [name: string, set: string[], gives: Record<string, Value | undefined>][] = [
+  const cases: [name: string, set: string[], gives: Record<string, YamlValue | undefined>][] = [
     [
       "k3 is clamped in verl, so it is low_var_kl",
       [`${ACTOR}.use_kl_loss=true`, `${ACTOR}.kl_loss_type=k3`],
@@ -161,7 +161,7 @@ describe("verl to Trinity", () => {
     }
   });
 
-  const LOSSES: [set: string[], gives: Record<string, Value | undefined>][] = [
+  const LOSSES: [set: string[], gives: Record<string, YamlValue | undefined>][] = [
     [[], { fn: undefined, low: undefined, high: undefined }],
     [[`${LOSS}=gspo`], { fn: "gspo", low: 0.2, high: 0.2 }],
     [[`${LOSS}=cispo`, `${HIGH}=0.3`], { fn: "cispo", low: 0.2, high: 0.3 }],
@@ -329,7 +329,7 @@ describe("verl to Trinity", () => {
   }
 
   test("the profile provides settings without a source, and wins", () => {
-    const profile = new Map<string, Value>([
+    const profile = new Map<string, YamlValue>([
       ...ENGINES,
       ["algorithm.algorithm_type", "rec"],
       ["algorithm.advantage_fn", "rec"],
@@ -389,7 +389,7 @@ describe("Trinity to verl", () => {
     expect(dropped).toEqual([]);
   });
 
-  const TYPES: [type: string, more: string, gives: Record<string, Value | undefined>, told: string[]][] = [
+  const TYPES: [type: string, more: string, gives: Record<string, YamlValue | undefined>, told: string[]][] = [
     [
       "gspo",
       "",
@@ -430,7 +430,7 @@ describe("Trinity to verl", () => {
     const there = run(args("algorithm.adv_estimator=remax"), "trinity");
     expect(there.errors[0]).toContain("Trinity has the advantage_fn remax, and no algorithm type");
     expect(there.out["algorithm.algorithm_type"]).toBeUndefined();
-    const profile = new Map<string, Value>([["algorithm.algorithm_type", "rloo"]]);
+    const profile = new Map<string, YamlValue>([["algorithm.algorithm_type", "rloo"]]);
     const { out, errors } = run(args("algorithm.adv_estimator=remax"), "trinity", { profile });
     expect([errors, out["algorithm.algorithm_type"], out["algorithm.advantage_fn"]]).toEqual([[], "rloo", "remax"]);
     const back = run(
@@ -479,7 +479,7 @@ describe("Trinity to verl", () => {
       "Cannot convert rollout_args.temperature: verl has one actor_rollout_ref.rollout.temperature and the tasksets differ (0.7, 1). " +
         "Make them equal, or give actor_rollout_ref.rollout.temperature in the profile.",
     );
-    const profile = new Map<string, Value>([["actor_rollout_ref.rollout.temperature", 0.9]]);
+    const profile = new Map<string, YamlValue>([["actor_rollout_ref.rollout.temperature", 0.9]]);
     const { out, errors } = run(source, "verl", { profile });
     expect([errors, out["actor_rollout_ref.rollout.temperature"]]).toEqual([[], 0.9]);
   });
@@ -670,7 +670,7 @@ python3 -m verl.trainer.main_ppo --config-path=x \\
   });
 
   test("command lines read back unchanged", () => {
-    const values: Record<string, Value> = {
+    const values: Record<string, YamlValue> = {
       "a.b": "x, y",
       "a.c": "true",
       "a.d": ["p q", "1", 2, null],
@@ -739,7 +739,7 @@ describe("diff and validate", () => {
       "buffer.explorer_input.eval_tasksets.0.rollout_args.temperature": 0,
       "monitor.monitor_type": "wandb",
     });
-    const trinity: Source = { system: "trinity", values: asSource(there.out), problems: [] };
+    const trinity: ConvertedSource = { system: "trinity", values: asSource(there.out), problems: [] };
     expect(diffSources(verl, trinity, readConfig).differences).toEqual([]);
     const plainly = run(verl, "trinity");
     expect(
@@ -824,6 +824,6 @@ describe("diff and validate", () => {
   });
 });
 
-function asSource(values: Record<string, Value>): Source["values"] {
+function asSource(values: Record<string, YamlValue>): ConvertedSource["values"] {
   return new Map(Object.entries(values).map(([path, value]) => [path, { value, file: "x" }]));
 }

@@ -5,8 +5,8 @@ import * as fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { parseJson, stringifyJson } from "../../src/json.ts";
 import { exportItems, importItems } from "../../src/trace/files/item.ts";
-import { itemLine, readJsonl } from "../../src/trace/files/jsonl.ts";
-import { readParquet, writeParquet } from "../../src/trace/files/parquet.ts";
+import { itemLine, readTraceJsonl } from "../../src/trace/files/jsonl.ts";
+import { readTraceParquet, writeParquet } from "../../src/trace/files/parquet.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
 import { readSpans, writeSpans } from "../../src/trace/otel/spans.ts";
 import { SqliteTraceStore } from "../../src/trace/sqlite/sqlite_store.ts";
@@ -146,8 +146,8 @@ describe("a trace", () => {
         const lines: string[] = [];
         for await (const item of items()) lines.push(itemLine(item));
         const parquet = await writeParquet(items());
-        const parquetItems = readParquet(parquet.buffer as ArrayBuffer, "t.parquet");
-        for (const read of [readJsonl(lines.join(""), "t.jsonl"), parquetItems]) {
+        const parquetItems = readTraceParquet(parquet.buffer as ArrayBuffer, "t.parquet");
+        for (const read of [readTraceJsonl(lines.join(""), "t.jsonl"), parquetItems]) {
           const store = new MemoryTraceStore();
           await importItems(store, read);
           stores.push(store);

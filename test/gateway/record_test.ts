@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test, vi } from "vitest";
 import { PLAIN_REQUEST } from "../../src/chat/request.ts";
 import type { TraceRecord } from "../../src/contract/trace.ts";
-import { Recorder } from "../../src/gateway/mod.ts";
+import { CallRecorder } from "../../src/gateway/mod.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
 import { call, closeGateways, END, openGateway, scriptedHost } from "../fixtures/gateway.ts";
 
@@ -33,7 +33,7 @@ describe("a store that fails", () => {
     vi.useFakeTimers();
     const lines: string[] = [];
     const store = new FailingStore(failures);
-    const recorder = new Recorder({ store, log: (line) => lines.push(line) });
+    const recorder = new CallRecorder({ store, log: (line) => lines.push(line) });
     const trace = (await traceOf()) ?? TRACE;
     await recorder.put(trace);
     expect(recorder.figures).toMatchObject({ stored: 0, pending: 1 });
@@ -48,7 +48,7 @@ describe("a store that fails", () => {
 
   test("a recorder that closes gives up what the store does not take, and says so", async () => {
     const lines: string[] = [];
-    const recorder = new Recorder({ store: new FailingStore(1000), log: (line) => lines.push(line) });
+    const recorder = new CallRecorder({ store: new FailingStore(1000), log: (line) => lines.push(line) });
     await recorder.put((await traceOf())!);
     const started = performance.now();
     await recorder.close(200);
@@ -62,11 +62,11 @@ describe("a store that fails", () => {
     const lines: string[] = [];
     const store = new FailingStore(3);
     const trace = (await traceOf())!;
-    const one = new Recorder({ store: new FailingStore(99) });
+    const one = new CallRecorder({ store: new FailingStore(99) });
     await one.put(trace);
     const { bytes } = one.figures;
     expect(bytes).toBeGreaterThan(1000);
-    const recorder = new Recorder({ store, log: (line) => lines.push(line), mostBytes: 2.5 * bytes });
+    const recorder = new CallRecorder({ store, log: (line) => lines.push(line), mostBytes: 2.5 * bytes });
     for (const id of ["a", "b", "c", "d"]) await recorder.put({ ...trace, trace_id: id });
     expect(recorder.figures).toEqual({ stored: 0, pending: 2, lost: 2, bytes: 2 * bytes });
     expect(lines.filter((line) => line.startsWith("dropped"))).toEqual([
@@ -86,7 +86,7 @@ describe("a store that fails", () => {
 
   test("a single trace is stored however large it is", async () => {
     const store = new FailingStore(0);
-    const recorder = new Recorder({ store, mostBytes: 1 });
+    const recorder = new CallRecorder({ store, mostBytes: 1 });
     await recorder.put((await traceOf())!);
     await recorder.flush();
     expect(recorder.figures).toMatchObject({ stored: 1, lost: 0 });
@@ -122,7 +122,7 @@ describe("a store that fails", () => {
 async function traceOf(): Promise<TraceRecord | undefined> {
   const store = new MemoryTraceStore();
   const engine = await scriptedHost(() => `one${END}`).open({ model: "m", history: [] });
-  const recorded = new Recorder({ store, syncTraces: true }).wrap(engine, { session_id: "s", metadata: { a: 1 } });
+  const recorded = new CallRecorder({ store, syncTraces: true }).wrap(engine, { session_id: "s", metadata: { a: 1 } });
   await recorded.complete({ ...PLAIN_REQUEST, prompt: "in", metadata: { b: 2 }, seed: 5 });
   return (await store.traces({}))[0];
 }

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { TraceRecord } from "../../src/contract/trace.ts";
 import type { SessionList, SessionView } from "../../src/gateway/page/trace_data.ts";
 import { traceViewer } from "../../src/gateway/page/trace_viewer.ts";
-import { guarded } from "../../src/http/guard.ts";
+import { guardHandler } from "../../src/http/guard.ts";
 import { type Listening, listen } from "../../src/http/listen.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
 import { CHROMIUM, openChromium } from "../fixtures/chromium.ts";
@@ -67,7 +67,7 @@ async function someStore(): Promise<MemoryTraceStore> {
 
 describe("the handler", () => {
   const ask = async (path: string, method = "GET") => {
-    const fetch = guarded(traceViewer({ store: await someStore(), decode }), {
+    const fetch = guardHandler(traceViewer({ store: await someStore(), decode }), {
       site: { host: "127.0.0.1", names: [], origins: [] },
       methods: [],
       headers: [],
@@ -132,7 +132,7 @@ describe.skipIf(!CHROMIUM || "Deno" in globalThis)("in headless Chromium", () =>
     const viewer = traceViewer({ store, decode });
     const site = { host: "127.0.0.1", names: [], origins: [] };
     server = await listen(
-      { fetch: guarded(viewer, { site, methods: [], headers: [] }) },
+      { fetch: guardHandler(viewer, { site, methods: [], headers: [] }) },
       { host: "127.0.0.1", port: 0 },
     );
   });

@@ -277,10 +277,10 @@ describe("cumulative token mode", () => {
         },
       },
     );
-    expect(pushUpToEnd(tokens, { news: [2, 3, 4], ends: (all) => all[all.length - 1] === 3 })).toBe(true);
+    expect(pushUpToEnd(tokens, { newTokens: [2, 3, 4], ends: (all) => all[all.length - 1] === 3 })).toBe(true);
     expect(reads).toBeLessThan(100);
     expect(tokens.slice(before)).toEqual([2, 3]);
-    expect(pushUpToEnd(tokens, { news: [5], ends: undefined })).toBe(false);
+    expect(pushUpToEnd(tokens, { newTokens: [5], ends: undefined })).toBe(false);
     expect(tokens.length).toBe(before + 3);
   });
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type BodyLimits, BodyRefusal, readBody } from "../../src/http/body.ts";
-import { Budget } from "../../src/http/budget.ts";
+import { ByteBudget } from "../../src/http/budget.ts";
 import { checkJson, checkJsonInTurns } from "../../src/http/json.ts";
 import { Fingerprint } from "../../src/http/print.ts";
 import { uniform } from "../fixtures/numbers.ts";
@@ -17,7 +17,7 @@ function read(body: Content | undefined, of: { headers?: Record<string, string>;
     body,
     duplex: "half",
   } as RequestInit);
-  return readBody(request, { ...LIMITS, budget: new Budget(10_000), ...of.limits });
+  return readBody(request, { ...LIMITS, budget: new ByteBudget(10_000), ...of.limits });
 }
 
 const bytes = (length: number) => new Uint8Array(length).fill(32);
@@ -41,7 +41,7 @@ describe("a body is refused", () => {
     ["that stops arriving", streamOf([bytes(6)], { ends: false }), JSON_TYPE, 408],
     ["without room for it", bytes(900), { ...JSON_TYPE, "content-length": "900", room: "100" }, 429],
   ])("%s", async (_, body, { room, ...headers }, status) => {
-    const budget = new Budget(Number(room ?? 10_000));
+    const budget = new ByteBudget(Number(room ?? 10_000));
     const error = await read(body, { headers, limits: { budget } }).then(undefined, (reason) => reason);
     expect(error).toBeInstanceOf(BodyRefusal);
     expect([error.status, budget.used]).toEqual([status, 0]);
@@ -72,7 +72,7 @@ test.each<[encoding: string, content: Uint8Array<ArrayBuffer>]>([
   ["zstd", Uint8Array.from(Buffer.from("28b52ffd200529000068656c6c6f", "hex"))],
   ["Identity", Uint8Array.from(Buffer.from("hello"))],
 ])("a body in the encoding %s is read, and only its content holds memory", async (encoding, content) => {
-  const budget = new Budget(10_000);
+  const budget = new ByteBudget(10_000);
   const headers = { ...JSON_TYPE, "content-encoding": encoding };
   const body = await read(content, { headers, limits: { budget } });
   expect(body.text()).toBe("hello");
@@ -81,13 +81,13 @@ test.each<[encoding: string, content: Uint8Array<ArrayBuffer>]>([
 
 test("a body that declares more than the limit is read up to it, whatever room there is", async () => {
   const headers = { ...JSON_TYPE, "content-length": "20000" };
-  const refusal = read(bytes(1001), { headers, limits: { budget: new Budget(2000) } });
+  const refusal = read(bytes(1001), { headers, limits: { budget: new ByteBudget(2000) } });
   await expect(refusal).rejects.toMatchObject({ status: 413, head: bytes(1000) });
 });
 
 test("the memory of a body doubles as it arrives, up to the limit", async () => {
   const held = async (limit: number) => {
-    const budget = new Budget(100_000);
+    const budget = new ByteBudget(100_000);
     await read(streamOf(Array.from({ length: 5 }, () => bytes(4096))), { limits: { budget, bytes: limit } });
     return budget.used;
   };
@@ -96,7 +96,7 @@ test("the memory of a body doubles as it arrives, up to the limit", async () => 
 });
 
 test("a thousand pieces of one byte hold no more memory than a thousand bytes", async () => {
-  const budget = new Budget(10_000);
+  const budget = new ByteBudget(10_000);
   const body = await read(streamOf(Array.from({ length: 1000 }, () => bytes(1))), { limits: { budget } });
   expect(body.bytes.length).toBe(1000);
   expect(budget.used).toBeLessThanOrEqual(1000);
@@ -106,7 +106,7 @@ test("a thousand pieces of one byte hold no more memory than a thousand bytes", 
 
 describe("the budget", () => {
   test("is shared: another request gets the bytes of one only after its answer", async () => {
-    const budget = new Budget(1500);
+    const budget = new ByteBudget(1500);
     const first = await read(bytes(1000), { limits: { budget } });
     await expect(read(bytes(1000), { limits: { budget } })).rejects.toMatchObject({ status: 429 });
     first.lease.answered();
@@ -114,7 +114,7 @@ describe("the budget", () => {
   });
 
   test("may be used up to its last byte", () => {
-    const budget = new Budget(100);
+    const budget = new ByteBudget(100);
     const lease = budget.lease();
     lease.take(100);
     expect(() => budget.check(1)).toThrow(
@@ -127,7 +127,7 @@ describe("the budget", () => {
 
   test("the first waiting request may hold more than the share, and others fill it exactly", () => {
     const waits = (...sizes: number[]) => {
-      const budget = new Budget(1000);
+      const budget = new ByteBudget(1000);
       for (const size of sizes) {
         const lease = budget.lease();
         lease.take(size);
@@ -141,7 +141,7 @@ describe("the budget", () => {
   });
 
   test("waiting work keeps at most three quarters, unless others wait for it", () => {
-    const budget = new Budget(1000);
+    const budget = new ByteBudget(1000);
     const [a, b, c] = [budget.lease(), budget.lease(), budget.lease()];
     for (const [lease, size] of [
       [a, 700],

@@ -1,20 +1,20 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { type GuardOptions, guarded } from "../../src/http/guard.ts";
+import { guardHandler, type RequestGuardOptions } from "../../src/http/guard.ts";
 import { areEqual, keyIn } from "../../src/http/key.ts";
 import { checkOriginName, isHostName, isLoopback } from "../../src/http/origin.ts";
-import { Refusal, refused } from "../../src/http/refusal.ts";
+import { Refusal, refusalResponse } from "../../src/http/refusal.ts";
 
-const GUARD: GuardOptions = {
+const GUARD: RequestGuardOptions = {
   site: { host: "127.0.0.1", names: ["box.local"], origins: ["https://app.example"] },
   methods: ["GET", "POST"],
   headers: ["X-API-Key"],
 };
 
 /** The answer to a request with these headers. */
-async function ask(headers: Record<string, string>, more: Partial<GuardOptions> & { method?: string } = {}) {
+async function ask(headers: Record<string, string>, more: Partial<RequestGuardOptions> & { method?: string } = {}) {
   const { method = "GET", ...options } = more;
-  const handler = guarded(() => new Response("fine"), { ...GUARD, ...options });
+  const handler = guardHandler(() => new Response("fine"), { ...GUARD, ...options });
   return handler(new Request("http://localhost:8000/x", { method, headers }));
 }
 
@@ -121,7 +121,7 @@ test.each([
   [410, 5, "5"],
   [404, undefined, null],
 ])("a refusal of %i, to be tried again after %j s, answers Retry-After %j", async (status, retryAfter, header) => {
-  const answer = refused(new Refusal(status, "Cannot.", { retryAfter }));
+  const answer = refusalResponse(new Refusal(status, "Cannot.", { retryAfter }));
   expect([answer.status, answer.headers.get("retry-after")]).toEqual([status, header]);
   expect(await answer.json()).toEqual({ detail: "Cannot." });
 });
@@ -168,7 +168,7 @@ describe("the key", () => {
   });
 
   test("the header counts; a key in the query counts only for pages", async () => {
-    const handler = guarded(() => new Response(), { ...GUARD, apiKey, queryKey: /^\/$/, open: /^\/open$/ });
+    const handler = guardHandler(() => new Response(), { ...GUARD, apiKey, queryKey: /^\/$/, open: /^\/open$/ });
     const status = async (path: string, headers = {}) =>
       (await handler(new Request(`http://localhost${path}`, { headers }))).status;
     expect(await status("/x", { "x-api-key": apiKey })).toBe(200);
@@ -182,7 +182,7 @@ describe("the key", () => {
 });
 
 test("every answer carries the security headers, and a failure does not reveal its cause", async () => {
-  const broken = guarded(() => {
+  const broken = guardHandler(() => {
     throw new Error("/etc/secret");
   }, GUARD);
   const answers = [await ask({}), await ask({ host: "evil.example" }), await broken(new Request("http://localhost/"))];

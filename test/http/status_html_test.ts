@@ -2,13 +2,13 @@
 import { describe, expect, test } from "vitest";
 import {
   bar,
-  bytes,
   compact,
-  duration,
   escapeHtml,
   mono,
   plural,
   refreshedPage,
+  roughDuration,
+  sizeText,
   table,
   tile,
 } from "../../src/http/status_html.ts";
@@ -40,7 +40,7 @@ test.each([
   [2 ** 40, "1 TiB"],
   [2 ** 50, "1020 TiB"],
 ])("%d bytes are written %s", (value, text) => {
-  expect(bytes(value)).toBe(text);
+  expect(sizeText(value)).toBe(text);
 });
 
 test.each([
@@ -53,7 +53,7 @@ test.each([
   [129_600, "2 days"],
   [864_000, "10 days"],
 ])("%d seconds are written %s", (seconds, text) => {
-  expect(duration(seconds)).toBe(text);
+  expect(roughDuration(seconds)).toBe(text);
 });
 
 test("text is escaped, also as code", () => {

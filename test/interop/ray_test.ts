@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { CauseFinder } from "../../src/backend/ray/cause.ts";
 import type { JobSpec } from "../../src/backend/ray/contract.ts";
-import { failureOf } from "../../src/backend/ray/failure.ts";
+import { jobFailureText } from "../../src/backend/ray/failure.ts";
 import { MOST_OF_A_LINE } from "../../src/backend/ray/lines.ts";
 import { type NodeAnswer, probe, unreachableMessage } from "../../src/backend/ray/probe.ts";
 import { httpFetch } from "../../src/run/net/http.ts";
@@ -36,7 +36,7 @@ describe.skipIf(!hasRay)("on a real Ray", () => {
       lines.push(line.text);
       finder.take(line);
     });
-    return { details, lines, notices, cause: finder.cause(), failure: failureOf(details, finder.cause()) };
+    return { details, lines, notices, cause: finder.cause(), failure: jobFailureText(details, finder.cause()) };
   }
 
   test("a job runs once, whoever submits it again; every process that follows it gets each line once", async () => {
@@ -111,7 +111,7 @@ ray.get(TaskRunner.remote().run.remote())
     });
     const details = await ray.jobs().follow(submission_id, () => {});
     expect(details).toMatchObject({ status: "FAILED", error_type: "RUNTIME_ENV_SETUP_FAILURE" });
-    expect(failureOf(details)).toContain("its environment could not be set up (");
+    expect(jobFailureText(details)).toContain("its environment could not be set up (");
     expect(JSON.stringify(details)).not.toContain("a-secret-value");
   });
 

@@ -18,16 +18,16 @@ const PACKAGES = ["tinker==0.25.0", "transformers==5.23.0", "numpy", "pytest==9.
 const python = await pythonOr((reason) => console.warn(`SKIPPED: SkyRL's HTTP tests: ${reason}`));
 
 /** Undefined, with the reason told, where SkyRL's tests or what they import is missing. */
-async function pythonOr(tell: (reason: string) => void): Promise<string | undefined> {
-  if (!hasShared) return void tell("there is no model to serve");
+async function pythonOr(notify: (reason: string) => void): Promise<string | undefined> {
+  if (!hasShared) return void notify("there is no model to serve");
   if (!existsSync(`${SKYRL}/tests/tinker/test_api.py`))
-    return void tell(`there is no checkout of SkyRL in ${SKYRL}; .ci/run makes one where GitHub can be reached`);
+    return void notify(`there is no checkout of SkyRL in ${SKYRL}; .ci/run makes one where GitHub can be reached`);
   try {
     const made = await environment("skyrl_tests", PACKAGES);
     await borrowTorch(made);
     return made;
   } catch (error) {
-    tell((error as Error).message.slice(0, 600));
+    notify((error as Error).message.slice(0, 600));
   }
 }
 

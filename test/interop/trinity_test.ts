@@ -3,7 +3,7 @@ import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type JobRequest, trinityJob } from "../../src/backend/trinity/job.ts";
+import { type TrinityJobRequest, trinityJob } from "../../src/backend/trinity/job.ts";
 import { composeConfig } from "../../src/config/compose.ts";
 import type { RewardResult } from "../../src/service/protocol.ts";
 import type { Service } from "../../src/service/service.ts";
@@ -56,7 +56,7 @@ afterAll(async () => {
   if (root) await rm(root, { recursive: true, force: true });
 });
 
-function jobOf(more: readonly string[], options: Partial<JobRequest> = {}) {
+function jobOf(more: readonly string[], options: Partial<TrinityJobRequest> = {}) {
   const overrides = [
     ...["rllm/backend=trinity", `actor_rollout_ref.model.path=${model}`, "trainer.default_local_dir=/shared/run"],
     ...["trainer.n_gpus_per_node=4", "rllm.data.train_batch_size=3", "training.num_minibatches=1"],

@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type JobRequest, verlJob } from "../../src/backend/verl/job.ts";
+import { type VerlJobRequest, verlJob } from "../../src/backend/verl/job.ts";
 import { verlVersion } from "../../src/backend/verl/versions.ts";
 import { composeConfig } from "../../src/config/compose.ts";
 import { isOurs } from "../../src/config/fields/verl.ts";
@@ -77,7 +77,7 @@ const OVERRIDES: readonly (readonly string[])[] = [
   ],
 ];
 
-function requestOf(name: string, more: readonly string[], options: Partial<JobRequest> = {}): JobRequest {
+function requestOf(name: string, more: readonly string[], options: Partial<VerlJobRequest> = {}): VerlJobRequest {
   const version = verlVersion(name);
   const overrides = [
     ...[
@@ -98,7 +98,7 @@ function requestOf(name: string, more: readonly string[], options: Partial<JobRe
   };
 }
 
-function overridesOf(request: JobRequest): readonly string[] {
+function overridesOf(request: VerlJobRequest): readonly string[] {
   const { overrides, problems } = verlJob(request);
   expect(problems).toEqual([]);
   return overrides;

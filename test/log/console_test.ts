@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { duration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
+import { clockDuration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
 import { ConsoleLogger } from "../../src/log/loggers/console.ts";
 
 function screen(options: { isTerminal?: boolean; color?: boolean; columns?: number } = {}) {
@@ -150,7 +150,7 @@ test.each([
   [3723, "1:02:03"],
   [-1, "0 s"],
 ])("duration(%d)", (seconds, text) => {
-  expect(duration(seconds)).toBe(text);
+  expect(clockDuration(seconds)).toBe(text);
 });
 
 test("sparkline() rises from the smallest to the largest value", () => {

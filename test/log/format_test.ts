@@ -1,6 +1,6 @@
 /** Numbers, times and curves as people read them. */
 import { expect, test } from "vitest";
-import { duration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
+import { clockDuration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
 import { meanReward } from "../../src/log/mean_reward.ts";
 
 test.each<[value: number, text: string]>([
@@ -33,7 +33,7 @@ test.each<[seconds: number, text: string]>([
   [3600, "1:00:00"],
   [3723, "1:02:03"],
 ])("duration(%d) is %s", (seconds, text) => {
-  expect(duration(seconds)).toBe(text);
+  expect(clockDuration(seconds)).toBe(text);
 });
 
 test("labelled() folds before the last column, and keeps a word that is too long", () => {

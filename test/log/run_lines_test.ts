@@ -1,6 +1,6 @@
 /** Lines of a run's files as the page reads them: a damaged line is none, whichever field is damaged. */
 import { describe, expect, test } from "vitest";
-import { factsOf, groupsOf, metricsOf, sampleOf } from "../../src/log/page/run_lines.ts";
+import { factsOf, groupsOf, parseMetricsLine, sampleOf } from "../../src/log/page/run_lines.ts";
 
 const METRICS = { phase: "train", step: 3, "actor/loss": 0.5 };
 const SAMPLE = { step: 3, task: "t", prompt: "p", response: "r", reward: 1, is_correct: true };
@@ -13,7 +13,7 @@ const without = (value: object, key: string) => ({ ...value, [key]: undefined })
 describe.each<[name: string, read: (line: string) => unknown, whole: object[], damaged: object[]]>([
   [
     "metricsOf()",
-    metricsOf,
+    parseMetricsLine,
     [METRICS, { phase: "warmup", step: 0 }, { phase: "val", step: 1 }],
     [{ ...METRICS, phase: "test" }, without(METRICS, "phase"), { ...METRICS, step: "3" }, without(METRICS, "step")],
   ],

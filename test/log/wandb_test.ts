@@ -166,12 +166,12 @@ test.each([
 });
 
 test("disabled writes nothing", () => {
-  expect(openWandb({ ...RUN, dir, env: { WANDB_MODE: "disabled" }, tell: () => {} })).toEqual([]);
+  expect(openWandb({ ...RUN, dir, env: { WANDB_MODE: "disabled" }, notify: () => {} })).toEqual([]);
   expect(readdirSync(dir)).toEqual([]);
 });
 
 test("a resumed run goes on in its own folder", () => {
-  const open = () => openWandb({ ...RUN, dir, env: { WANDB_MODE: "offline" }, tell: () => {} });
+  const open = () => openWandb({ ...RUN, dir, env: { WANDB_MODE: "offline" }, notify: () => {} });
   for (let part = 0; part < 2; part++) void open()[0]!.log(record("train", 1, { x: 1 }));
   const [folder, ...others] = readdirSync(join(dir, "wandb"));
   expect(others).toEqual([]);
@@ -217,7 +217,7 @@ function historyOf(asked: readonly { url: string; body: string }[]): Record<stri
 async function logOnline(url: string) {
   const told: string[] = [];
   const env = { WANDB_API_KEY: KEY, WANDB_BASE_URL: url };
-  const options: WandbOptions = { ...RUN, dir, env, tell: (message) => void told.push(message) };
+  const options: WandbOptions = { ...RUN, dir, env, notify: (message) => void told.push(message) };
   const signals = process.listenerCount("SIGINT");
   const loggers = openWandb(options);
   for (const step of [1, 2, 3])
@@ -254,7 +254,7 @@ test("online, rows go to the server through @wandb/sdk, and to disk", async () =
 const python = pythonWith("wandb");
 
 test.skipIf(!python)("`wandb sync` uploads every row of an offline run", { timeout: 60_000 }, async () => {
-  const options: WandbOptions = { ...RUN, dir, env: { WANDB_MODE: "offline" }, tell: () => {} };
+  const options: WandbOptions = { ...RUN, dir, env: { WANDB_MODE: "offline" }, notify: () => {} };
   const steps = Array.from({ length: 300 }, (_, i) => i + 1);
   const metrics = (step: number) =>
     Object.fromEntries(Array.from({ length: 50 }, (_, i) => [`m/${i}`, (step * i) / 8]));

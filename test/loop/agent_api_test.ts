@@ -2,19 +2,19 @@
 import { describe, expect, test } from "vitest";
 import { ApiError, type SamplingRequest } from "../../src/chat/request.ts";
 import type { SamplingParams } from "../../src/contract/backend.ts";
-import { type ApiContext, apiOf, type Callable } from "../../src/loop/rollout/agent_api.ts";
+import { type ApiContext, apiOf, type CallableAgent } from "../../src/loop/rollout/agent_api.ts";
 import { Termination } from "../../src/task/rollout.ts";
 
 const OWN: SamplingParams = { temperature: 0.7, top_p: 0.9, top_k: 40, max_tokens: 64, stop_token_ids: [2] };
 
-function opened(run: Callable["completeText"] = async () => ({}) as never, chatTemplate = "") {
+function opened(run: CallableAgent["completeText"] = async () => ({}) as never, chatTemplate = "") {
   const asked: unknown[] = [];
   const warned: string[] = [];
   const note = (what: unknown, options: never) => {
     asked.push([what, options]);
     return run(what as string, options);
   };
-  const agent = { chatOnce: note, completeText: note } as unknown as Callable;
+  const agent = { chatOnce: note, completeText: note } as unknown as CallableAgent;
   const attempt: ApiContext = {
     backend: { model: { name: "m" } } as ApiContext["backend"],
     tokenizer: { chatTemplate } as ApiContext["tokenizer"],

@@ -3,9 +3,9 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import type { Backend, SampleRequest } from "../../src/contract/backend.ts";
 import { DeviceLostError, RemoteError } from "../../src/errors.ts";
 import type { Run } from "../../src/loop/contract.ts";
-import { advance, comeBack, countLoss, cursorAt } from "../../src/loop/device_loss.ts";
+import { advance, comeBack, countLoss, cursorAt } from "../../src/loop/device_lost.ts";
 import { DrawQueue } from "../../src/loop/rollout/draw_queue.ts";
-import { START } from "../../src/loop/state.ts";
+import { START_STATE } from "../../src/loop/state.ts";
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
@@ -100,7 +100,7 @@ describe("a lost device", () => {
     };
     return { run: run as unknown as Run, warned };
   };
-  const at = (step: number) => ({ ...START, step });
+  const at = (step: number) => ({ ...START_STATE, step });
 
   test("weights are kept at most once a second, before the state they belong to counts", async () => {
     vi.spyOn(performance, "now").mockImplementation(() => Date.now());
@@ -142,9 +142,9 @@ describe("a lost device", () => {
   test("a run that was thrown back still counts from the farthest step, validation and warm-up included", () => {
     const counts = (...states: object[]) => {
       const { run, warned } = opened();
-      const cursor = cursorAt(START);
+      const cursor = cursorAt(START_STATE);
       for (const state of states) {
-        cursor.state = { ...START, ...state };
+        cursor.state = { ...START_STATE, ...state };
         countLoss(lost, run, cursor);
       }
       return warned.map((text) => Number(/loss (\d)/.exec(text)![1]));
@@ -157,13 +157,14 @@ describe("a lost device", () => {
 
   test("another error, and one that the backend cannot recover from, is the run's own", () => {
     const other = new RemoteError("x", { retryable: true });
-    expect(() => countLoss(other, opened().run, cursorAt(START))).toThrow(other);
-    expect(() => countLoss(lost, opened({ recover: undefined }).run, cursorAt(START))).toThrow(lost);
+    expect(() => countLoss(other, opened().run, cursorAt(START_STATE))).toThrow(other);
+    expect(() => countLoss(lost, opened({ recover: undefined }).run, cursorAt(START_STATE))).toThrow(lost);
   });
 
   test("warm-up steps are named until the first training step", () => {
     const { run, warned } = opened();
-    for (const state of [{ warmup: 3 }, { warmup: 3, step: 1 }]) countLoss(lost, run, cursorAt({ ...START, ...state }));
+    for (const state of [{ warmup: 3 }, { warmup: 3, step: 1 }])
+      countLoss(lost, run, cursorAt({ ...START_STATE, ...state }));
     expect(warned.map((text) => /after (.*?) \(/.exec(text)![1])).toEqual(["warm-up step 3", "step 1"]);
   });
 

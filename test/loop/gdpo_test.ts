@@ -11,7 +11,7 @@ import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/set
 import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
 import { train } from "../../src/loop/train.ts";
 import { exactMatch } from "../../src/task/rewards.ts";
-import { answer, type Evaluation, singleTurn, Termination, textOf } from "../../src/task/rollout.ts";
+import { answer, type Evaluation, replyText, singleTurn, Termination } from "../../src/task/rollout.ts";
 import { LETTER_SETTINGS, letterRun } from "../fixtures/loop.ts";
 
 const KEYS = ["accuracy", "length"];
@@ -54,12 +54,12 @@ async function run(options: Partial<TrainOptions>, settings: Partly<LoopSettings
 describe("a step trains on what the estimator makes of the components", () => {
   test.each<[string, Partial<TrainOptions>]>([
     ["of a reward", { rollout: singleTurn("copier", judge) }],
-    ["that a rollout returns", { rollout: async (task, policy) => judge(textOf(await answer(task, policy)), task) }],
+    ["that a rollout returns", { rollout: async (task, policy) => judge(replyText(await answer(task, policy)), task) }],
     [
       "of an evaluator",
       {
         rollout: async (task, policy) => void (await answer(task, policy.agent("copier"))),
-        evaluate: (task, { trajectories }) => judge(textOf(trajectories[0]!.steps[0]!), task),
+        evaluate: (task, { trajectories }) => judge(replyText(trajectories[0]!.steps[0]!), task),
       },
     ],
     [
@@ -67,7 +67,7 @@ describe("a step trains on what the estimator makes of the components", () => {
       {
         rollout: async (task, policy) => {
           const copier = policy.agent("copier");
-          const { reward, components } = judge(textOf(await answer(task, copier)), task);
+          const { reward, components } = judge(replyText(await answer(task, copier)), task);
           return { trajectories: [copier.trajectory(reward, { signals: components })] };
         },
       },
@@ -129,7 +129,7 @@ test("an attempt that ends before it is judged counts 0 in each, as its reward d
   let attempts = 0;
   const rollout: TrainOptions["rollout"] = async (task, policy) => {
     const copier = policy.agent("copier");
-    const { length } = textOf(await answer(task, copier));
+    const { length } = replyText(await answer(task, copier));
     if (attempts++ % 4 === 0) throw new Termination("timeout");
     return { trajectories: [copier.trajectory(1, { signals: { accuracy: 1, length } })] };
   };

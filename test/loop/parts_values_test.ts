@@ -25,10 +25,10 @@ import { SyncWindow } from "../../src/loop/rollout/sync_window.ts";
 import { runFrom } from "../../src/loop/run.ts";
 import { loopSettings, STAGE_ORDER } from "../../src/loop/settings.ts";
 import { supervisedBatch } from "../../src/loop/sft/batch.ts";
-import { batch } from "../../src/loop/stages/batch.ts";
+import { packBatch } from "../../src/loop/stages/batch.ts";
 import { checkRewards, groupByTaskAndName } from "../../src/loop/stages/transform.ts";
 import { STAGES } from "../../src/loop/stages.ts";
-import { batchSizeOf, START, taskBatch, totalSteps } from "../../src/loop/state.ts";
+import { batchSizeOf, START_STATE, taskBatch, totalSteps } from "../../src/loop/state.ts";
 import { performanceOf, progress } from "../../src/loop/step.ts";
 import { whyUntrained } from "../../src/loop/untrained.ts";
 import { utilisation } from "../../src/loop/utilisation.ts";
@@ -101,7 +101,7 @@ describe("episodes", () => {
     expect(episode.termination_reason).toBe(reason);
     const context = { settings: loopSettings({ mask_truncated_samples: true }) } as unknown as StageContext;
     const groups = checkRewards(groupByTaskAndName([episode])).value;
-    const { value, metrics } = batch(groups, context);
+    const { value, metrics } = packBatch(groups, context);
     const isTrained = groups.map((_, group) =>
       [...value.trajectoryOfRow].some(
         (trajectory, row) =>
@@ -265,7 +265,7 @@ describe("warm-up", () => {
     const loggers = [{ log: (record: Parameters<Logger["log"]>[0]) => void logged.push(record) }];
     const settings = loopSettings({ warmup: { batch_size: 1, ...warmup }, training: { seed: 3, beta1: 0.5 } });
     const state = await warmupStep({ backend, settings, loggers, examples } as unknown as Run, {
-      ...START,
+      ...START_STATE,
       warmup: at,
     });
     return { state, batch: batches[0]!, loss: losses[0]!, params: params[0]!, logged: logged[0]! };
@@ -347,7 +347,9 @@ describe("warm-up", () => {
     await expect(run({ steps: 1 }, { examples: [] })).rejects.toThrow(/no worked examples.*\(warmup\.steps\)\.$/);
     const settings = loopSettings();
     const parts = { backend: { name: "fake" }, settings, loggers: [], examples: [] } as unknown as Run;
-    await expect(warmupStep(parts, START)).rejects.toThrow("the backend fake has no tokenizer. Set warmup.steps=0.");
+    await expect(warmupStep(parts, START_STATE)).rejects.toThrow(
+      "the backend fake has no tokenizer. Set warmup.steps=0.",
+    );
   });
 });
 
@@ -470,8 +472,8 @@ describe("checkpoints of the loop", () => {
 
   test("a sealed state has the weights' version and the position of every logger, by name or place", async () => {
     const loggers = [logger("metrics.jsonl", 70), logger(undefined, 5), { log: () => {} }];
-    const state = await seal(START, { backend: { weightVersion: 9 } as Backend, loggers });
-    expect(state).toEqual({ ...START, weightVersion: 9, logged: { "metrics.jsonl": 70, 1: 5, 2: 0 } });
+    const state = await seal(START_STATE, { backend: { weightVersion: 9 } as Backend, loggers });
+    expect(state).toEqual({ ...START_STATE, weightVersion: 9, logged: { "metrics.jsonl": 70, 1: 5, 2: 0 } });
     await rewind(loggers, { ...state, logged: { "metrics.jsonl": 7, 1: 0 } });
     expect(loggers.map((each) => "rewound" in each && each.rewound)).toEqual([[7], [0], false]);
     const [first] = loggers;
@@ -513,7 +515,7 @@ describe("checkpoints of the loop", () => {
     ],
   ])("%j with %j is saved as %s", async (more, settings, name, best) => {
     const { parts, saved } = saving(settings);
-    const state = { ...START, weightVersion: 4, ...more };
+    const state = { ...START_STATE, weightVersion: 4, ...more };
     await saveRun(parts, state);
     expect(saved).toEqual([[name, { state, best, write: expect.any(Function) }]]);
     expect(isBest(state)).toBe(more.best?.step === state.step);
@@ -521,7 +523,7 @@ describe("checkpoints of the loop", () => {
 
   test("weights that belong to no state are not saved, with a warning", async () => {
     const { parts, saved, warned } = saving({}, 5);
-    await saveRun(parts, { ...START, step: 6, weightVersion: 4 });
+    await saveRun(parts, { ...START_STATE, step: 6, weightVersion: 4 });
     expect(saved).toEqual([]);
     expect(warned).toEqual([expect.stringMatching(/^Step 7 is not saved: /)]);
   });
@@ -536,7 +538,7 @@ describe("checkpoints of the loop", () => {
     const loaded: string[] = [];
     const backend = { weightVersion: 8, load: async (dir: string) => void loaded.push(dir) } as unknown as Backend;
     const own = logger("a", 3);
-    const state = { ...START, step: 2, logged: { a: 1 }, ...(data && { data }) };
+    const state = { ...START_STATE, step: 2, logged: { a: 1 }, ...(data && { data }) };
     const tasks = { train: letterTasks(4) };
     const resumed = await resumeFrom({ dir: "d", state }, { ...parts, backend, loggers: [own], tasks });
     expect(loaded).toEqual(["d"]);
@@ -553,7 +555,7 @@ describe("checkpoints of the loop", () => {
     expect(own.rewound).toEqual([]);
     const state = await resumeFrom(undefined, resuming);
     expect(own.rewound).toEqual([0]);
-    expect(state).toEqual({ ...START, weightVersion: 4, logged: { a: 0 }, data: markOf(letterTasks(4)) });
+    expect(state).toEqual({ ...START_STATE, weightVersion: 4, logged: { a: 0 }, data: markOf(letterTasks(4)) });
   });
 });
 

@@ -1,17 +1,17 @@
 /** The order of recorded groups and of the sessions in them. */
 import { describe, expect, test } from "vitest";
-import { groupSessions, type RecordedSession } from "../../src/loop/recorded/scan.ts";
+import { groupSessions, type TrainableSession } from "../../src/loop/recorded/scan.ts";
 
-interface Given extends Partial<RecordedSession["place"]> {
+interface Given extends Partial<TrainableSession["place"]> {
   readonly id: string;
   readonly group?: string;
   readonly created_at?: number;
 }
 
-function session({ id, group = id, created_at = 0, ...place }: Given): RecordedSession {
+function session({ id, group = id, created_at = 0, ...place }: Given): TrainableSession {
   return {
     ...{ session_id: id, group, created_at, ended_at: created_at, weightVersions: [] },
-    place: { step: null, task_index: null, rollout_index: null, ...place } as RecordedSession["place"],
+    place: { step: null, task_index: null, rollout_index: null, ...place } as TrainableSession["place"],
     task: { id: group, instruction: "" },
   };
 }

@@ -5,7 +5,7 @@ import type { LogRecord } from "../../src/log/logger.ts";
 import type { LoopState } from "../../src/loop/contract.ts";
 import { runFrom } from "../../src/loop/run.ts";
 import { STAGES } from "../../src/loop/stages.ts";
-import { START } from "../../src/loop/state.ts";
+import { START_STATE } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { validate } from "../../src/loop/validate.ts";
 import { LETTER_SETTINGS, letterRun, letterTasks } from "../fixtures/loop.ts";
@@ -54,7 +54,7 @@ describe("validation", () => {
   });
 
   test("is not repeated at the step from which a run resumes", async () => {
-    const state = { ...START, step: 2, validated: 2 };
+    const state = { ...START_STATE, step: 2, validated: 2 };
     const { run, log, backend } = letterRun({ settings: settingsOf({ test_freq: 2 }) });
     vi.spyOn(backend, "load").mockResolvedValue();
     await train({ ...run, ...memoryStore({ dir: "", state }) });
@@ -73,8 +73,8 @@ describe("validation", () => {
     const data = { ...LETTER_SETTINGS.data, val_batch_size: 3 };
     const made = runFrom({ ...run, settings: { ...settingsOf({}), rollout, data } });
     const started = performance.now();
-    const state = await validate(made, { ...START, step: 4 });
-    expect(state).toEqual({ ...START, step: 4, validated: 4 });
+    const state = await validate(made, { ...START_STATE, step: 4 });
+    expect(state).toEqual({ ...START_STATE, step: 4, validated: 4 });
     expect(progress).toEqual(Array.from({ length: 16 }, (_, i) => [i + 1, 16]));
     const [record] = records;
     expect(record).toMatchObject({ phase: "val", step: 4, totalSteps: 5 });
@@ -95,7 +95,7 @@ describe("validation", () => {
     const { run } = letterRun({ loggers: [logger, { log: () => {} }], signal: stop.signal });
     const data = { ...LETTER_SETTINGS.data, val_batch_size: 3 };
     const made = runFrom({ ...run, settings: { ...settingsOf({}), data } });
-    await expect(validate(made, START)).rejects.toThrow("stopped");
+    await expect(validate(made, START_STATE)).rejects.toThrow("stopped");
     expect(partial).toHaveLength(1);
     expect(partial[0]!.episodes).toHaveLength(3);
     expect(partial[0]!.metrics["val/copy/pass@1"]).toBeGreaterThanOrEqual(0);
@@ -105,7 +105,7 @@ describe("validation", () => {
     const logger = { log: () => {}, partial: () => expect.fail("nothing was stopped") };
     const stages = { ...STAGES, transform: () => Promise.reject(new Error("broken")) };
     const { run } = letterRun({ loggers: [logger] });
-    await expect(validate(runFrom({ ...run, stages }), START)).rejects.toThrow("broken");
+    await expect(validate(runFrom({ ...run, stages }), START_STATE)).rejects.toThrow("broken");
   });
 
   test.each<
@@ -125,7 +125,7 @@ describe("validation", () => {
     const { run } = letterRun({ settings: { ...settingsOf({}), training } });
     const group = (reward: number) => ({ group_role: "copier", trajectories: [{ reward }] });
     const stages = { ...STAGES, transform: () => ({ value: [group(value)], metrics: {} }) as never };
-    const state = await validate(runFrom({ ...run, stages }), { ...START, step, ...(best && { best }) });
+    const state = await validate(runFrom({ ...run, stages }), { ...START_STATE, step, ...(best && { best }) });
     expect(state.best).toEqual(kept);
   });
 });
@@ -145,7 +145,7 @@ describe("saving", () => {
   });
 
   test("a run that has nothing left to do saves nothing, and is complete", async () => {
-    const { saved, checkpoints } = memoryStore({ dir: "", state: { ...START, step: 5 } });
+    const { saved, checkpoints } = memoryStore({ dir: "", state: { ...START_STATE, step: 5 } });
     const { run, backend, log } = letterRun({ settings: settingsOf({ save_freq: 1 }), checkpoints });
     vi.spyOn(backend, "load").mockResolvedValue();
     expect((await train(run)).isComplete).toBe(true);

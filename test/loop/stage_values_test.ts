@@ -5,8 +5,8 @@ import { packTrajectories } from "../../src/data/pack.ts";
 import type { Episode, Step, TrajectoryGroup } from "../../src/data/types.ts";
 import { algorithmOf } from "../../src/loop/roles.ts";
 import { loopSettings } from "../../src/loop/settings.ts";
-import { advantageMetrics, difficulty, rewardMetrics } from "../../src/loop/stages/advantage_metrics.ts";
-import { batch } from "../../src/loop/stages/batch.ts";
+import { difficulty, rewardMetrics, roleAdvantageMetrics } from "../../src/loop/stages/advantage_metrics.ts";
+import { packBatch } from "../../src/loop/stages/batch.ts";
 import { registerGrouping, registerRejection } from "../../src/loop/stages/hooks.ts";
 import { lossSettings, lossSpec } from "../../src/loop/stages/loss_settings.ts";
 import { denominators, minibatches, partsByLoss } from "../../src/loop/stages/minibatches.ts";
@@ -272,7 +272,7 @@ describe("batch", () => {
       rewardedGroup([1, 0], { steps: turns }),
       rewardedGroup([1], { steps: edited, reason: "max_response_length_exceeded" }),
     ];
-    const { value, metrics } = batch(groups, stageContext());
+    const { value, metrics } = packBatch(groups, stageContext());
     expect([...value.offsets]).toEqual([0, 5, 10, 14, 17]);
     expect([...value.mask]).toEqual([0, 1, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 1]);
     expect(metrics).toEqual({
@@ -303,24 +303,24 @@ describe("batch", () => {
     const groups = [rewardedGroup([1], { reason: "max_response_length_exceeded" })];
     const backend = { weightVersion: 5 } as Backend;
     const lengths = { "prompt_length/mean": 1, "response_length/mean": 2, "batch/step_response_length/max": 2 };
-    expect(batch(groups, stageContext({}, { backend })).metrics).toMatchObject({
+    expect(packBatch(groups, stageContext({}, { backend })).metrics).toMatchObject({
       ...lengths,
       "batch/action_token_ratio/mean": 1,
     });
-    expect(batch(groups, stageContext(settings, { backend })).metrics).toMatchObject({
+    expect(packBatch(groups, stageContext(settings, { backend })).metrics).toMatchObject({
       ...lengths,
       "batch/action_token_ratio/mean": 0,
     });
   });
 
   test("a row without a response counts as a prompt alone; no rows measure shares of 0", () => {
-    const { metrics } = batch([rewardedGroup([1], { steps: [tokenStep([])] })], stageContext());
+    const { metrics } = packBatch([rewardedGroup([1], { steps: [tokenStep([])] })], stageContext());
     expect(metrics).toMatchObject({
       "prompt_length/max": 1,
       "response_length/max": 0,
       "batch/action_token_ratio/max": 0,
     });
-    expect(batch([], stageContext()).metrics).toEqual({
+    expect(packBatch([], stageContext()).metrics).toEqual({
       "batch/merge_compression_ratio": 0,
       "response_length/clip_ratio": 0,
     });
@@ -337,7 +337,7 @@ describe("batch", () => {
     const reasons = ["max_prompt_length_exceeded", "max_response_length_exceeded", "max_turns_exceeded", "timeout"];
     for (const reason of [...reasons, "env_done", "error", "unknown"] as const) {
       const groups = [rewardedGroup([1]), rewardedGroup([1], { reason: reason as "timeout" })];
-      const { value, metrics } = batch(groups, stageContext(settings));
+      const { value, metrics } = packBatch(groups, stageContext(settings));
       const count = Object.keys(settings).length > 0 ? Number(masked.includes(reason)) : undefined;
       expect(metrics["batch/masked_overlong_trajectories"], reason).toBe(count);
       expect([...value.mask], reason).toEqual(masked.includes(reason) ? [0, 1, 1, 0, 0, 0] : [0, 1, 1, 0, 1, 1]);
@@ -358,7 +358,7 @@ describe("batch", () => {
         { training: { max_off_policy_threshold } },
         { backend: { weightVersion: 5 } as Backend },
       );
-      const { value, metrics } = batch([{ ...group, trajectories }], context);
+      const { value, metrics } = packBatch([{ ...group, trajectories }], context);
       expect([...value.mask]).toEqual(mask);
       expect(metrics["batch/masked_stale_tokens"]).toBe(masked);
     },
@@ -374,7 +374,7 @@ describe("batch", () => {
       { training: { max_off_policy_threshold: 3 } },
       { backend: { weightVersion: 5 } as Backend },
     );
-    const { value } = batch([{ ...group, trajectories }], context);
+    const { value } = packBatch([{ ...group, trajectories }], context);
     expect([...value.mask]).toEqual([0, 0, 0, 0, 1, 1]);
   });
 
@@ -393,7 +393,8 @@ describe("batch", () => {
     [{ advantage: [1, 1e39] }, /the advantage of response token 1 of step 1 must be a finite number: 1e\+39/],
     [{ advantage: [Number.NaN, 1] }, /the advantage of response token 0 of step 1 must be a finite number/],
   ])("a step with %j", (change, message) => {
-    const run = () => batch([rewardedGroup([1], { steps: [tokenStep(), tokenStep([2, 3], change)] })], stageContext());
+    const run = () =>
+      packBatch([rewardedGroup([1], { steps: [tokenStep(), tokenStep([2, 3], change)] })], stageContext());
     if (message) expect(run).toThrow(message);
     else expect(run).not.toThrow();
     if (message) expect(run).toThrow(/^Cannot train on the trajectory solver\/0: /);
@@ -711,11 +712,11 @@ describe("metrics of rewards and advantages", () => {
       "reward/a/min": 0,
       "reward/a/std": 0.5,
     });
-    expect(advantageMetrics("a", [0, 1e-8, -9e-9, -2])).toMatchObject({
+    expect(roleAdvantageMetrics("a", [0, 1e-8, -9e-9, -2])).toMatchObject({
       "advantage/a/min": -2,
       "advantage/a/fraction_zero": 0.5,
     });
-    expect(advantageMetrics("a", [])).toEqual({});
+    expect(roleAdvantageMetrics("a", [])).toEqual({});
   });
 
   test("how hard the groups are", () => {

@@ -5,8 +5,8 @@ import type { Episode, RewardedTrajectory, Step, TrajectoryGroup } from "../../s
 import type { StageContext } from "../../src/loop/contract.ts";
 import { shapeRewards } from "../../src/loop/rollout/episode.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
-import { advantages } from "../../src/loop/stages/advantages.ts";
-import { batch } from "../../src/loop/stages/batch.ts";
+import { roleAdvantages } from "../../src/loop/stages/advantages.ts";
+import { packBatch } from "../../src/loop/stages/batch.ts";
 import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
 import { learningRateScale } from "../../src/loop/stages/learning_rate.ts";
 import { reject } from "../../src/loop/stages/reject.ts";
@@ -187,7 +187,7 @@ describe("reject", () => {
 
 describe("advantages", () => {
   const of = async (groups: TrajectoryGroup[], settings: Partly<LoopSettings> = {}) =>
-    advantages(packTrajectories(groups), context(settings));
+    roleAdvantages(packTrajectories(groups), context(settings));
 
   /** Output of rLLM's code for [1,0,0,0], [1,1,0,0], [0.5] and [1,1,1,1] in one step. */
   test.each([
@@ -242,12 +242,12 @@ describe("advantages", () => {
     ["text", "0.5", /of step 1.*: 0.5/],
   ])("a precomputed advantage of %s is refused with its trajectory and token", (_, advantage, message) => {
     const steps = [step(0, 1), { ...step(0, advantage as Step["advantage"]), prompt_ids: [1, 2, 3, 4] }];
-    expect(() => batch([group([1, 0], "judge", steps)], context(precomputed))).toThrow(message);
+    expect(() => packBatch([group([1, 0], "judge", steps)], context(precomputed))).toThrow(message);
   });
 
   test("a NaN from a custom batch stage is refused too", async () => {
     const rows = packTrajectories([group([1, 0], "judge", [step(0, [0.5, Number.NaN])])]);
-    await expect(advantages(rows, context(precomputed))).rejects.toThrow(
+    await expect(roleAdvantages(rows, context(precomputed))).rejects.toThrow(
       /trajectory judge\/0: .*\(NaN, at token 2 of the row\)/,
     );
   });
@@ -255,7 +255,7 @@ describe("advantages", () => {
   test("values at tokens without a given advantage do not count", async () => {
     const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
     const isGiven = Uint8Array.of(0, 1, 0, 0, 1, 1);
-    const { value } = await advantages(
+    const { value } = await roleAdvantages(
       { ...rows, givenAdvantages: { values: new Float32Array(6).fill(5), isGiven } },
       context(precomputed),
     );
@@ -266,7 +266,9 @@ describe("advantages", () => {
     const own = group([1, 0], "judge", [step(0, 0), { ...step(), prompt_ids: [1, 2, 3, 4] }]);
     const rows = packTrajectories([own]);
     expect([...rows.givenAdvantages!.isGiven].slice(0, 6)).toEqual([0, 1, 1, 0, 0, 0]);
-    expect([...(await advantages(rows, context(precomputed))).value.advantages.values]).toEqual(new Array(12).fill(0));
+    expect([...(await roleAdvantages(rows, context(precomputed))).value.advantages.values]).toEqual(
+      new Array(12).fill(0),
+    );
     expect(packTrajectories([group([1, 0])]).givenAdvantages).toBeUndefined();
   });
 
@@ -274,7 +276,7 @@ describe("advantages", () => {
     const said: string[] = [];
     const warn = (message: string) => void said.push(message);
     const rows = packTrajectories([group([1, 0], "judge", [step(0, 5)])]);
-    const { value } = await advantages(rows, context({}, { warn }));
+    const { value } = await roleAdvantages(rows, context({}, { warn }));
     expect([...value.advantages.values].map(Math.round)).toEqual([1, -1]);
     expect(said).toEqual([
       expect.stringMatching(/overwrites .* role judge .*Set rllm\.algorithm\.use_precomputed_advantage=true/),
@@ -306,7 +308,7 @@ describe("advantages", () => {
     const trajectories = own.trajectories.map((it) => ({ ...it, steps: twoSteps(0, 0) }));
     const packed = packTrajectories([{ ...own, trajectories }]);
     const estimate = () => perToken(1, 2, 3, 4, 5, 6);
-    const { value } = await advantages(packed, context({ stepwise_advantage }, { estimate }));
+    const { value } = await roleAdvantages(packed, context({ stepwise_advantage }, { estimate }));
     expect(value.advantages).toEqual(perToken(0, 1, 2, 0, 3, 0, 4, 5, 0, 6));
   });
 
@@ -327,12 +329,12 @@ describe("advantages", () => {
     ["a token too few", perToken(1, 2, 3), /level "token" needs one value per token \(4\), and there are 3/],
   ])("an estimator that gives %s is refused", async (_, given, message) => {
     const estimate = () => given as Advantages;
-    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(message);
+    await expect(roleAdvantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(message);
   });
 
   test("a NaN from an estimator is refused with the trajectory's name", async () => {
     const estimate = () => perRow(0, Number.NaN);
-    await expect(advantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
+    await expect(roleAdvantages(packTrajectories([group([1, 0])]), context({}, { estimate }))).rejects.toThrow(
       /trajectory solver\/1: it must be finite \(NaN\)/,
     );
   });
@@ -368,9 +370,9 @@ test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] 
 
 test("batch() refuses tokens and log-probs that do not match", () => {
   const broken = group([1], "solver", [{ ...step(), logprobs: [-1] }]);
-  expect(() => batch([broken], context())).toThrow(/solver\/0.*2 tokens, 1 log-probs/);
+  expect(() => packBatch([broken], context())).toThrow(/solver\/0.*2 tokens, 1 log-probs/);
   const infinite = group([1], "solver", [{ ...step(), logprobs: [-1, Number.NEGATIVE_INFINITY] }]);
-  expect(() => batch([infinite], context())).toThrow(/response token 1 is not finite/);
+  expect(() => packBatch([infinite], context())).toThrow(/response token 1 is not finite/);
 });
 
 test("mask_truncated_samples removes truncated rows from the loss", () => {
@@ -378,7 +380,7 @@ test("mask_truncated_samples removes truncated rows from the loss", () => {
   const metadata = cut.metadata.map((it, i) =>
     i === 0 ? { ...it, termination_reason: "max_response_length_exceeded" as const } : it,
   );
-  const { value, metrics } = batch([{ ...cut, metadata }], context({ mask_truncated_samples: true }));
+  const { value, metrics } = packBatch([{ ...cut, metadata }], context({ mask_truncated_samples: true }));
   expect([...value.mask]).toEqual([0, 0, 0, 0, 1, 1]);
   expect(metrics["response_length/clip_ratio"]).toBe(0.5);
 });
@@ -386,7 +388,7 @@ test("mask_truncated_samples removes truncated rows from the loss", () => {
 test("overlong_filter removes every trajectory over a limit from the loss", () => {
   const cut = group([1, 0]);
   const metadata = cut.metadata.map((it, i) => (i === 1 ? { ...it, termination_reason: "timeout" as const } : it));
-  const { value } = batch([{ ...cut, metadata }], context({ agent: { overlong_filter: true } }));
+  const { value } = packBatch([{ ...cut, metadata }], context({ agent: { overlong_filter: true } }));
   expect([...value.mask]).toEqual([0, 1, 1, 0, 0, 0]);
 });
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import type { CheckpointContents } from "../../src/log/checkpoint/store.ts";
 import type { LoopState, TrainOptions } from "../../src/loop/contract.ts";
-import { Failures } from "../../src/loop/rollout/failures.ts";
+import { RolloutFailures } from "../../src/loop/rollout/failures.ts";
 import { countOverlong } from "../../src/loop/rollout/prompt_lengths.ts";
 import { estimateAdvantages } from "../../src/loop/stages/estimate.ts";
-import { START } from "../../src/loop/state.ts";
+import { START_STATE } from "../../src/loop/state.ts";
 import { train } from "../../src/loop/train.ts";
 import { afterStep } from "../../src/loop/untrained.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
@@ -161,7 +161,7 @@ test("groups that wait for a later step do not count; equal rewards are reported
   const group = { group_id: "a", group_role: "a", task_id: "a", metadata: [], trajectories: [] };
   const report = { metrics: {}, episodes: [], groups: [] };
   const held = { groups: [group], solvePartial: 1 };
-  const waiting = afterStep(START, { step: 1, held, report });
+  const waiting = afterStep(START_STATE, { step: 1, held, report });
   expect(waiting).not.toHaveProperty("untrained");
   const stuck = afterStep(waiting, { step: 2, held, report });
   expect(stuck.untrained).toEqual({ steps: 1, why: "nothing trained: no group was left" });
@@ -230,7 +230,7 @@ test("the first failure of a kind is shown with its stack, all are counted", asy
 
 test("kinds of failure beyond twenty are only counted", () => {
   const said: string[] = [];
-  const failures = new Failures((message) => void said.push(message));
+  const failures = new RolloutFailures((message) => void said.push(message));
   const letters = [..."abcdefghijklmnopqrstuvwxyz"];
   for (const letter of [...letters, ...letters]) failures.add(new Error(letter), "t:0");
   expect(said).toHaveLength(20);

@@ -6,7 +6,7 @@ import type { ModelConfig } from "../../src/model/config.ts";
 import { exportFolder } from "../../src/model/export.ts";
 import { writeFolder } from "../../src/model/files/disk.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
-import { type AdapterFactors, describeAdapter, openAdapter, writeAdapterFolder } from "../../src/model/files/peft.ts";
+import { type AdapterFactors, openAdapter, readAdapterShape, writeAdapterFolder } from "../../src/model/files/peft.ts";
 import { encodeSafetensors } from "../../src/model/files/safetensors_write.ts";
 import { byteTokenizer, withChatTemplate } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
@@ -240,7 +240,7 @@ describe("an adapter", () => {
     expect(kind).toBe("adapter");
     expect(files).toContain("chat_template.jinja");
     expect(await openAdapter(out)).toEqual(await openAdapter(adapter));
-    expect((await describeAdapter(out)).base).toBe(resolve(base));
+    expect((await readAdapterShape(out)).base).toBe(resolve(base));
     await expect(exportFolder(adapter, { out: place(), dtype: "bfloat16" })).rejects.toThrow(/factors are float32/);
   });
 
@@ -256,7 +256,7 @@ describe("an adapter", () => {
     expect(written.base_model_name_or_path).toBe(resolve(base));
     // What a person writes into adapter_config.json holds.
     writeFileSync(join(out, "adapter_config.json"), JSON.stringify({ ...written, base_model_name_or_path: "./other" }));
-    expect((await describeAdapter(out)).base).toBe("./other");
+    expect((await readAdapterShape(out)).base).toBe("./other");
   });
 
   test("with its base's config.json beside it is an adapter all the same", async () => {

@@ -4,7 +4,7 @@ import { CountingDevice, TYPICAL_GPU } from "../../src/compute/counting.ts";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import { packElements } from "../../src/model/formats/pack.ts";
 import { PackedMatrices } from "../../src/model/packed_matrices.ts";
-import { layOut, layoutBytes, ParameterSet } from "../../src/model/parameters.ts";
+import { layOutParameters, layoutBytes, ParameterSet } from "../../src/model/parameters.ts";
 import { rowRuns, rowWindows } from "../../src/model/row_windows.ts";
 import { expectClose, floats } from "../fixtures/numbers.ts";
 
@@ -18,7 +18,7 @@ function device(maxBindingBytes: number, maxBufferBytes = 2 ** 40): CountingDevi
 const row = (columns: number) => ({ rows: 1, columns });
 
 test("tensors lie end to end at multiples of 256 bytes, in buffers of at most one binding", () => {
-  const { entries, shardBytes } = layOut(device(1024), [
+  const { entries, shardBytes } = layOutParameters(device(1024), [
     ["a", row(64)],
     ["b", row(65)],
     ["c", row(64)],
@@ -41,7 +41,7 @@ test("tensors lie end to end at multiples of 256 bytes, in buffers of at most on
   expect(shardBytes).toEqual([1024, 256, 1792, 256]);
   expect(layoutBytes({ entries, shardBytes })).toBe(3328);
   expect(
-    layOut(device(2 ** 30), [
+    layOutParameters(device(2 ** 30), [
       ["x", row(2 ** 24)],
       ["y", row(1)],
     ]).shardBytes,
@@ -52,7 +52,7 @@ test("a set of parameters is zero at first, its gaps too, and knows its tensors 
   const cpu = new CpuDevice();
   const set = new ParameterSet(
     cpu,
-    layOut(cpu, [
+    layOutParameters(cpu, [
       ["a", row(3)],
       ["b", row(2)],
     ]),

@@ -16,7 +16,7 @@ import { logitStride } from "../../src/model/logit_windows.ts";
 import { describeLora, loraConfig, moduleOf } from "../../src/model/lora.ts";
 import { openModelShape } from "../../src/model/model_shape.ts";
 import { longestSequence, packInput } from "../../src/model/packed_input.ts";
-import { allocateAll, layOut, ParameterSet } from "../../src/model/parameters.ts";
+import { allocateAll, layOutParameters, ParameterSet } from "../../src/model/parameters.ts";
 import { Scratch } from "../../src/model/scratch.ts";
 import { packedFormats, trainsWeights } from "../../src/model/storage_format.ts";
 import { selectTop } from "../../src/model/train/top_logprobs.ts";
@@ -119,7 +119,7 @@ describe("tensors that multiply the same input", () => {
 describe("shards", () => {
   test("hold tensors from multiples of 256 bytes on, 64 MiB at most together", () => {
     const device = new CountingDevice();
-    const { entries, shardBytes } = layOut(device, [
+    const { entries, shardBytes } = layOutParameters(device, [
       ["a", { rows: 3, columns: 5 }],
       ["b", { rows: 8, columns: 8 }],
       ["large", { rows: 2 ** 12, columns: 2 ** 12 }],
@@ -134,7 +134,7 @@ describe("shards", () => {
       ],
     ]);
     expect(shardBytes).toEqual([512, 2 ** 26, 256]);
-    const set = new ParameterSet(device, layOut(device, entries), "values");
+    const set = new ParameterSet(device, layOutParameters(device, entries), "values");
     expect([set.byteLength, set.has("a"), set.has("d")]).toEqual([512 + 2 ** 26 + 256, true, false]);
     expect(() => set.get("d")).toThrow("Cannot find a parameter named d.");
   });
@@ -310,7 +310,7 @@ describe("the buffers of a piece of work", () => {
 
 test("a parameter set reads what was written, tensor by tensor", async () => {
   const device = new CpuDevice();
-  const layout = layOut(device, [
+  const layout = layOutParameters(device, [
     ["a", { rows: 1, columns: 3 }],
     ["b", { rows: 2, columns: 2 }],
   ]);

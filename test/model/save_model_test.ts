@@ -3,7 +3,7 @@ import { afterAll, expect, test } from "vitest";
 import { CpuDevice } from "../../src/compute/cpu.ts";
 import type { ModelConfig } from "../../src/model/config.ts";
 import { openModelFolder } from "../../src/model/files/folder.ts";
-import { describeAdapter } from "../../src/model/files/peft.ts";
+import { readAdapterShape } from "../../src/model/files/peft.ts";
 import { byteTokenizer } from "../../src/model/files/tokenizer.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../src/model/lora.ts";
@@ -71,7 +71,7 @@ test("saveAdapterFolder() writes the adapter with its base and the defaults that
   const folder = join(dir, "adapter");
   const base = { folder: "some/base", fingerprint: "abc" };
   await saveAdapterFolder(folder, { model: adapted(), base });
-  expect(await describeAdapter(folder)).toMatchObject({
+  expect(await readAdapterShape(folder)).toMatchObject({
     rank: 2,
     alpha: LORA_DEFAULTS.alpha,
     targets: loraTargets({ attn: true, mlp: true, unembed: false }),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { backward, draw, input, openServer, step, type TestServer } from "./tinker_client.ts";
 
@@ -190,10 +190,10 @@ describe("failures of accepted requests, in the category user", () => {
   ])("%s", async (_, inputs, message) => {
     const server = await openServer();
     const id = await server.model();
-    const chunk = new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1, 2, 3))));
-    const datum = new Writer().message(1, chunk);
+    const chunk = new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.of(1, 2, 3))));
+    const datum = new ProtobufWriter().message(1, chunk);
     for (const it of inputs) datum.message(2, input(it.name, it));
-    const body = new Writer().text(1, id).varint(2, 1).message(3, datum).text(4, "cross_entropy").finish();
+    const body = new ProtobufWriter().text(1, id).varint(2, 1).message(3, datum).text(4, "cross_entropy").finish();
     const { json } = await server.result("forward_backward", body);
     expect(json).toEqual({ error: expect.stringMatching(message), category: "user" });
     await isAlive(server);

@@ -11,7 +11,7 @@ import { ConfigError, OutOfMemoryError } from "../../src/errors.ts";
 import { LanguageModel } from "../../src/model/language_model.ts";
 import { openBaseModels } from "../../src/run/serve/base_models.ts";
 import { createApp } from "../../src/serve/app.ts";
-import type { BaseModel } from "../../src/serve/base_models.ts";
+import type { ServedBaseModel } from "../../src/serve/base_models.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
 import { TinkerService } from "../../src/serve/service.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
@@ -65,7 +65,7 @@ class LazyToy extends ToyEngine {
   }
 }
 
-const toyModel = (engine: LazyToy): BaseModel => ({ engine, names: [engine.folder.slice(8), engine.folder] });
+const toyModel = (engine: LazyToy): ServedBaseModel => ({ engine, names: [engine.folder.slice(8), engine.folder] });
 
 /** Named `toy`, `one` and `two`; the first one is always loaded. */
 async function openThree(of: Parameters<typeof openServer>[0] & { room?: Room } = {}) {

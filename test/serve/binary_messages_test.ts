@@ -1,8 +1,8 @@
 /** The server's reading and writing of the binary messages, byte for byte as the official SDK encodes them. */
 import { describe, expect, test } from "vitest";
-import { bytesOf, fields, Writer } from "../../src/protobuf.ts";
+import { bytesOf, fields, ProtobufWriter } from "../../src/protobuf.ts";
 import { decodeForwardBackward } from "../../src/serve/protocol/forward_backward.ts";
-import { rowsOf } from "../../src/serve/protocol/loss_rows.ts";
+import { packLossRows } from "../../src/serve/protocol/loss_rows.ts";
 import { Refusal } from "../../src/serve/protocol/outcome.ts";
 import { encodeSamples, encodeTrainingOutput } from "../../src/serve/protocol/results.ts";
 import { uniform } from "../fixtures/numbers.ts";
@@ -19,7 +19,7 @@ test.each([
   const { data, overheadBytes, ...rest } = await decodeForwardBackward(sdkMessage(name));
   expect(overheadBytes).toBeGreaterThan(0);
   expect(rest).toEqual({ modelId: "s-1:train:0", seqId: 300n, lossFn: "ppo", config, forwardOnly: false });
-  expect(rowsOf(data)).toEqual({
+  expect(packLossRows(data)).toEqual({
     tokens: Uint32Array.of(1, 2, 70000, 9),
     offsets: Uint32Array.of(0, 3, 4),
     targets: Uint32Array.of(2, 70000, 3, 8),
@@ -50,13 +50,15 @@ test("the runs of a datum's provenance are read in order; a datum without them h
 
 test("the memory of what is decoded counts every field, 256 bytes each, over all data of a request", async () => {
   const overhead = async (count: number) => {
-    const datum = new Writer()
-      .message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1, 2)))))
+    const datum = new ProtobufWriter()
+      .message(1, new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.of(1, 2)))))
       .message(
         2,
-        new Writer().text(1, "weights").message(2, new Writer().bytes(1, bytesOf(Float32Array.of(1, 2))).varint(3, 1)),
+        new ProtobufWriter()
+          .text(1, "weights")
+          .message(2, new ProtobufWriter().bytes(1, bytesOf(Float32Array.of(1, 2))).varint(3, 1)),
       );
-    const message = new Writer().text(1, "m").varint(2, 1).text(4, "ppo");
+    const message = new ProtobufWriter().text(1, "m").varint(2, 1).text(4, "ppo");
     for (let i = 0; i < count; i++) message.message(3, datum);
     return (await decodeForwardBackward(message.finish())).overheadBytes / 256;
   };
@@ -66,12 +68,18 @@ test("the memory of what is decoded counts every field, 256 bytes each, over all
 });
 
 test("further fields of a setting of the loss are passed over", async () => {
-  const typed = new Writer().double(1, 0.5).text(9, "later");
-  const bytes = new Writer()
+  const typed = new ProtobufWriter().double(1, 0.5).text(9, "later");
+  const bytes = new ProtobufWriter()
     .text(1, "m")
     .text(4, "ppo")
-    .message(3, new Writer().message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1))))))
-    .message(7, new Writer().text(1, "beta").message(2, typed))
+    .message(
+      3,
+      new ProtobufWriter().message(
+        1,
+        new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.of(1)))),
+      ),
+    )
+    .message(7, new ProtobufWriter().text(1, "beta").message(2, typed))
     .finish();
   expect((await decodeForwardBackward(bytes)).config).toEqual({ beta: 0.5 });
 });
@@ -80,7 +88,7 @@ test("a prompt in several chunks is one row", async () => {
   const { data, forwardOnly } = await decodeForwardBackward(sdkMessage("forward_only_two_chunks"));
   expect(forwardOnly).toBe(true);
   expect(data[0]!.chunks).toHaveLength(2);
-  expect(rowsOf(data)).toMatchObject({
+  expect(packLossRows(data)).toMatchObject({
     tokens: Uint32Array.of(4, 5, 6),
     targets: Uint32Array.of(5, 6, 7),
     inputs: { weights: Float32Array.of(0, 1, -2.5) },
@@ -104,7 +112,7 @@ test("encodeTrainingOutput() writes the SDK's bytes", () => {
 
 test("sparse targets and weights are read into the cells that they name", async () => {
   const { data } = await decodeForwardBackward(sdkMessage("sparse"));
-  expect(rowsOf(data)).toEqual({
+  expect(packLossRows(data)).toEqual({
     tokens: Uint32Array.of(4, 5),
     offsets: Uint32Array.of(0, 2),
     targets: Uint32Array.of(7, 0, 8, 0, 9, 0),

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import { parsePath } from "../../src/serve/checkpoint_path.ts";
 import { heldBytes } from "../fixtures/garbage.ts";
 import { backward, draw, eventually, holdEngine, openServer, step } from "./tinker_client.ts";
@@ -73,15 +73,18 @@ describe("sparse tensors that stand for far more than their bytes", () => {
   /** One datum of one token, with tensors of [1, width] that hold no value. */
   const sparse = (modelId: string, of: { width: number; names: readonly string[]; seq?: number; loss?: string }) => {
     const tensor = (dtype: number) =>
-      new Writer()
-        .message(2, new Writer().bytes(2, bytesOf(BigInt64Array.of(0n, 0n))))
+      new ProtobufWriter()
+        .message(2, new ProtobufWriter().bytes(2, bytesOf(BigInt64Array.of(0n, 0n))))
         .varint(3, dtype)
         .varint(4, 1)
         .varint(4, of.width);
-    const datum = new Writer().message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.of(1)))));
+    const datum = new ProtobufWriter().message(
+      1,
+      new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.of(1)))),
+    );
     for (const name of of.names)
-      datum.message(2, new Writer().text(1, name).message(2, tensor(name === "target_tokens" ? 2 : 1)));
-    return new Writer()
+      datum.message(2, new ProtobufWriter().text(1, name).message(2, tensor(name === "target_tokens" ? 2 : 1)));
+    return new ProtobufWriter()
       .text(1, modelId)
       .varint(2, of.seq ?? 1)
       .message(3, datum)

@@ -11,13 +11,13 @@ import {
   parsePath,
   runOfFolders,
 } from "../../src/serve/checkpoint_path.ts";
-import type { Datum, TensorMessage } from "../../src/serve/protocol/forward_backward.ts";
+import type { RequestDatum, TensorMessage } from "../../src/serve/protocol/forward_backward.ts";
 import { type Future, Futures } from "../../src/serve/protocol/futures.ts";
-import { MOST_TARGETS, rowsOf, widthsOf } from "../../src/serve/protocol/loss_rows.ts";
-import { failureOf, type Outcome, Refusal } from "../../src/serve/protocol/outcome.ts";
+import { MOST_TARGETS, packLossRows, widthsOf } from "../../src/serve/protocol/loss_rows.ts";
+import { Refusal, type RequestOutcome, requestFailure } from "../../src/serve/protocol/outcome.ts";
 import { MOST_SAMPLES, type PromptRequest, requestsOf, STOP_LIMITS } from "../../src/serve/protocol/prompt_request.ts";
 import { pageOf, readAddress } from "../../src/serve/protocol/requests.ts";
-import { askedBefore, remember, Sessions } from "../../src/serve/sessions.ts";
+import { askedBefore, remember, TinkerSessions } from "../../src/serve/sessions.ts";
 import { RequestSequence } from "../../src/serve/train/request_sequence.ts";
 import { PROMPT_REQUEST, ToyEngine } from "../fixtures/toy_engine.ts";
 
@@ -121,7 +121,7 @@ describe("sessions", () => {
 
   const open = (most: number) => {
     const ended: [string, string][] = [];
-    const sessions = new Sessions({
+    const sessions = new TinkerSessions({
       most,
       idleMs: 100,
       end: (id, why) => {
@@ -339,9 +339,9 @@ describe("results", () => {
       futures.open({ session, state: () => ({ queue_state: "active" }), dropped: () => dropped.push(name) });
     return { futures, dropped, make };
   };
-  const proto = (bytes: number): Outcome => ({ kind: "proto", bytes: new Uint8Array(bytes) });
+  const proto = (bytes: number): RequestOutcome => ({ kind: "proto", bytes: new Uint8Array(bytes) });
 
-  test.each<[Outcome, number]>([
+  test.each<[RequestOutcome, number]>([
     [proto(10), 10],
     [{ kind: "failure", error: "twelve chars", category: "user" }, 12],
     [{ kind: "json", body: { a: 1 } }, 7],
@@ -422,7 +422,7 @@ describe("results", () => {
       "server",
     ],
   ])("of a failure say whose fault it was (%#)", (error, told, category) => {
-    expect(failureOf(error)).toEqual({ kind: "failure", error: told, category });
+    expect(requestFailure(error)).toEqual({ kind: "failure", error: told, category });
   });
 });
 
@@ -439,7 +439,7 @@ describe("the data of a training request", () => {
     crow: BigInt64Array.from(crow, BigInt),
     col: BigInt64Array.from(col, BigInt),
   });
-  const datum = (chunks: number[][], inputs: Record<string, TensorMessage>): Datum => ({
+  const datum = (chunks: number[][], inputs: Record<string, TensorMessage>): RequestDatum => ({
     chunks: chunks.map((tokens) => ({ kind: "text", tokens: Int32Array.from(tokens) })),
     inputs: new Map(Object.entries(inputs)),
   });
@@ -450,7 +450,7 @@ describe("the data of a training request", () => {
       offsets,
       targets: wanted,
       inputs,
-    } = rowsOf([
+    } = packLossRows([
       datum([[1, 2], [3]], { target_tokens: targets(2, 3, 4), weights: floats(1, 2, 3) }),
       datum([[9]], { target_tokens: targets(2 ** 40), weights: floats(4) }),
     ]);
@@ -463,7 +463,7 @@ describe("the data of a training request", () => {
   });
 
   const fine = datum([[1]], { target_tokens: targets(2) });
-  test.each<[string, Datum, string]>([
+  test.each<[string, RequestDatum, string]>([
     [
       "an image",
       { ...fine, chunks: [{ kind: "image", tokens: new Int32Array() }] },
@@ -516,17 +516,17 @@ describe("the data of a training request", () => {
     ["a shape that lies", datum([[1]], { target_tokens: { ...targets(2), shape: [2] } }), "([2] with 1 elements)"],
     ["too many targets", datum([[1]], { target_tokens: targets(2, 3) }), "([] with 2 elements)"],
   ])("with %s are refused by number", (_, wrong, why) => {
-    expect(() => rowsOf([wrong])).toThrow("Cannot train on datum 0: ");
-    expect(() => rowsOf([wrong])).toThrow(why);
+    expect(() => packLossRows([wrong])).toThrow("Cannot train on datum 0: ");
+    expect(() => packLossRows([wrong])).toThrow(why);
   });
 
   test("have the same inputs in every datum; weights that a datum lacks are 1", () => {
     const more = datum([[1]], { target_tokens: targets(2), logprobs: floats(1) });
-    expect(() => rowsOf([more, fine])).toThrow(
+    expect(() => packLossRows([more, fine])).toThrow(
       "Cannot train on datum 1: it has no logprobs, which other data of the request have.",
     );
     const weighted = datum([[1]], { target_tokens: targets(2), weights: floats(0.25) });
-    expect(rowsOf([fine, weighted, fine]).inputs).toEqual({ weights: Float32Array.of(1, 0.25, 1) });
+    expect(packLossRows([fine, weighted, fine]).inputs).toEqual({ weights: Float32Array.of(1, 0.25, 1) });
   });
 
   test("may have several targets per position, as many as each datum's own; sparse ones are 0 elsewhere", () => {
@@ -535,7 +535,7 @@ describe("the data of a training request", () => {
       weights: { ...floats(0.5, 0.25), sparse: csr([0, 0, 2], [0, 1]), shape: [2, 3] },
     });
     const one = datum([[3]], { target_tokens: { ...targets(9), shape: [1, 1] } });
-    const rows = rowsOf([wide, one]);
+    const rows = packLossRows([wide, one]);
     expect(rows).toEqual({
       tokens: Uint32Array.of(1, 2, 3),
       offsets: Uint32Array.of(0, 2, 3),
@@ -544,8 +544,8 @@ describe("the data of a training request", () => {
       inputs: { weights: Float32Array.of(0, 0, 0, 0.5, 0.25, 0, 1) },
     });
     expect(widthsOf(rows)).toEqual([3, 1]);
-    expect(widthsOf(rowsOf([fine]))).toBeUndefined();
-    expect(() => rowsOf([wide, fine])).toThrow(
+    expect(widthsOf(packLossRows([fine]))).toBeUndefined();
+    expect(() => packLossRows([wide, fine])).toThrow(
       "Cannot train on datum 1: its target_tokens must have as many dimensions as those of the request's other data.",
     );
   });
@@ -553,7 +553,7 @@ describe("the data of a training request", () => {
   test("may have at most four million targets: a sparse tensor names more than it has bytes for", () => {
     const sparse = (width: number) =>
       datum([[1]], { target_tokens: { ...targets(), sparse: csr([0, 0], []), shape: [1, width] } });
-    expect(() => rowsOf([sparse(MOST_TARGETS), sparse(1)])).toThrow(
+    expect(() => packLossRows([sparse(MOST_TARGETS), sparse(1)])).toThrow(
       `Cannot train on the request: it has more than 4194304 targets (4194305). Split the batch into several requests.`,
     );
   });

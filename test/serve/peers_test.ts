@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
-import { bytesOf, fields, Writer } from "../../src/protobuf.ts";
+import { bytesOf, fields, ProtobufWriter } from "../../src/protobuf.ts";
 import { encodeTrainingOutput } from "../../src/serve/protocol/results.ts";
 import { sdkMessage } from "../fixtures/tinker_messages.ts";
 import { backward, draw, eventually, holdEngine, openServer, step, type TestServer } from "./tinker_client.ts";
@@ -94,7 +94,7 @@ test("samples come with the most likely tokens at each of theirs", async () => {
     return new Map([...fields([...fields(bytes)][0]!.bytes)].map(({ number, bytes }) => [number, bytes]));
   };
   const topk = { token_ids: Int32Array.of(1, 2), logprobs: Float32Array.of(-1, -2) };
-  const written = new Writer().bytes(1, bytesOf(topk.token_ids)).bytes(2, bytesOf(topk.logprobs)).varint(3, 2);
+  const written = new ProtobufWriter().bytes(1, bytesOf(topk.token_ids)).bytes(2, bytesOf(topk.logprobs)).varint(3, 2);
   expect((await sequenceOf(0, { topk_sample_logprobs: 2 })).get(4)).toEqual(written.varint(4, 1).finish());
   expect((await sequenceOf(1, {})).has(4)).toBe(false);
   // 4 tokens, 100 top ones, 64 bytes each: they count while the request waits, with the bodies.
@@ -117,7 +117,7 @@ test("a result holds the loss of every target, and data of several targets keep 
   });
   expect(Buffer.from(bytes).equals(written)).toBe(true);
   // Later fields win: the fixture's model and number are those of another client.
-  const address = new Writer().text(1, id).varint(2, 2).finish();
+  const address = new ProtobufWriter().text(1, id).varint(2, 2).finish();
   const answer = await server.result("forward_backward", Buffer.concat([address, sdkMessage("sparse"), address]));
   expect(answer.status).toBe(200);
   expect(server.engine.calls.at(-1)).toBe("backward 7,0,8,0,9,0");

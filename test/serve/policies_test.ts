@@ -1,7 +1,7 @@
 /** Memory of the policies that one batch has open. */
 import { expect, test } from "vitest";
-import type { BaseModel } from "../../src/serve/base_models.ts";
-import { Policies, type PoliciesOptions } from "../../src/serve/sample/policies.ts";
+import type { ServedBaseModel } from "../../src/serve/base_models.ts";
+import { type PoliciesOptions, SampledPolicies } from "../../src/serve/sample/policies.ts";
 
 const SAVED = { dir: "", record: { time: "now" } };
 type Use = (dir: string, record: { time: string }) => unknown;
@@ -13,13 +13,13 @@ function setUp(budgetBytes: number) {
     open.count++;
     return { bytes: 100, release: () => void open.count-- };
   };
-  const model = { names: ["toy"], engine: { openPolicy } } as unknown as BaseModel;
+  const model = { names: ["toy"], engine: { openPolicy } } as unknown as ServedBaseModel;
   const options = {
     ...{ budgetBytes, onBatch: () => {}, signal: new AbortController().signal, scheduler: {} },
     checkpoints: { findReadable: () => SAVED, read: async (_: unknown, use: Use) => use(SAVED.dir, SAVED.record) },
-    models: { ofCheckpoint: () => model, use: (_: BaseModel, work: () => Promise<unknown>) => work() },
+    models: { ofCheckpoint: () => model, use: (_: ServedBaseModel, work: () => Promise<unknown>) => work() },
   };
-  const policies = new Policies(options as unknown as PoliciesOptions);
+  const policies = new SampledPolicies(options as unknown as PoliciesOptions);
   const sourceOf = (name: string) => policies.saved(`tinker://a:train:0/sampler_weights/${name}`).source;
   return { open, policies, sourceOf };
 }

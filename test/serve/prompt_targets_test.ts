@@ -1,6 +1,6 @@
 /** Log-probs of chosen tokens at chosen places of a prompt: as the SDK asks for them, and as it reads them. */
 import { describe, expect, test } from "vitest";
-import { bytesOf, fields, Writer } from "../../src/protobuf.ts";
+import { bytesOf, fields, ProtobufWriter } from "../../src/protobuf.ts";
 import {
   encodeTargetLogprobs,
   MOST_PROMPT_CELLS,
@@ -121,6 +121,6 @@ describe("a server", () => {
     );
     const large = await server.result("asample", draw(id, 2, { prompt, target_prompt_logprobs: most }));
     expect(large.status).toBe(200);
-    expect(new Writer().bytes(1, large.bytes).finish().length).toBeGreaterThan(4 * MOST_PROMPT_CELLS);
+    expect(new ProtobufWriter().bytes(1, large.bytes).finish().length).toBeGreaterThan(4 * MOST_PROMPT_CELLS);
   });
 });

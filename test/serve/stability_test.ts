@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { decodeSamples } from "../../src/backend/tinker/protobuf_messages.ts";
 import type { SampledSequence } from "../../src/contract/backend.ts";
 import { RECORDED_TOP } from "../../src/contract/engine.ts";
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import { RecordedSequences, recordedOf, type SampledRequest } from "../../src/serve/stability/recorded_sequences.ts";
 import { sampledTargets } from "../../src/serve/stability/sampled_targets.ts";
 import { draw, input, openServer, type TestServer } from "./tinker_client.ts";
@@ -18,14 +18,14 @@ interface GivenDatum {
   readonly lossInputs?: readonly Run[];
 }
 
-function run([kind, id, offset, length]: Run): Writer {
-  const arm = new Writer().text(1, id).varint(2, offset).varint(3, length);
-  return new Writer().message(kind === "prompt" ? 1 : 2, arm);
+function run([kind, id, offset, length]: Run): ProtobufWriter {
+  const arm = new ProtobufWriter().text(1, id).varint(2, offset).varint(3, length);
+  return new ProtobufWriter().message(kind === "prompt" ? 1 : 2, arm);
 }
 
-function datum({ tokens, targets, advantages, modelInput = [], lossInputs = [] }: GivenDatum): Writer {
-  const message = new Writer()
-    .message(1, new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.from(tokens)))))
+function datum({ tokens, targets, advantages, modelInput = [], lossInputs = [] }: GivenDatum): ProtobufWriter {
+  const message = new ProtobufWriter()
+    .message(1, new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.from(tokens)))))
     .message(2, input("target_tokens", { data: BigInt64Array.from(targets, BigInt), dtype: 2 }))
     .message(2, input("advantages", { data: Float32Array.from(advantages ?? targets.map(() => 0)), dtype: 1 }));
   for (const span of modelInput) message.message(3, run(span));
@@ -34,7 +34,7 @@ function datum({ tokens, targets, advantages, modelInput = [], lossInputs = [] }
 }
 
 function request(modelId: string, { seq, data }: { seq: number; data: readonly GivenDatum[] }): Uint8Array {
-  const message = new Writer().text(1, modelId).varint(2, seq).text(4, "stable_reinforce");
+  const message = new ProtobufWriter().text(1, modelId).varint(2, seq).text(4, "stable_reinforce");
   for (const one of data) message.message(3, datum(one));
   return message.finish();
 }

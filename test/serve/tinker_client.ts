@@ -4,11 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { onTestFinished, vi } from "vitest";
 import type { App } from "../../src/http/listen.ts";
-import { bytesOf, Writer } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
 import { type AppOptions, createApp } from "../../src/serve/app.ts";
-import type { BaseModel } from "../../src/serve/base_models.ts";
+import type { ServedBaseModel } from "../../src/serve/base_models.ts";
 import { Checkpoints } from "../../src/serve/checkpoint/checkpoints.ts";
-import { type ServiceLimits, type ServiceOptions, TinkerService } from "../../src/serve/service.ts";
+import { TinkerService, type TinkerServiceLimits, type TinkerServiceOptions } from "../../src/serve/service.ts";
 import { ToyEngine } from "../fixtures/toy_engine.ts";
 
 export interface Answer {
@@ -37,14 +37,14 @@ export interface TestServer {
 
 export async function openServer(
   options: Partial<Omit<AppOptions, "service">> & {
-    limits?: Partial<ServiceLimits>;
+    limits?: Partial<TinkerServiceLimits>;
     root?: string;
     modelNames?: readonly string[];
     /** After the first one. */
-    moreModels?: readonly BaseModel[];
+    moreModels?: readonly ServedBaseModel[];
     log?: (line: string) => void;
-    stableReinforce?: ServiceOptions["stableReinforce"];
-    peers?: ServiceOptions["peers"];
+    stableReinforce?: TinkerServiceOptions["stableReinforce"];
+    peers?: TinkerServiceOptions["peers"];
   } = {},
 ): Promise<TestServer> {
   const root = options.root ?? (await mkdtemp(join(tmpdir(), "grpu-tinker-")));
@@ -140,12 +140,12 @@ export function backward(
 ): Uint8Array {
   const targets = of.targets ?? [1, 2, 3];
   const tokens = of.tokens ?? targets;
-  const chunk = new Writer().message(1, new Writer().bytes(1, bytesOf(Int32Array.from(tokens))));
-  const datum = new Writer()
+  const chunk = new ProtobufWriter().message(1, new ProtobufWriter().bytes(1, bytesOf(Int32Array.from(tokens))));
+  const datum = new ProtobufWriter()
     .message(1, chunk)
     .message(2, input("target_tokens", { data: BigInt64Array.from(targets, BigInt), dtype: 2 }))
     .message(2, input("weights", { data: new Float32Array(targets.length).fill(1), dtype: 1 }));
-  return new Writer()
+  return new ProtobufWriter()
     .text(1, modelId)
     .varint(2, of.seq)
     .message(3, datum)
@@ -154,8 +154,8 @@ export function backward(
     .finish();
 }
 
-export function input(name: string, { data, dtype }: { data: ArrayBufferView; dtype: number }): Writer {
-  return new Writer().text(1, name).message(2, new Writer().bytes(1, bytesOf(data)).varint(3, dtype));
+export function input(name: string, { data, dtype }: { data: ArrayBufferView; dtype: number }): ProtobufWriter {
+  return new ProtobufWriter().text(1, name).message(2, new ProtobufWriter().bytes(1, bytesOf(data)).varint(3, dtype));
 }
 
 export const step = (model_id: string, seq_id: number) => ({ model_id, seq_id, adam_params: {} });

@@ -6,7 +6,7 @@ import type { Tokenizer } from "../../src/contract/text.ts";
 import type { Task } from "../../src/data/types.ts";
 import type { StageContext } from "../../src/loop/contract.ts";
 import { type LoopSettings, loopSettings, type Partly } from "../../src/loop/settings.ts";
-import { batch } from "../../src/loop/stages/batch.ts";
+import { packBatch } from "../../src/loop/stages/batch.ts";
 import { generate } from "../../src/loop/stages/generate.ts";
 import { transform } from "../../src/loop/stages/transform.ts";
 import { RunGateway } from "../../src/run/gateway/run_gateway.ts";
@@ -72,7 +72,7 @@ async function localRows({ rollout, tasks = [TASK], tokenizer, settings }: Compa
     estimate: () => ({ level: "row" as const, values: new Float32Array() }),
   };
   const { value: groups } = transform((await generate(tasks, context)).value, context);
-  const rows = batch(groups, context).value;
+  const rows = packBatch(groups, context).value;
   return Array.from(rows.trajectoryOfRow, (trajectory, row) => {
     const [from, to] = [rows.offsets[row], rows.offsets[row + 1]];
     return {

@@ -15,8 +15,8 @@ import {
   type PromptExample,
   promptOf,
   type RolloutResult,
+  replyText,
   singleTurn,
-  textOf,
 } from "../../src/task/rollout.ts";
 import { checkArgs, countArg } from "../../src/task/workflow.ts";
 import { multiTurn } from "../../src/task/workflows.ts";
@@ -60,14 +60,14 @@ function policyOf(replies: readonly string[], more: { finish_reason?: string; ma
 describe("one call of the model", () => {
   test("asks the conversation of a task that has one, else its text; a chat's text is without its reasoning", async () => {
     const { policy, asked } = policyOf(["a", "b"]);
-    expect(textOf(await answer(TASK, policy))).toBe("a");
-    expect(textOf(await answer(CHAT, policy))).toBe("b");
+    expect(replyText(await answer(TASK, policy))).toBe("a");
+    expect(replyText(await answer(CHAT, policy))).toBe("b");
     expect(asked).toEqual([
       ["", "1+1="],
       ["", ["1+1="], undefined],
     ]);
     expect([promptOf(TASK), promptOf(CHAT)]).toEqual(["1+1=", CHAT.messages]);
-    expect(textOf(aStep({ model_response: "x", chat_completions: [] }))).toBe("x");
+    expect(replyText(aStep({ model_response: "x", chat_completions: [] }))).toBe("x");
   });
 
   test.each<[judgement: number | Evaluation, reward: number, is_correct: boolean]>([
@@ -146,7 +146,7 @@ describe("what a user's code returns", () => {
 describe("arguments", () => {
   test("that nothing reads are refused, with those that are read", () => {
     const check = (args: object, known: string[]) =>
-      checkArgs(args as Record<string, unknown>, { known, path: "task.args", owner: "the game" });
+      checkArgs(args as Record<string, unknown>, { names: known, path: "task.args", owner: "the game" });
     expect(() => check({ a: 1 }, ["a", "b"])).not.toThrow();
     expect(() => check({ a: 1, c: 2 }, ["a", "b"])).toThrow(
       "Cannot use the argument c: the game does not read it. It has a, b (task.args.c).",

@@ -2,8 +2,8 @@
 import { describe, expect, test } from "vitest";
 import type { SessionRecord, TraceRecord } from "../../src/contract/trace.ts";
 import { exportItems, importItems, type TraceItem } from "../../src/trace/files/item.ts";
-import { itemLine, readJsonl } from "../../src/trace/files/jsonl.ts";
-import { readParquet, writeParquet } from "../../src/trace/files/parquet.ts";
+import { itemLine, readTraceJsonl } from "../../src/trace/files/jsonl.ts";
+import { readTraceParquet, writeParquet } from "../../src/trace/files/parquet.ts";
 import { type OpenTraceStore, openTraceStore } from "../../src/trace/mod.ts";
 import { readSpans, writeSpans } from "../../src/trace/otel/spans.ts";
 import { makeTrace } from "./make_trace.ts";
@@ -72,8 +72,8 @@ async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {
 
 const bufferOf = (bytes: Uint8Array) => bytes.buffer.slice(0, bytes.byteLength) as ArrayBuffer;
 const FORMATS: Readonly<Record<string, (items: AsyncIterable<TraceItem>) => Promise<readonly TraceItem[]>>> = {
-  jsonl: async (items) => [...readJsonl((await collect(items)).map(itemLine).join(""), "a.jsonl")],
-  parquet: async (items) => collect(readParquet(bufferOf(await writeParquet(items)), "a.parquet")),
+  jsonl: async (items) => [...readTraceJsonl((await collect(items)).map(itemLine).join(""), "a.jsonl")],
+  parquet: async (items) => collect(readTraceParquet(bufferOf(await writeParquet(items)), "a.parquet")),
   otlp: async (items) =>
     (await collect(writeSpans(items))).flatMap((line) => [...readSpans(JSON.parse(line), { file: "a.otlp" })]),
 };
@@ -121,12 +121,12 @@ test.each([
   ["no session", '{"metadata": {}}', /^Cannot read the session: session_id: .*\(a\.jsonl:2\)\.$/],
   ["a list", "[]", /^Cannot read the session: /],
 ])("a line with %s is named", (_, line, message) => {
-  expect(() => [...readJsonl(`\n${line}\n`, "a.jsonl")]).toThrow(message);
+  expect(() => [...readTraceJsonl(`\n${line}\n`, "a.jsonl")]).toThrow(message);
 });
 
 test("a file that is no Parquet table is named", async () => {
   const bytes = new TextEncoder().encode("not a table at all");
-  await expect(collect(readParquet(bufferOf(bytes), "a.parquet"))).rejects.toThrow(
+  await expect(collect(readTraceParquet(bufferOf(bytes), "a.parquet"))).rejects.toThrow(
     /^Cannot read the Parquet file: .*\(a\.parquet\)\.$/,
   );
 });

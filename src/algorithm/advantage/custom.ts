@@ -42,10 +42,10 @@ export function defineEstimator<S extends EstimatorSettings>(estimator: CustomEs
     scope: "batch",
     estimate: (batch, settings) => {
       const groups = groupsOf(batch);
-      const given = estimator.estimate(groups, settings, batch);
+      const estimate = estimator.estimate(groups, settings, batch);
       const estimates = new Float64Array(batch.scores.length);
       for (const group of groups)
-        for (const [row, advantage] of checked(given[group.index], group, name)) estimates[row] = advantage;
+        for (const [row, advantage] of checked(estimate[group.index], group, name)) estimates[row] = advantage;
       return perRow(estimates);
     },
   });

@@ -1,4 +1,4 @@
-/** What an advantage estimator is, what it needs of a batch, and what it is recorded with on a device. */
+/** Definition of an advantage estimator: what it needs of a batch, and how it is recorded on a device. */
 import type { Buffer } from "../../compute/device.ts";
 import type { Advantages } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
@@ -17,7 +17,7 @@ export interface AdvantageBatch extends MaskedRows {
   readonly values?: ArrayLike<number> | undefined;
   /** Reward of the greedy rollout of each row's prompt (`remax`), [N]. */
   readonly rewardBaselines?: ArrayLike<number> | undefined;
-  /** For `optimal_token_baseline` and its multi-turn form, like the two fields that follow. */
+  /** Old log-probs, for `optimal_token_baseline` and its multi-turn form, like the two fields that follow. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;
   readonly sumPiSquared?: ArrayLike<number> | undefined;
   readonly rolloutIsWeights?: ArrayLike<number> | undefined;
@@ -27,7 +27,7 @@ export interface AdvantageBatch extends MaskedRows {
 
 /** The advantages of a batch, with their returns. */
 export interface Estimate extends Advantages<Float64Array> {
-  /** At the same level. Absent: equal to the advantages. */
+  /** Returns at the same level. Absent: equal to the advantages. */
   readonly returns?: Float64Array | undefined;
 }
 
@@ -59,13 +59,13 @@ export interface AdvantageBuffers {
   readonly rewardComponents?: Readonly<Record<string, Buffer>> | undefined;
 }
 
-/** What an estimator leaves on the device: advantages [N], or advantages and returns [T] each. */
+/** An estimator's result on the device: advantages [N], or advantages and returns [T] each. */
 export interface Recorded {
   readonly advantages: Buffer;
   readonly returns?: Buffer;
 }
 
-/** What a group does with its scores: a norm, each against the others, the best's lead, a mean weighted by length. */
+/** A group's treatment of its scores: a norm, each against the others, the best's lead, a mean weighted by length. */
 export type GroupForm = "norm" | "others" | "best" | "length";
 
 /** How rewards run backwards through a row. */
@@ -94,7 +94,7 @@ export interface AdvantageRecorder {
   optimalBaseline(options: { compact: boolean }): Required<Recorded>;
 }
 
-/** What other systems call an estimator. */
+/** Names of an estimator in other systems. */
 export interface EstimatorElsewhere {
   /** verl's `algorithm.adv_estimator`. */
   readonly verl?: string;
@@ -105,9 +105,9 @@ export interface EstimatorElsewhere {
 /** An advantage estimator: its name, settings with defaults, what it sees at once, and its function on the host and on a device. */
 export interface Estimator<S extends EstimatorSettings = EstimatorSettings> {
   readonly name: string;
-  /** What it computes, for docs/estimators.md. */
+  /** Description of its formula, for docs/estimators.md. */
   readonly describe?: string;
-  /** Where it was published, and the implementation that it equals. */
+  /** Publications, and the implementation that it equals. */
   readonly sources?: readonly string[];
   readonly elsewhere?: EstimatorElsewhere;
   /** Settings with their defaults, under the published names. A setting outside this table is refused. */

@@ -5,7 +5,7 @@ import { UnsupportedError } from "../../errors.ts";
 import { mergeSettings } from "../settings.ts";
 import type { AdvantageBatch } from "./definition.ts";
 import { findEstimator } from "./estimators.ts";
-import { type AdvantageInput, Recorder } from "./recorder.ts";
+import { type AdvantageInput, EstimatorRecorder } from "./recorder.ts";
 
 /** Advantages in GPU buffers, as a recorded estimate leaves them. */
 export interface RecordedAdvantages {
@@ -36,7 +36,7 @@ export function recordAdvantages(device: Device, name: string, input: AdvantageI
       `Cannot estimate ${name} on the device: it is a function of the host. Use advantages().`,
       { part: "advantages", capability: name },
     );
-  const recorder = new Recorder(device, { name, settings }, input);
+  const recorder = new EstimatorRecorder(device, { name, settings }, input);
   const { advantages, returns } = estimator.record(recorder);
   recorder.finish();
   return {

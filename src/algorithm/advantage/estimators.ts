@@ -18,7 +18,7 @@ import {
 import { remax } from "./estimators/remax.ts";
 import { rloo, rlooVectorized } from "./estimators/rloo.ts";
 
-/** In the order in which names are listed; the first four are the guide's. */
+/** Built-in estimators in the order in which names are listed; the first four are the guide's. */
 const BUILT_IN: readonly Estimator[] = [
   ...[grpo, reinforce, reinforcePlusPlusBaseline, rloo, prpo],
   ...[grpoVectorized, grpoPassk, rlooVectorized, reinforcePlusPlus, remax, opo, gpg, gdpo, gae],

@@ -52,9 +52,9 @@ export function byGroup(
   forEachRow(groups.offsets, (_, first, end) => {
     if (first === end) return;
     const rows = groups.members.subarray(first, end);
-    const own = of(pick(scores, rows), rows);
+    const groupValues = of(pick(scores, rows), rows);
     rows.forEach((row, k) => {
-      values[row] = own[k]!;
+      values[row] = groupValues[k]!;
     });
   });
   return values;

@@ -17,7 +17,7 @@ const ROWS_PER_WORKGROUP = 64;
 const MAX_GROUP_WORKGROUPS = 256;
 const SUM_GROUPS = 64;
 
-/** What a group does with its scores: grpo, rloo, grpo_passk, opo. */
+/** Codes of a group's treatment of its scores: grpo, rloo, grpo_passk, opo. */
 export const GROUP_MODE = { norm: 0, others: 1, best: 2, length: 3 } as const;
 
 const groupGrid = ({ groups }: { groups: number }) =>
@@ -84,7 +84,7 @@ function merged(sums: Float32Array): { n: number; mean: number; squares: number 
   const triples = Array.from({ length: SUM_GROUPS }, (_, k) => sums.subarray(3 * k, 3 * k + 3));
   const means = triples.map(([, mean]) => mean!);
   const mean = weightedMean(means, (k) => triples[k]![0]!);
-  const squares = triples.map(([n, own, squares]) => squares! + n! * (own! - mean) ** 2);
+  const squares = triples.map(([n, groupMean, squares]) => squares! + n! * (groupMean! - mean) ** 2);
   return { n: sum(triples.map(([n]) => n!)), mean, squares: sum(squares) };
 }
 
@@ -103,10 +103,10 @@ export const advantageSums = defineKernel({
     const mean = weightedMean(values.subarray(0, count), weightOf);
     let [weight, squares] = [0, 0];
     for (let i = 0; i < count; i++) {
-      const own = weightOf(i);
-      if (own === 0) continue;
-      weight += own;
-      squares += own * (values[i]! - mean) ** 2;
+      const rowWeight = weightOf(i);
+      if (rowWeight === 0) continue;
+      weight += rowWeight;
+      squares += rowWeight * (values[i]! - mean) ** 2;
     }
     // One workgroup of the reference adds all.
     sums.fill(0, 0, 3 * SUM_GROUPS).set([weight, mean, squares]);

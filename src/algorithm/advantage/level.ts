@@ -10,7 +10,7 @@ export interface AdvantageCheck<V> {
   readonly tokens: number;
   /** Number of values, where they are not an array (but a buffer). */
   readonly length?: ((values: V) => number) | undefined;
-  /** Who gave them, for messages. */
+  /** Source of the advantages, for messages. */
   readonly from?: string | undefined;
 }
 
@@ -20,13 +20,15 @@ const FORM = 'Give { level: "row" | "token", values }.';
  * Returns advantages whose level and length fit the batch; checks what untyped callers give, too.
  * @throws {ConfigError} for a bare array, an unknown level, or a length that the level does not have
  */
-export function checkAdvantages<V>(given: Advantages<V>, check: AdvantageCheck<V>): Advantages<V> {
+export function checkAdvantages<V>(advantages: Advantages<V>, check: AdvantageCheck<V>): Advantages<V> {
   const { rows, tokens, length = lengthOf, from } = check;
   const what = from === undefined ? "advantages" : `advantages from ${from}`;
   const refuse = (why: string) => new ConfigError(`Cannot take ${what}: ${why}`, { path: "advantages", kind: "code" });
-  if (isBare(given))
-    throw refuse(`an array of ${given.length} numbers does not say whether they are per row or per token. ${FORM}`);
-  const { level, values } = given ?? {};
+  if (isBare(advantages))
+    throw refuse(
+      `an array of ${advantages.length} numbers does not say whether they are per row or per token. ${FORM}`,
+    );
+  const { level, values } = advantages ?? {};
   if (level !== "row" && level !== "token")
     throw refuse(`there is no level ${JSON.stringify(level) ?? "undefined"}. ${FORM}`);
   const wanted = level === "row" ? rows : tokens;
@@ -35,11 +37,11 @@ export function checkAdvantages<V>(given: Advantages<V>, check: AdvantageCheck<V
     throw refuse(
       `level "${level}" needs one value per ${level} (${wanted}), and there are ${found}. The batch has ${rows} rows and ${tokens} tokens.`,
     );
-  return given;
+  return advantages;
 }
 
-function isBare(given: unknown): given is ArrayLike<number> {
-  return Array.isArray(given) || ArrayBuffer.isView(given);
+function isBare(advantages: unknown): advantages is ArrayLike<number> {
+  return Array.isArray(advantages) || ArrayBuffer.isView(advantages);
 }
 
 function lengthOf(values: unknown): number {
@@ -51,7 +53,7 @@ export function advantageReader({ level, values }: Advantages<ArrayLike<number>>
   return level === "token" ? (t) => values[t]! : (_, row) => values[row]!;
 }
 
-/** What the loss multiplies by: the advantages, or the weights of a supervised batch, [T], in their place. */
+/** Returns the factors of the loss: the advantages, or in their place the weights of a supervised batch, [T]. */
 export function factorsOf<V>({
   advantages,
   weights,

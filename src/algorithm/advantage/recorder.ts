@@ -29,7 +29,7 @@ import {
 } from "./kernels.ts";
 import { WHITENING_EPSILON } from "./whitening.ts";
 
-/** What {@link recordAdvantages} reads: buffers on the device, and the layout of rows and groups on the host. */
+/** Input of {@link recordAdvantages}: buffers on the device, and the layout of rows and groups on the host. */
 export interface AdvantageInput {
   readonly buffers: AdvantageBuffers;
   readonly groups: Groups;
@@ -38,7 +38,7 @@ export interface AdvantageInput {
 }
 
 /** One recording of one estimator. {@link finish} returns what it uploaded: recorded work still sees it. */
-export class Recorder implements AdvantageRecorder {
+export class EstimatorRecorder implements AdvantageRecorder {
   readonly device: Device;
   readonly name: string;
   readonly settings: EstimatorSettings;
@@ -47,7 +47,7 @@ export class Recorder implements AdvantageRecorder {
   private readonly scratch: Buffer[] = [];
 
   /** @param estimator its name, and its settings with their defaults filled in */
-  constructor(device: Device, estimator: Pick<Recorder, "name" | "settings">, input: AdvantageInput) {
+  constructor(device: Device, estimator: Pick<EstimatorRecorder, "name" | "settings">, input: AdvantageInput) {
     this.device = device;
     this.name = estimator.name;
     this.settings = estimator.settings;

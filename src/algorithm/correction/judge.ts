@@ -4,14 +4,14 @@ import type { Rejection } from "./config.ts";
 import { type CorrectionRows, SAFETY_BOUND } from "./rows.ts";
 import type { Reduction } from "./statistics.ts";
 
-/** What a rejection finds: its statistic at its level, and the tokens that it keeps, [T]. */
-export interface Judgement {
+/** Result of a rejection: its statistic at its level, and the tokens that it keeps, [T]. */
+export interface RejectionResult {
   readonly statistic: { readonly level: "token" | "row"; readonly values: Float64Array };
   readonly kept: readonly boolean[];
 }
 
 /** The statistic and the verdicts of one rejection. */
-export function judge(rows: CorrectionRows, { statistic, low, high }: Rejection): Judgement {
+export function judge(rows: CorrectionRows, { statistic, low, high }: Rejection): RejectionResult {
   const { divergence, reduction } = statistic;
   const of = (t: number) => divergence.of(clamp(rows.logRatio[t]!, -SAFETY_BOUND, SAFETY_BOUND));
   const passes = (x: number) => x >= low && x <= high;

@@ -5,10 +5,10 @@ import { largest, sampleDeviation, smallest, sum } from "../../statistics.ts";
 import { clamp } from "../loss/token.ts";
 import { COUNT_EPSILON } from "../rows.ts";
 import type { CorrectionPlan, Rejection } from "./config.ts";
-import type { Judgement } from "./judge.ts";
+import type { RejectionResult } from "./judge.ts";
 import { type CorrectionBatch, type CorrectionRows, logRatios, SAFETY_BOUND } from "./rows.ts";
 
-export interface Weights {
+export interface CorrectionWeights {
   /** Before truncation, [T]. */
   readonly raw: Float64Array;
   readonly weights: Float64Array;
@@ -17,7 +17,7 @@ export interface Weights {
 }
 
 /** `rollout_is_*`: the weights of tokens, and by row. */
-export function weightMetrics(rows: CorrectionRows, { level, bounds }: CorrectionPlan, of: Weights): Metrics {
+export function weightMetrics(rows: CorrectionRows, { level, bounds }: CorrectionPlan, of: CorrectionWeights): Metrics {
   const { low, high, icepop } = bounds;
   const { raw, weights, sums } = of;
   const bounded = (t: number) => clamp(weights[t]!, 0, high);
@@ -40,7 +40,7 @@ export function weightMetrics(rows: CorrectionRows, { level, bounds }: Correctio
   };
 }
 
-function tokenRange(rows: CorrectionRows, { low, high }: CorrectionPlan["bounds"], of: Weights): Metrics {
+function tokenRange(rows: CorrectionRows, { low, high }: CorrectionPlan["bounds"], of: CorrectionWeights): Metrics {
   const trained = rows.allTrained.map((t) => of.weights[t]!);
   return {
     rollout_is_max: largest(trained),
@@ -60,7 +60,7 @@ function sequenceRange(sums: readonly number[], { low, high }: CorrectionPlan["b
 }
 
 /** `rollout_rs_NAME_*` of one rejection. */
-export function rejectionMetrics(rows: CorrectionRows, rejection: Rejection, found: Judgement): Metrics {
+export function rejectionMetrics(rows: CorrectionRows, rejection: Rejection, found: RejectionResult): Metrics {
   return prefixed(`rollout_rs_${rejection.statistic.name}`, {
     ...statisticMetrics(rows, rejection, found.statistic),
     ...shares(rows, (t) => found.kept[t]!),
@@ -94,7 +94,7 @@ function shareOfFilled({ filled, trained }: CorrectionRows, kept: readonly boole
 function statisticMetrics(
   rows: CorrectionRows,
   rejection: Rejection,
-  { level, values }: Judgement["statistic"],
+  { level, values }: RejectionResult["statistic"],
 ): Metrics {
   const { high } = rejection;
   const low = rejection.statistic.divergence.isSigned ? rejection.low : undefined;

@@ -6,7 +6,7 @@ import { COUNT_EPSILON, type MaskedRows } from "../rows.ts";
 /** Log-ratios are bounded by it before they are exponentiated. */
 export const SAFETY_BOUND = 20;
 
-/** Per-token arrays are [T]. */
+/** Batch of a correction; per-token arrays are [T]. */
 export interface CorrectionBatch extends MaskedRows {
   /** The trainer's log-probs: those at the start of the update, or the current ones in bypass mode. */
   readonly logprobs: ArrayLike<number>;

@@ -4,7 +4,7 @@ import { ConfigError } from "../../errors.ts";
 import { klCode, klEstimate } from "../kl/estimate.ts";
 import type { MaskedRows } from "../rows.ts";
 
-/** Per-token arrays are [T]. */
+/** Batch of a distillation; per-token arrays are [T]. */
 export interface DistillationBatch extends MaskedRows {
   /** Log-probs of the sampled tokens under the student. */
   readonly logprobs: ArrayLike<number>;

@@ -1,7 +1,7 @@
 /** Two tokenizations of one text: the spans that end at the same places, and a teacher's log-probs shared over them. */
 
 /** Tokens [first, end) of the student and of the teacher that write the same bytes. */
-export interface Span {
+export interface AlignedSpan {
   readonly student: readonly [first: number, end: number];
   readonly teacher: readonly [first: number, end: number];
 }
@@ -12,8 +12,8 @@ export interface Span {
  * @param student bytes of each token
  * @param teacher bytes of each token, as many in sum
  */
-export function alignSpans(student: ArrayLike<number>, teacher: ArrayLike<number>): Span[] {
-  const spans: Span[] = [];
+export function alignSpans(student: ArrayLike<number>, teacher: ArrayLike<number>): AlignedSpan[] {
+  const spans: AlignedSpan[] = [];
   let [s, t, studentBytes, teacherBytes] = [0, 0, 0, 0];
   let [firstS, firstT] = [0, 0];
   while (s < student.length || t < teacher.length) {
@@ -34,7 +34,7 @@ export function alignSpans(student: ArrayLike<number>, teacher: ArrayLike<number
  * @param logprobs of the student's tokens, [T], and of the teacher's
  */
 export function shareOverSpans(
-  spans: readonly Span[],
+  spans: readonly AlignedSpan[],
   logprobs: { readonly student: ArrayLike<number>; readonly teacher: ArrayLike<number> },
 ): Float32Array {
   const shared = Float32Array.from(logprobs.student);

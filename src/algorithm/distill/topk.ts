@@ -24,10 +24,10 @@ export interface TopkSettings {
   readonly loss_max_clamp: number | null;
 }
 
-/** Where no setting bounds a number, in f32. */
+/** Bound in f32 where no setting bounds a number. */
 const UNBOUNDED = 3e38;
 
-/** What the kernel and the reference read of a mode and its settings. */
+/** Constants of a mode and its settings that the kernel and the reference read. */
 export interface TopkPlan {
   /** 0: forward KL, 1: reverse KL. */
   readonly reverse: number;
@@ -38,7 +38,7 @@ export interface TopkPlan {
 }
 
 /**
- * What a `loss_mode` over top tokens computes, with its bounds.
+ * Returns how a `loss_mode` over top tokens is computed, with its bounds.
  * @throws {ConfigError} for a mode that is not published
  */
 export function topkPlan(mode: string, { log_prob_min_clamp, loss_max_clamp }: TopkSettings): TopkPlan {
@@ -101,14 +101,14 @@ export function topkPlace(
 }
 
 /** The term of the tail; `slope` is its derivative in the student's mass, which times q is that in log q. */
-function tailTerm(it: { mass: number; teacherMass: number; reverse: number }): { value: number; slope: number } {
-  const q = Math.min(Math.max(1 - it.mass, TAIL_EPSILON), 1);
-  const isActive = 1 - it.mass >= TAIL_EPSILON;
-  if (it.reverse) {
-    const logRatio = Math.log(q) - Math.log(Math.min(Math.max(1 - it.teacherMass, TAIL_EPSILON), 1));
+function tailTerm(tail: { mass: number; teacherMass: number; reverse: number }): { value: number; slope: number } {
+  const q = Math.min(Math.max(1 - tail.mass, TAIL_EPSILON), 1);
+  const isActive = 1 - tail.mass >= TAIL_EPSILON;
+  if (tail.reverse) {
+    const logRatio = Math.log(q) - Math.log(Math.min(Math.max(1 - tail.teacherMass, TAIL_EPSILON), 1));
     return { value: q * logRatio, slope: isActive ? -(logRatio + 1) : 0 };
   }
-  const p = Math.min(Math.max(1 - it.teacherMass, 0), 1);
+  const p = Math.min(Math.max(1 - tail.teacherMass, 0), 1);
   const value = p > 0 ? p * (Math.log(p) - Math.log(q)) : 0;
   return { value, slope: isActive ? p / q : 0 };
 }

@@ -21,9 +21,9 @@ export const topkDistillation = defineKernel({
   grid: ({ rows }, { WORKGROUP }) => folded(Math.ceil(rows / WORKGROUP!)),
   reference({ student, teacher, weights, values, masses, dlogprobs }, { rows, k, ...plan }) {
     for (let row = 0; row < rows; row++) {
-      const own = <A extends Float32Array>(array: A) => array.subarray(row * k, (row + 1) * k);
-      const slopes = own(dlogprobs);
-      const { value, mass } = topkPlace(own(student), own(teacher), { plan, slopes });
+      const rowOf = <A extends Float32Array>(array: A) => array.subarray(row * k, (row + 1) * k);
+      const slopes = rowOf(dlogprobs);
+      const { value, mass } = topkPlace(rowOf(student), rowOf(teacher), { plan, slopes });
       for (let i = 0; i < k; i++) slopes[i]! *= weights[row]!;
       values[row] = value;
       masses[row] = mass;

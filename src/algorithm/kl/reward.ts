@@ -5,7 +5,7 @@ import { COUNT_EPSILON, type MaskedRows } from "../rows.ts";
 import type { KlController } from "./controller.ts";
 import { klCode, klEstimate } from "./estimate.ts";
 
-/** Per-token arrays are [T]. */
+/** Batch of a KL term in the reward; per-token arrays are [T]. */
 export interface KlRewardBatch extends MaskedRows {
   readonly tokenRewards: ArrayLike<number>;
   readonly oldLogprobs: ArrayLike<number>;

@@ -8,8 +8,8 @@ import {
   allocStatistics,
   backwardPiece,
   forwardPiece,
+  type LogitShape,
   releaseStatistics,
-  type Shape,
   type StatisticsGradient,
   type TokenStatistics,
 } from "./statistics.ts";
@@ -22,7 +22,7 @@ export interface RecordedHeadLogprobs extends TokenStatistics {
 }
 
 /** Hidden states, head matrix and targets for log-probs without materialised logits. */
-export interface HeadInput extends Shape {
+export interface HeadInput extends LogitShape {
   /** f32 [rows, C]. */
   readonly hidden: Buffer;
   /** f32 [V, C], as checkpoints store it. May exceed one binding. */

@@ -6,8 +6,8 @@ import {
   allocStatistics,
   backwardPiece,
   forwardPiece,
+  type LogitShape,
   releaseStatistics,
-  type Shape,
   type StatisticsGradient,
   type TokenStatistics,
 } from "./statistics.ts";
@@ -31,7 +31,7 @@ const ALIGNMENT = 64;
  */
 export function recordLogprobs(
   device: Device,
-  input: Shape & { readonly logits: Buffer; readonly targets: Buffer; readonly stride?: number | undefined },
+  input: LogitShape & { readonly logits: Buffer; readonly targets: Buffer; readonly stride?: number | undefined },
 ): RecordedLogprobs {
   const { rows, vocabulary, targets, stride = vocabulary } = input;
   if (stride % 4 !== 0)
@@ -56,7 +56,7 @@ function maxRows(device: Device, stride: number): number {
 }
 
 function logitWindows(
-  { rows, vocabulary, stride, logits, temperature = 1 }: Shape & { logits: Buffer; stride: number },
+  { rows, vocabulary, stride, logits, temperature = 1 }: LogitShape & { logits: Buffer; stride: number },
   rowsPerWindow: number,
 ): { logits: Buffer; params: PassParams }[] {
   return Array.from({ length: Math.ceil(rows / rowsPerWindow) }, (_, index) => {

@@ -3,7 +3,7 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { F32_BYTES } from "../f32.ts";
 import { logitsBackward, logitsForward, type PassParams, STATE_FLOATS } from "./kernels.ts";
 
-/** Per-row results, f32 [rows] each. */
+/** Results of each row, f32 [rows] each. */
 export interface TokenStatistics {
   /** log p(target). */
   readonly logprobs: Buffer;
@@ -20,7 +20,7 @@ export interface StatisticsGradient {
   readonly dentropy?: Buffer | undefined;
 }
 
-export interface Shape {
+export interface LogitShape {
   readonly rows: number;
   /** V. */
   readonly vocabulary: number;

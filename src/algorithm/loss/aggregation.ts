@@ -51,20 +51,20 @@ export interface TokenWeights {
  * @throws {ConfigError} for an unknown mode or a batch without a trained token
  * @see verl core_algos.agg_loss
  */
-export function tokenWeights(mode: string, rows: RowCounts, given: Normalisers = {}): TokenWeights {
-  const ranks = given.dp_size ?? 1;
-  const sequences = () => denominator("global_batch_size", given.global_batch_size ?? filledRows(rows));
+export function tokenWeights(mode: string, rows: RowCounts, normalisers: Normalisers = {}): TokenWeights {
+  const ranks = normalisers.dp_size ?? 1;
+  const sequences = () => denominator("global_batch_size", normalisers.global_batch_size ?? filledRows(rows));
   const byMode: Record<AggregationMode, () => TokenWeights> = {
     "token-mean": () => ({
-      uniform: ranks / denominator("batch_num_tokens", given.batch_num_tokens ?? trainedTokens(rows)),
+      uniform: ranks / denominator("batch_num_tokens", normalisers.batch_num_tokens ?? trainedTokens(rows)),
       byRow: false,
     }),
     "token-sum": () => ({ uniform: ranks, byRow: false }),
     "seq-mean-token-sum": () => ({ uniform: ranks / sequences(), byRow: false }),
     "seq-mean-token-mean": () => ({ uniform: ranks / sequences(), byRow: true }),
     "seq-mean-token-sum-norm": () => {
-      const scale = denominator("loss_scale_factor", given.loss_scale_factor ?? rows.longest);
-      const uniform = given.compat === "verl-2026-01" ? 1 / scale : ranks / sequences() / scale;
+      const scale = denominator("loss_scale_factor", normalisers.loss_scale_factor ?? rows.longest);
+      const uniform = normalisers.compat === "verl-2026-01" ? 1 / scale : ranks / sequences() / scale;
       return { uniform, byRow: false };
     },
   };

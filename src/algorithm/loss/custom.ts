@@ -10,7 +10,7 @@ import type { LossSettings, Token, TokenLoss } from "./token.ts";
 /** A policy loss of your own: one function of a token, in TypeScript and optionally in WGSL. See {@link defineLoss}. */
 export interface CustomLoss<S extends LossSettings = LossSettings> {
   readonly name: string;
-  /** What it computes, in one line. */
+  /** Description of the loss, in one line. */
   readonly describe?: string;
   /** Settings with their defaults; `rllm.algorithm.loss_args`, `--set` and a spec's `settings` change them. */
   readonly settings: S;
@@ -49,6 +49,6 @@ export async function defineLoss<S extends LossSettings>(loss: CustomLoss<S>): P
     describe,
     settings,
     schema: schema as SettingsSchema<LossSettings> | undefined,
-    plan: (given) => ({ form, params: given, metrics }),
+    plan: (settings) => ({ form, params: settings, metrics }),
   });
 }

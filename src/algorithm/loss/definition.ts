@@ -1,4 +1,7 @@
-/** What a policy loss is: a function of one token in both languages, settings under their published names, and metrics. */
+/**
+ * Definition of a policy loss: a function of one token in both languages, settings under their published names, and
+ * metrics.
+ */
 import { mergeSettings, type SettingsSchema } from "../settings.ts";
 import type { AggregationMode, Normalisers } from "./aggregation.ts";
 import type { LossForm } from "./form.ts";
@@ -49,9 +52,9 @@ export interface LossPlan extends BoundForm {
   readonly metrics: MetricNames;
   /** Metrics computed from the three averages. */
   readonly derived?: ((averages: readonly [number, number, number]) => Record<string, number>) | undefined;
-  /** Where the k3 estimate is cut off. Default verl's 10. */
+  /** Bound of the k3 estimate. Default verl's 10. */
   readonly klBound?: number | undefined;
-  /** Where the row statistic already contains the importance weights: in the slopes, or in values and slopes. */
+  /** Importance weights that the row statistic already contains: in the slopes, or in values and slopes. */
   readonly weightsInRows?: "slope" | "all" | undefined;
 }
 
@@ -66,7 +69,7 @@ export interface ServiceForm {
   readonly isLinear: boolean;
 }
 
-/** What other systems call a loss. A system that is not named does not have it. */
+/** Names of a loss in other systems. A system that is not named does not have it. */
 export interface LossElsewhere {
   /** verl's `policy_loss.loss_mode`, and the first of its versions here that knows the name. */
   readonly verl?: { readonly name: string; readonly since?: string };
@@ -78,7 +81,7 @@ export interface LossElsewhere {
 /** A policy loss: its name, settings with defaults, and how it plans a pass. */
 export interface LossDefinition<S extends LossSettings = LossSettings> {
   readonly name: string;
-  /** What it computes, in one line: `config explain` and docs/algorithms.md show it. */
+  /** Description of the loss, in one line: `config explain` and docs/algorithms.md show it. */
   readonly describe?: string | undefined;
   /** Papers and published functions, and the system whose numbers it has. */
   readonly sources?: readonly string[];
@@ -101,6 +104,6 @@ export function policyLossOf<const S extends LossSettings>(loss: LossDefinition<
  * The plan of a loss with the given settings over its defaults.
  * @throws {ConfigError} for a setting that the loss does not know, one that is not a number, or what the loss refuses
  */
-export function planLoss(definition: LossDefinition, given: LossSettings): LossPlan {
-  return definition.plan(mergeSettings("loss", definition, given));
+export function planLoss(definition: LossDefinition, settings: LossSettings): LossPlan {
+  return definition.plan(mergeSettings("loss", definition, settings));
 }

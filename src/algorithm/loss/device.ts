@@ -22,7 +22,7 @@ import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, re
 import type { RowStatistic } from "./row_statistic.ts";
 import { recordSelection } from "./selection_kernels.ts";
 import { structValues } from "./settings_struct.ts";
-import { addPartials, type Layout, layOut, maxWindow, type Window, windowsOf } from "./workspace.ts";
+import { addPartials, type LossLayout, layOutWorkspace, maxWindow, type Window, windowsOf } from "./workspace.ts";
 
 /** A policy loss in GPU buffers: its gradient per token, and partial sums to read back. */
 export interface RecordedLoss extends Recorded<LossResult> {
@@ -43,10 +43,10 @@ export interface RecordOptions {
   readonly windowTokens?: number | undefined;
 }
 
-/** What {@link recordPolicyLoss} reads: buffers on the device, and the layout of rows on the host. */
+/** Input of {@link recordPolicyLoss}: buffers on the device, and the layout of rows on the host. */
 export interface DeviceLossBatch extends RecordOptions {
   readonly buffers: LossBuffers;
-  /** As {@link countRows} gives them. */
+  /** Counts of {@link countRows}. */
   readonly counts: RowCounts;
 }
 
@@ -71,7 +71,7 @@ class Recording {
   private readonly counts: RowCounts;
   private readonly kernel: PassKernel;
   private readonly windows: readonly Window[];
-  private readonly layout: Layout;
+  private readonly layout: LossLayout;
   private readonly workspace: Buffer;
   private readonly dlogprobs: Buffer;
   private readonly dentropy: Buffer | undefined;
@@ -88,7 +88,7 @@ class Recording {
     this.kernel = passKernel(loss);
     this.windows = windowsOf(tokens, size);
     this.isPerToken = checkAdvantages(buffers.advantages, { rows: trained.length, tokens, length }).level === "token";
-    this.layout = layOut(tokens, trained.length, size);
+    this.layout = layOutWorkspace(tokens, trained.length, size);
     const byteLength = tokens * F32_BYTES;
     const [workspace, dlogprobs, dentropy] = allocTogether(device, [
       { byteLength: this.layout.length * F32_BYTES, label: "loss workspace" },

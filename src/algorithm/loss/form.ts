@@ -1,9 +1,9 @@
-/** The form of a loss: one function of a token, in TypeScript and in WGSL joined to the fused pass. */
+/** The form of a loss: one function of a token, in TypeScript and in WGSL joinShader to the fused pass. */
 import { loadShader } from "../../compute/shader.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { klEstimateWgsl } from "../kl/estimate.ts";
 import { type PassKernel, passKernel } from "./pass_kernel.ts";
-import { joined, paddedParams } from "./settings_struct.ts";
+import { joinShader, paddedParams } from "./settings_struct.ts";
 import type { TokenFunction } from "./token.ts";
 
 /** A function of one token in both languages. */
@@ -17,7 +17,7 @@ export interface LossForm {
   readonly kernel: PassKernel | null;
 }
 
-/** What a form is made of. Losses that compute the same function of a token share one form. */
+/** Parts of a form. Losses that compute the same function of a token share one form. */
 export interface LossFormOptions<K extends string> {
   readonly name: string;
   readonly params: readonly K[];
@@ -40,7 +40,7 @@ export function lossForm<const K extends string>({ name, params, token, wgsl }: 
     );
   const kernel = passKernel({
     name: `loss/${name}`,
-    source: async () => joined(wgsl, params, `${await loadShader("loss/policy")}\n${klEstimateWgsl()}`),
+    source: async () => joinShader(wgsl, params, `${await loadShader("loss/policy")}\n${klEstimateWgsl()}`),
     params: paddedParams(params),
     token: run,
   });

@@ -5,17 +5,17 @@ import { ConfigError } from "../../errors.ts";
 import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import { countRows, type MaskedRows, type RowCounts } from "../rows.ts";
 import { weightOfRow } from "./aggregation.ts";
-import { type PassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
+import { type LossPassOptions, passToken, type RowTable, type Streams, SUM_COUNT } from "./pass.ts";
 import { type LossResult, lossResult, type PolicyLossSpec, type ResolvedLoss, resolveLoss } from "./resolve.ts";
 import { rowSums } from "./row_statistic.ts";
 import { selectTokens } from "./selection.ts";
 
-/** Per-token arrays are [T]. */
+/** Batch of a loss; per-token arrays are [T]. */
 export interface LossBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   /** Absent: the current log-probs, detached. */
   readonly oldLogprobs?: ArrayLike<number> | undefined;
-  /** For `cross_entropy`, the weights. */
+  /** Advantages; for `cross_entropy`, the weights. */
   readonly advantages: Advantages<ArrayLike<number>>;
   readonly rolloutIsWeights?: ArrayLike<number> | undefined;
   readonly refLogprobs?: ArrayLike<number> | undefined;
@@ -102,7 +102,7 @@ function rowTable(
   };
 }
 
-function passOptions(loss: ResolvedLoss, selected: PassOptions["selected"]): PassOptions {
+function passOptions(loss: ResolvedLoss, selected: LossPassOptions["selected"]): LossPassOptions {
   const { plan, weight, termWeight: klWeight, klCode, klCoef, klBound } = loss;
   const { form, params, rows, weightsInRows } = plan;
   const terms = { weight, klWeight, klCode, klCoef, klBound };

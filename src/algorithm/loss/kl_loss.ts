@@ -8,16 +8,16 @@ import { K3_BOUND, klCode, klEstimate, klEstimateWgsl } from "../kl/estimate.ts"
 import { COUNT_EPSILON, countRows, type MaskedRows, type RowCounts, trainedTokens } from "../rows.ts";
 import { forEachWeighted, type Normalisers, TOKEN_GROUPS, tokenWeights, uploadRowWeights } from "./aggregation.ts";
 
-/** Which KL estimate a loss takes, and how it is aggregated. */
+/** Choice of a loss's KL estimate, and how it is aggregated. */
 export interface KlSpec extends Normalisers {
   /** `kl`, `k1`, `abs`, `mse`, `k2`, `low_var_kl`, `k3`, or one of them with `+`. */
   readonly kl: string;
   readonly loss_agg_mode: string;
-  /** Where k3 is cut off. Default 10, as in verl; TRL has no bound (Infinity). */
+  /** Bound of k3. Default 10, as in verl; TRL has no bound (Infinity). */
   readonly bound?: number | undefined;
 }
 
-/** Per-token arrays are [T]. */
+/** Batch of a KL loss; per-token arrays are [T]. */
 export interface KlBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   readonly refLogprobs: ArrayLike<number>;

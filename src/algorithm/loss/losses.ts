@@ -22,7 +22,7 @@ import { trlSapo } from "./losses/trl_sapo.ts";
 import { trlVespo } from "./losses/trl_vespo.ts";
 import { vanilla } from "./losses/vanilla.ts";
 
-/** In the order in which names are listed. */
+/** Built-in losses in the order in which names are listed. */
 const BUILT_IN: readonly LossDefinition[] = [
   ...[vanilla, gspo, sapo, gpg, reinforce, clipCov, klCov, geoMean, cispo, dppoTv, dppoKl, dro],
   ...[tinkerCrossEntropy, crossEntropy, tinkerImportanceSampling, importanceSampling, tinkerPpo, ppo],

@@ -3,7 +3,7 @@ import { klEstimate } from "../kl/estimate.ts";
 import type { TokenWeights } from "./aggregation.ts";
 import type { LossSettings, Token, TokenFunction } from "./token.ts";
 
-/** Per-token inputs, [T]. Absent old log-probs are the current ones, detached. */
+/** Inputs of each token, [T]. Absent old log-probs are the current ones, detached. */
 export interface Streams {
   readonly logprobs: ArrayLike<number>;
   readonly mask: ArrayLike<number>;
@@ -14,20 +14,20 @@ export interface Streams {
   row(t: number): number;
 }
 
-/** Per-row inputs, [N]: the weight of a trained token, for losses aggregated by row, and the row statistic. */
+/** Inputs of each row, [N]: the weight of a trained token, for losses aggregated by row, and the row statistic. */
 export interface RowTable {
   readonly weight: ArrayLike<number>;
   readonly a: ArrayLike<number>;
   readonly b: ArrayLike<number>;
 }
 
-/** What the pass reads. */
+/** Inputs of the pass. */
 export interface PassInputs {
   readonly streams: Streams;
   readonly table: RowTable;
 }
 
-export interface PassOptions {
+export interface LossPassOptions {
   readonly token: TokenFunction;
   /** The params of the loss's form. */
   readonly params: LossSettings;
@@ -42,7 +42,7 @@ export interface PassOptions {
   readonly couplesRows: boolean;
   /** Whether importance weights multiply the slopes: not where the row statistic contains them. */
   readonly weighsSlopes: boolean;
-  /** Which tokens a selection has chosen. */
+  /** Returns whether a selection has chosen a token. */
   readonly selected?: ((t: number) => boolean) | undefined;
 }
 
@@ -51,7 +51,7 @@ export const SUMS = { loss: 0, metrics: 1, klLoss: 4, kl: 5, broken: 6 } as cons
 export const SUM_COUNT = 8;
 
 /** Adds one trained token to `sums` and returns d(loss)/d(logprob). */
-export function passToken(t: number, inputs: PassInputs, options: PassOptions, sums: Float64Array): number {
+export function passToken(t: number, inputs: PassInputs, options: LossPassOptions, sums: Float64Array): number {
   const { streams, table } = inputs;
   const { isWeights, ref } = streams;
   const row = streams.row(t);
@@ -75,7 +75,7 @@ export function passToken(t: number, inputs: PassInputs, options: PassOptions, s
   return slope;
 }
 
-function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: PassOptions): Token {
+function tokenAt(t: number, row: number, { streams, table }: PassInputs, options: LossPassOptions): Token {
   const { couplesRows, selected } = options;
   const logprob = streams.logprobs[t]!;
   return {

@@ -8,7 +8,7 @@ export const PASS_GROUPS = 256;
 const PASS_THREADS = 64;
 const PASS_LANES = 16;
 
-/** Where a stream is bound: nowhere, in one of the slots 1 to 3, or in the output, which is read before it is written. */
+/** Binding of a stream: nowhere, in one of the slots 1 to 3, or in the output, which is read before it is written. */
 export const SLOT = { absent: 0, inOutput: 4 } as const;
 
 const PASS_BINDINGS = {
@@ -121,7 +121,7 @@ function passInputs(
   { stream, byRow }: { stream: (name: StreamName) => Float32Array | undefined; byRow: boolean },
 ): { streams: Streams; table: RowTable } {
   const column = (index: number) => workspace.subarray(index * row_stride, (index + 1) * row_stride);
-  const given = stream("ADVANTAGE");
+  const advantages = stream("ADVANTAGE");
   const rowAdvantage = column(1);
   const streams = {
     logprobs,
@@ -129,7 +129,7 @@ function passInputs(
     old: stream("OLD"),
     isWeights: stream("WEIGHT"),
     ref: stream("REF"),
-    advantage: (t: number, row: number) => (given ? given[t]! : byRow ? rowAdvantage[row]! : 0),
+    advantage: (t: number, row: number) => (advantages ? advantages[t]! : byRow ? rowAdvantage[row]! : 0),
     row: (t: number) => row_of_token[t]!,
   };
   return { streams, table: { weight: column(0), a: column(2), b: column(3) } };

@@ -4,7 +4,7 @@ import { loadShader } from "../../compute/shader.ts";
 import { forEachRow, trainedIn } from "../../data/offsets.ts";
 import { sum } from "../../statistics.ts";
 import type { Streams } from "./pass.ts";
-import { joined, paddedParams } from "./settings_struct.ts";
+import { joinShader, paddedParams } from "./settings_struct.ts";
 import type { LossSettings } from "./token.ts";
 
 const ROWS_PER_GROUP = 64;
@@ -13,7 +13,7 @@ const ROWS_PER_GROUP = 64;
 export type RowStreams = Omit<Streams, "row">;
 
 /** A row's trained tokens, with what they are summed by. */
-export interface RowSums {
+export interface TrainedRow {
   readonly row: number;
   readonly streams: RowStreams;
   /** Trained tokens. */
@@ -49,15 +49,15 @@ export interface RowStatistic {
   readonly name: string;
   /** Those of the form's params that it reads. */
   readonly params: readonly string[];
-  /** In float64. */
-  readonly numbers: (row: RowSums, params: LossSettings) => RowNumbers;
+  /** Returns the numbers of a row, in float64. */
+  readonly numbers: (row: TrainedRow, params: LossSettings) => RowNumbers;
   readonly kernel: Kernel<typeof ROWS_BINDINGS, typeof ROWS_PARAMS>;
 }
 
 interface RowStatisticOptions<K extends string> {
   readonly name: string;
   readonly params: readonly K[];
-  numbers(row: RowSums, params: Readonly<Record<K, number>>): RowNumbers;
+  numbers(row: TrainedRow, params: Readonly<Record<K, number>>): RowNumbers;
   /** `fn row_numbers(row: u32, first: u32, end: u32) -> vec2f`; the functions that it calls are those of shaders/loss/rows.wgsl. */
   readonly wgsl: string;
 }
@@ -70,7 +70,7 @@ export function rowStatistic<const K extends string>({
 }: RowStatisticOptions<K>): RowStatistic {
   const kernel = defineKernel({
     name: `loss/rows ${name}`,
-    source: async () => joined(wgsl, params, await loadShader("loss/rows")),
+    source: async () => joinShader(wgsl, params, await loadShader("loss/rows")),
     bindings: ROWS_BINDINGS,
     params: { ...ROWS_PARAMS, ...paddedParams(params) },
     constants: { OLD: 1, TOKEN_ADVANTAGE: 0, WEIGHT: 0 },
@@ -101,7 +101,7 @@ export function rowStatistic<const K extends string>({
 export function rowSums(
   streams: RowStreams,
   { row, first, end }: { row: number; first: number; end: number },
-): RowSums {
+): TrainedRow {
   const { logprobs, old, isWeights, mask } = streams;
   const trained = trainedIn(mask, first, end);
   return {

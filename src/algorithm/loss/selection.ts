@@ -26,7 +26,7 @@ export function selectTokens(selection: Selection, s: Streams, tokens: number): 
   return (t) => chosen.has(t);
 }
 
-/** By covariance; the first of equal ones first. */
+/** Orders by covariance; the first of equal ones first. */
 function largestFirst(s: Streams, trained: readonly number[]): number[] {
   const covariance = covariances(s, trained, 0);
   return [...trained].sort((t, u) => covariance(u) - covariance(t) || t - u);

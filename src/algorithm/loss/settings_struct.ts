@@ -4,7 +4,7 @@ import { finiteF32 } from "../f32.ts";
 import type { LossSettings } from "./token.ts";
 
 /** A module of a frame and the text that it lacks. The text comes first, so that compilers count its lines from 1. */
-export function joined(wgsl: string, params: readonly string[], frame: string): string {
+export function joinShader(wgsl: string, params: readonly string[], frame: string): string {
   const fields = Object.keys(paddedParams(params)).map((name) => `  ${name}: f32,\n`);
   return `${wgsl}\n\nstruct Settings {\n${fields.join("")}}\n\n${frame}`;
 }

@@ -1,4 +1,4 @@
-/** What a loss sees of one trained token and what it makes of it. */
+/** Input and result of a loss for one trained token. */
 
 /** Settings of a loss under their published names, or the params of its form. */
 export type LossSettings = Readonly<Record<string, number>>;
@@ -25,7 +25,7 @@ export interface TokenLoss {
 export type TokenFunction<P extends LossSettings = LossSettings> = (t: Token, p: P) => TokenLoss;
 
 /** 1 where the condition holds: what a fraction is the mean of. */
-export function count(condition: boolean): number {
+export function indicator(condition: boolean): number {
   return condition ? 1 : 0;
 }
 

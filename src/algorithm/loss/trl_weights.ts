@@ -10,7 +10,7 @@ import { advantageReader, checkAdvantages } from "../advantage/level.ts";
 import type { MaskedRows } from "../rows.ts";
 import { clamp } from "./token.ts";
 
-/** Which of TRL's token weights and masks apply. */
+/** Choice of TRL's token weights and masks. */
 export interface TrlWeightOptions {
   /** Keeps this share of the trained tokens, those of highest entropy. Default 1: all. */
   readonly top_entropy_quantile?: number | undefined;
@@ -24,7 +24,7 @@ export interface TrlWeightOptions {
   readonly vllm_importance_sampling_clip_max?: number | undefined;
 }
 
-/** Per-token arrays are [T]. */
+/** Batch of TRL's weights; per-token arrays are [T]. */
 export interface TrlWeightBatch extends MaskedRows {
   readonly logprobs: ArrayLike<number>;
   readonly oldLogprobs?: ArrayLike<number> | undefined;
@@ -61,13 +61,13 @@ function input<T>(value: T | undefined, name: string): T {
 /** 1 at the tokens whose entropy reaches the quantile 1 - share of all trained ones (linear between neighbours). */
 function topEntropy({ mask, entropy }: TrlWeightBatch, share: number): Float64Array {
   if (share >= 1) return new Float64Array(mask.length).fill(1);
-  const given = Float64Array.from(input(entropy, "entropy"));
-  const trained = given.filter((_, t) => mask[t] !== 0);
+  const entropies = Float64Array.from(input(entropy, "entropy"));
+  const trained = entropies.filter((_, t) => mask[t] !== 0);
   const at = (1 - share) * (trained.length - 1);
   const sorted = trained.sort();
   const below = sorted[Math.floor(at)]!;
   const threshold = below + (sorted[Math.ceil(at)]! - below) * (at % 1);
-  return given.map((h) => (h >= threshold ? 1 : 0));
+  return entropies.map((h) => (h >= threshold ? 1 : 0));
 }
 
 /** 1 at tokens that are kept: of an advantage of 0 or more, or in a row that is near enough to its sampler. */

@@ -16,7 +16,7 @@ export interface ValueLossSpec extends Normalisers {
   readonly cliprange_value: number;
 }
 
-/** Per-token arrays are [T]. */
+/** Batch of a value loss; per-token arrays are [T]. */
 export interface ValueBatch extends MaskedRows {
   /** Predictions now, predictions at rollout time, and their targets. */
   readonly values: ArrayLike<number>;

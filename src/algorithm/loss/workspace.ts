@@ -1,4 +1,4 @@
-/** Where the parts of a loss lie in its f32 workspace on the device, and how its sums are read back. */
+/** Layout of a loss's f32 workspace on the device, and how its sums are read back. */
 import type { Data, Device } from "../../compute/device.ts";
 import { addStrided, sum } from "../../statistics.ts";
 import { F32_BYTES } from "../f32.ts";
@@ -12,7 +12,7 @@ const ALIGNMENT = 64;
 const TABLE_COLUMNS = 4;
 
 /** All in elements: row table, partial sums by window and workgroup, partial entropies, the selection's threshold. */
-export interface Layout {
+export interface LossLayout {
   readonly rowStride: number;
   readonly partialsAt: number;
   readonly windows: number;
@@ -21,7 +21,7 @@ export interface Layout {
   readonly length: number;
 }
 
-export function layOut(tokens: number, rows: number, windowTokens: number): Layout {
+export function layOutWorkspace(tokens: number, rows: number, windowTokens: number): LossLayout {
   const rowStride = Math.max(Math.ceil(rows / ALIGNMENT) * ALIGNMENT, ALIGNMENT);
   const windows = Math.ceil(tokens / windowTokens);
   const partialsAt = TABLE_COLUMNS * rowStride;
@@ -53,7 +53,7 @@ export function windowsOf(tokens: number, windowTokens: number): Window[] {
  * @param data the workspace from `partialsAt` to `thresholdAt`
  * @returns sums in the order of SUMS, and the aggregated entropy: 0 where none was computed
  */
-export function addPartials(data: Data, { windows }: Layout): { sums: Float64Array; entropy: number } {
+export function addPartials(data: Data, { windows }: LossLayout): { sums: Float64Array; entropy: number } {
   const end = windows * PASS_GROUPS * SUM_COUNT;
   const sums = Float64Array.from(addStrided(data.subarray(0, end), SUM_COUNT));
   return { sums, entropy: sum(data.subarray(end, end + windows * TOKEN_GROUPS)) };

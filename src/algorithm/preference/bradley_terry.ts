@@ -18,7 +18,7 @@ export interface RewardModelSpec {
 export interface ScoredPairs {
   /** [2P]: element 2i is the chosen row's, 2i + 1 the rejected row's. */
   readonly scores: ArrayLike<number>;
-  /** By how much the chosen row of a pair should be ahead, [P]. Default 0. */
+  /** Least lead of the chosen row of a pair, [P]. Default 0. */
   readonly margins?: ArrayLike<number> | undefined;
 }
 
@@ -80,19 +80,19 @@ export function planPairs(
  * @throws {ConfigError} for a score that is not finite
  */
 export function pairScoreMetrics(scores: ArrayLike<number>): Metrics {
-  const all = Array.from(scores);
-  const broken = all.findIndex((score) => !Number.isFinite(score));
+  const list = Array.from(scores);
+  const broken = list.findIndex((score) => !Number.isFinite(score));
   if (broken >= 0)
     throw new ConfigError(
-      `Cannot take the reward model's loss: the score of row ${broken} is not finite (${all[broken]}). Lower the learning rate, or correct the row.`,
+      `Cannot take the reward model's loss: the score of row ${broken} is not finite (${list[broken]}). Lower the learning rate, or correct the row.`,
     );
-  const margins = Array.from({ length: all.length / 2 }, (_, pair) => all[2 * pair]! - all[2 * pair + 1]!);
+  const margins = Array.from({ length: list.length / 2 }, (_, pair) => list[2 * pair]! - list[2 * pair + 1]!);
   return {
     accuracy: mean(margins.map((margin) => Number(margin > 0))),
     margin: mean(margins),
-    mean_reward: mean(all),
-    min_reward: all.reduce((least, score) => Math.min(least, score)),
-    max_reward: all.reduce((most, score) => Math.max(most, score)),
+    mean_reward: mean(list),
+    min_reward: list.reduce((least, score) => Math.min(least, score)),
+    max_reward: list.reduce((most, score) => Math.max(most, score)),
   };
 }
 

@@ -43,7 +43,7 @@ export function recordRewardModelLoss(
       { buffer: values, type: "f32", length: count },
       { buffer: scores, type: "f32", length: 2 * count },
     ],
-    decode: ([each, all]) => ({ metrics: pairScoreMetrics(all!), loss: scale * sum(Array.from(each!)) }),
+    decode: ([each, pairScores]) => ({ metrics: pairScoreMetrics(pairScores!), loss: scale * sum(Array.from(each!)) }),
     release: () => device.release(ahead, values, dscores),
   };
 }

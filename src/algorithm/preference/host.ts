@@ -5,10 +5,10 @@ import { preferenceResult } from "./metrics.ts";
 import { type PreferenceRows, type PreferenceSpec, type ResolvedPreference, resolvePreference } from "./resolve.ts";
 import { takeUnit } from "./unit.ts";
 
-/** Per-token arrays are [T]. */
+/** Batch of preferences; per-token arrays are [T]. */
 export interface PreferenceBatch extends PreferenceRows {
   readonly logprobs: ArrayLike<number>;
-  /** Of the reference policy. `simpo` and `orpo` need none. */
+  /** Log-probs of the reference policy. `simpo` and `orpo` need none. */
   readonly refLogprobs?: ArrayLike<number> | undefined;
 }
 

@@ -1,7 +1,7 @@
 /** The pass of preference losses as a kernel: sums of rows, the loss of each unit, and its gradient, in one pass over the tokens. */
 import { defineKernel, folded, type Kernel } from "../../compute/kernel.ts";
 import { loadShader } from "../../compute/shader.ts";
-import { joined, paddedParams } from "../loss/settings_struct.ts";
+import { joinShader, paddedParams } from "../loss/settings_struct.ts";
 import type { PairFunction, PreferenceSettings } from "./pair.ts";
 import { COLUMNS, takeUnit } from "./unit.ts";
 
@@ -33,7 +33,7 @@ interface PreferenceKernelOptions {
 export function preferenceKernel({ name, params, wgsl, pair }: PreferenceKernelOptions): PreferenceKernel {
   return defineKernel({
     name: `preference/${name}`,
-    source: async () => joined(wgsl, params, await loadShader("preference/pairs")),
+    source: async () => joinShader(wgsl, params, await loadShader("preference/pairs")),
     bindings: BINDINGS,
     params: { ...PARAMS, ...paddedParams(params) },
     constants: { PAIRS: 1, REFERENCE: 1, MEAN: 0 },

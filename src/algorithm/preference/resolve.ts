@@ -27,9 +27,9 @@ export interface PreferenceRows extends MaskedRows {
   readonly mask: Uint32Array;
   /** 1 at the tokens of chosen rows in the likelihood term, [T]. Default: `mask`. TRL's ORPO counts the prompt too. */
   readonly nllMask?: Uint32Array | undefined;
-  /** For `kto`: 1 where a row is desirable, 0 where it is not, [N]. */
+  /** Labels for `kto`: 1 where a row is desirable, 0 where it is not, [N]. */
   readonly labels?: Uint32Array | undefined;
-  /** Where each row comes from, for errors, [N]. */
+  /** Origin of each row, for errors, [N]. */
   readonly places?: readonly { readonly file: string; readonly line: number }[] | undefined;
 }
 
@@ -61,11 +61,11 @@ export interface PlannedPreference extends Pick<ResolvedPreference, "loss" | "se
  * The loss of a spec with its settings over the defaults.
  * @throws {ConfigError} for an unknown loss or setting, and a value that the loss cannot take
  */
-export function planPreference({ loss_type, settings: given = {}, kl = 0 }: PreferenceSpec): PlannedPreference {
+export function planPreference({ loss_type, settings: lossSettings = {}, kl = 0 }: PreferenceSpec): PlannedPreference {
   const loss = findPreferenceLoss(loss_type);
-  const own = mergeSettings("preference loss", loss, given);
-  for (const [name, value] of Object.entries(own)) checkRange(loss_type, name, value);
-  return { loss, settings: own, kl, params: loss.params(own, kl), nllWeight: loss.nllWeight(own) };
+  const settings = mergeSettings("preference loss", loss, lossSettings);
+  for (const [name, value] of Object.entries(settings)) checkRange(loss_type, name, value);
+  return { loss, settings, kl, params: loss.params(settings, kl), nllWeight: loss.nllWeight(settings) };
 }
 
 /**

@@ -1,7 +1,7 @@
 /** One unit of a preference loss in float64, a pair of rows or one labelled row: what preference/pairs.wgsl computes. */
 import { type PairFunction, type PreferenceSettings, pairScores, rowScore } from "./pair.ts";
 
-/** Per-token inputs, [T], and the layout of rows. */
+/** Inputs of each token, [T], and the layout of rows. */
 export interface PreferenceStreams {
   readonly logprobs: ArrayLike<number>;
   readonly ref?: ArrayLike<number> | undefined;
@@ -11,7 +11,7 @@ export interface PreferenceStreams {
   readonly labels?: ArrayLike<number> | undefined;
 }
 
-/** What the loss and the metrics need of a row. */
+/** Sums of a row that the loss and the metrics need. */
 export interface RowSums {
   /** Sum of the log-probs over the completion. */
   readonly logps: number;
@@ -63,7 +63,7 @@ export function takeUnit(
     for (let t = streams.offsets[row]!; t < streams.offsets[row + 1]!; t++)
       dlogprobs[t] = (streams.mask[t] ? slope : 0) - (streams.nllMask[t] ? likelihood : 0);
   });
-  return sums.map(({ count: _, ...own }, k) => ({ ...own, value: k === 0 ? value : 0 }));
+  return sums.map(({ count: _, ...rowSums }, k) => ({ ...rowSums, value: k === 0 ? value : 0 }));
 }
 
 function sumRow(row: number, { logprobs, ref, mask, nllMask, offsets }: PreferenceStreams, isInNll: boolean) {

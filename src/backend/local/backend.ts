@@ -35,7 +35,7 @@ import { accumulateStable, StableRecording } from "./stable_loss.ts";
 import { accumulateTopk, topTokens } from "./topk_loss.ts";
 import { WorkMeter } from "./work_meter.ts";
 
-/** What a {@link LocalBackend} is made of, for programs that build the model themselves. */
+/** Parts of a {@link LocalBackend}, for programs that build the model themselves. */
 export interface LocalBackendOptions {
   readonly model: LanguageModel;
   readonly tokenizer?: TextTokenizer | undefined;
@@ -61,7 +61,7 @@ export interface OpenLocalOptions extends LanguageModelOptions {
   readonly device?: Device;
   /** Opens a critic too, which the estimator `gae` needs; `{}` starts it from the policy's model. */
   readonly critic?: CriticOptions | undefined;
-  /** As in {@link LocalBackendOptions}. */
+  /** Whether stability information is recorded, as in {@link LocalBackendOptions}. */
   readonly recordStabilityInfo?: boolean | undefined;
   /**
    * The most that will be done at a time, from which `maxTokensPerPass`, `gradientCheckpointing` and the cache are chosen
@@ -95,7 +95,7 @@ export class LocalBackend implements Backend {
   private readonly options: LocalBackendOptions;
   private readonly device: Device;
   private readonly meter = new WorkMeter();
-  /** Of the sequences that were sampled since work was last taken. */
+  /** Counts of the sequences that were sampled since work was last taken. */
   private readonly speculated: Speculated[] = [];
   private readonly recording: StableRecording | undefined;
   private peak: Promise<number | undefined> | undefined;

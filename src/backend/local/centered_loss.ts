@@ -2,7 +2,7 @@
 import { scoreCentering } from "../../algorithm/loss/score_centering.ts";
 import type { LossRequest, LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { checkInputs, placeOf } from "./loss_inputs.ts";
+import { checkInputs, targetText } from "./loss_inputs.ts";
 
 /** The engine's name of the loss. */
 export const SCORE_CENTERING = "score_centering";
@@ -32,19 +32,19 @@ export function checkCentering({ config }: LossRequest, inputs: readonly string[
 const NOTHING = -1;
 const NO_TOKENS: Uint32Array = new Uint32Array();
 
-/** What the model scores for each target: the target, and where they move the loss its sampler's most likely tokens. */
+/** Tokens that the model scores: each target, and where they move the loss its sampler's most likely tokens. */
 interface Scored {
   readonly targets: Uint32Array;
   readonly positions: Uint32Array;
 }
 
-/** Where the log-probs of a target lie among the scored tokens. */
+/** Position of a target's log-probs among the scored tokens. */
 interface Places {
   /** Target t has the scored tokens [first[t], first[t+1]), its sampler's last; [R+1]. */
   readonly first: Uint32Array;
   /** Its own token, [R]. It is scored once: where its sampler's tokens have it, there. */
   readonly own: Uint32Array;
-  /** Which of the sampled targets it is, [R]; -1 where nothing was sampled, or nothing of it moves the loss. */
+  /** Index of the sampled target, [R]; -1 where nothing was sampled, or nothing of it moves the loss. */
   readonly sampled: Int32Array;
 }
 
@@ -86,8 +86,8 @@ export class CenteredLoss {
   }
 
   private place(sampled: SampledTargets): { scored: Scored; places: Places } {
-    const { targets: own, inputs } = this.rows;
-    const count = own.length;
+    const { targets: targetIds, inputs } = this.rows;
+    const count = targetIds.length;
     const most = count + sampled.tokens.length;
     const [targets, positions] = [new Uint32Array(most), new Uint32Array(most)];
     const first = new Uint32Array(count + 1);
@@ -100,8 +100,8 @@ export class CenteredLoss {
       if (!isSampled && !this.scoresAll) continue;
       const moves = isSampled && (advantage !== 0 || this.klCoeffAt(t) !== 0);
       const top = moves ? topOf(sampled, s).tokens : NO_TOKENS;
-      const inTop = top.indexOf(own[t]!);
-      if (inTop < 0) targets[end++] = own[t]!;
+      const inTop = top.indexOf(targetIds[t]!);
+      if (inTop < 0) targets[end++] = targetIds[t]!;
       places.own[t] = inTop < 0 ? end - 1 : end + inTop;
       targets.set(top, end);
       end += top.length;
@@ -134,8 +134,8 @@ export class CenteredLoss {
 
   private takeTarget(t: number, at: { logprobs: Float32Array; slopes: Float32Array; first: number }): void {
     if (this.places.first[t] === this.places.first[t + 1]) return;
-    const own = this.places.own[t]! - at.first;
-    const logprob = at.logprobs[own]!;
+    const place = this.places.own[t]! - at.first;
+    const logprob = at.logprobs[place]!;
     this.logprobs[t] = logprob;
     const s = this.places.sampled[t]!;
     if (s === NOTHING) return;
@@ -146,10 +146,10 @@ export class CenteredLoss {
     const slopes = new Float64Array(sampler.length);
     const value = scoreCentering({ logprob, advantage, klCoeff: this.klCoeffAt(t), sampler, policy }, slopes);
     // The target's own slope comes on top of that of the same token among its sampler's.
-    const inTop = own - (end - sampler.length);
+    const inTop = place - (end - sampler.length);
     if (inTop >= 0) slopes[inTop]! -= advantage;
-    else at.slopes[own] = -advantage;
-    if (![value, ...slopes].every((it) => Number.isFinite(Math.fround(it))))
+    else at.slopes[place] = -advantage;
+    if (![value, ...slopes].every((number) => Number.isFinite(Math.fround(number))))
       throw this.overflow(t, { logprob, advantage });
     this.values[t] = value;
     at.slopes.set(slopes, end - sampler.length);
@@ -171,7 +171,7 @@ export class CenteredLoss {
   }
 
   private placeOf(t: number): string {
-    return placeOf(this.rows, { t, datum: this.rows.offsets.findLastIndex((offset) => offset <= t) });
+    return targetText(this.rows, { t, datum: this.rows.offsets.findLastIndex((offset) => offset <= t) });
   }
 }
 

@@ -7,7 +7,7 @@ import { modelConfigJson, parseModelConfig } from "../../model/files/config_json
 import { configDifferences } from "../../model/files/fingerprint.ts";
 import { folderKind, openFolder } from "../../model/files/open_folder.ts";
 import { openAdapter } from "../../model/files/peft.ts";
-import { readJson } from "../../model/files/reader.ts";
+import { readFolderJson } from "../../model/files/reader.ts";
 import { openSafetensors } from "../../model/files/safetensors.ts";
 import { encodeSafetensors, type TensorSource } from "../../model/files/safetensors_write.ts";
 import { openTensors } from "../../model/files/tensor_files.ts";
@@ -185,10 +185,10 @@ async function checkKind(dir: string, model: Pick<LanguageModel, "adapter" | "co
 
 async function checkConfig(dir: string, { config }: Pick<LanguageModel, "config">): Promise<void> {
   const file = `${dir}/config.json`;
-  const saved = parseModelConfig(await readJson(await openFolder(dir), "config.json"), file);
+  const saved = parseModelConfig(await readFolderJson(await openFolder(dir), "config.json"), file);
   // Compared as written and read back, because config.json does not hold every field.
-  const own = parseModelConfig(modelConfigJson(config), file);
-  const differences = configDifferences(saved, own);
+  const modelConfig = parseModelConfig(modelConfigJson(config), file);
+  const differences = configDifferences(saved, modelConfig);
   if (differences.length === 0) return;
   throw new ConfigError(
     `Cannot load the checkpoint: it belongs to another model. The checkpoint and the model differ in ${differences.join("; ")}.`,

@@ -17,10 +17,10 @@ export function countSampling(
   sampled: readonly SampledSequence[],
 ): Counted {
   const prompts = [...new Map(requests.map(({ prompt_ids }) => [prompt_ids.join(), prompt_ids.length])).values()];
-  const known = requests.map(({ prompt_ids }) => prompt_ids.length);
-  const lengths = sampled.map(({ tokens }, i) => known[i]! + Math.max(tokens.length - 1, 0));
+  const promptLengths = requests.map(({ prompt_ids }) => prompt_ids.length);
+  const lengths = sampled.map(({ tokens }, i) => promptLengths[i]! + Math.max(tokens.length - 1, 0));
   const drawn = sampled.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const decoded = { tokens: sumOf(lengths) - sumOf(known), targets: drawn, lengths, known };
+  const decoded = { tokens: sumOf(lengths) - sumOf(promptLengths), targets: drawn, lengths, known: promptLengths };
   const prefilled = { tokens: sumOf(prompts), targets: 0, lengths: prompts };
   return { flop: forward(model, decoded) + forward(model, prefilled), tokens: drawn };
 }

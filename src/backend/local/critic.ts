@@ -9,13 +9,13 @@ import type { PassOptions } from "../../model/train/pass_size.ts";
 import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";
 import { accumulateValueLoss } from "./value_loss.ts";
 
-/** What a critic is: by default it starts from the policy's model and trains as the policy does. */
+/** Options of a critic: by default it starts from the policy's model and trains as the policy does. */
 export interface CriticOptions {
   /** Folder of the model that it starts from, whose tokenizer is the policy's. Default: the policy's model. */
   readonly folder?: string | undefined;
   /** An adapter; null trains all weights. Default: an adapter of the policy's shape where the policy trains one. */
   readonly lora?: LoraOptions | null | undefined;
-  /** Of its head and its adapter. Default 0. */
+  /** Seed of its head and its adapter. Default 0. */
   readonly seed?: number | undefined;
 }
 
@@ -71,10 +71,10 @@ export function ownCritic(
 
 /** A critic that starts from the policy's model. Without a seed what it draws is zero. */
 export function besidePolicy(policy: LanguageModel, { lora, seed }: Pick<CriticOptions, "lora" | "seed">): ValueModel {
-  const own = policy.adapter?.config;
-  const shape = lora === undefined ? own : lora;
+  const policyLora = policy.adapter?.config;
+  const shape = lora === undefined ? policyLora : lora;
   if (!shape) return ValueModel.copyOf(policy, { seed });
-  if (own) return ValueModel.beside(policy, { lora: loraConfig(shape), seed });
+  if (policyLora) return ValueModel.beside(policy, { lora: loraConfig(shape), seed });
   throw new ConfigError(
     "Cannot put the critic's adapter on the policy's weights: they all train. Set critic.model.lora_rank=0, give it a model of its own (critic.model.path), or train an adapter (model.lora_rank).",
     { path: "critic.model.lora_rank" },

@@ -3,7 +3,7 @@ import type { Device } from "../../compute/device.ts";
 import type { Engine, EnginePolicy, LossRequest, Trainer, TrainerConfig } from "../../contract/engine.ts";
 import type { ModelFolder } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { LanguageModel, LanguageModelOptions } from "../../model/language_model.ts";
 import { parameterCount } from "../../model/layers.ts";
 import { LORA_DEFAULTS, loraTargets } from "../../model/lora.ts";
@@ -194,7 +194,7 @@ export class LocalEngine implements Engine {
   }
 
   private async openAdapter(dir: string): Promise<EnginePolicy> {
-    const lora = await describeAdapter(dir);
+    const lora = await readAdapterShape(dir);
     const branch = this.base.branch({ lora });
     try {
       await loadAdapter(dir, branch, { base: this.mark });

@@ -4,7 +4,7 @@ import { builtInLosses, customLossNames, findLoss } from "../../algorithm/loss/l
 import type { LossSettings, TokenFunction } from "../../algorithm/loss/token.ts";
 import type { LossRequest, LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { checkInputs, placeOf } from "./loss_inputs.ts";
+import { checkInputs, targetText } from "./loss_inputs.ts";
 
 /** The losses of Tinker's protocol, by `loss_fn`. */
 const PUBLISHED: ReadonlyMap<string, ServiceForm & { readonly loss: string }> = new Map(
@@ -15,7 +15,7 @@ const PUBLISHED: ReadonlyMap<string, ServiceForm & { readonly loss: string }> = 
   ),
 );
 
-/** What a loss of the operator's own is a function of. */
+/** Inputs of a loss of the operator's own. */
 const CUSTOM_INPUTS: Pick<ServiceForm, "needs" | "may"> = { needs: ["logprobs", "advantages"], may: [] };
 
 /** Tinker's losses. */
@@ -58,8 +58,8 @@ export class EngineLoss {
     this.logprobs = new Float32Array(rows.targets.length);
     this.values = new Float64Array(rows.targets.length);
     const names = PUBLISHED.has(name) ? [] : plan.metrics;
-    this.own = names.flatMap((own, at) =>
-      own === null ? [] : [{ name: own, at, values: new Float64Array(rows.targets.length) }],
+    this.own = names.flatMap((input, at) =>
+      input === null ? [] : [{ name: input, at, values: new Float64Array(rows.targets.length) }],
     );
     checkValues(name, rows);
   }
@@ -68,7 +68,10 @@ export class EngineLoss {
   get metrics(): Record<string, number> {
     const count = Math.max(this.values.length, 1);
     const mean = (values: Float64Array) => values.reduce((sum, value) => sum + value, 0) / count;
-    return { "loss:sum": this.sum, ...Object.fromEntries(this.own.map((it) => [`${it.name}:mean`, mean(it.values)])) };
+    return {
+      "loss:sum": this.sum,
+      ...Object.fromEntries(this.own.map((input) => [`${input.name}:mean`, mean(input.values)])),
+    };
   }
 
   /** The loss of the passes so far. */
@@ -97,9 +100,9 @@ export class EngineLoss {
   private takeToken(t: number, a: number): number {
     const { weights, advantages = weights } = this.rows.inputs;
     const logprob = this.logprobs[t]!;
-    const it = { logprob, d: this.logRatio(t), advantage: advantages ? advantages[t]! : 1, a, b: 0 };
-    const { value, slope, metrics } = this.token(it, this.paramsAt(t));
-    if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, it);
+    const token = { logprob, d: this.logRatio(t), advantage: advantages ? advantages[t]! : 1, a, b: 0 };
+    const { value, slope, metrics } = this.token(token, this.paramsAt(t));
+    if (!Number.isFinite(Math.fround(slope)) || !Number.isFinite(value)) throw this.overflow(t, token);
     this.values[t] = value;
     for (const { at, values } of this.own) values[t] = metrics[at] ?? 0;
     return slope;
@@ -110,7 +113,10 @@ export class EngineLoss {
     return old ? this.logprobs[t]! - old[t]! : 0;
   }
 
-  /** Of the targets first <= t < end that the mask marks. @throws ConfigError where it marks none and some are trained on. */
+  /**
+   * Returns the mean log-ratio of the targets first <= t < end that the mask marks. @throws ConfigError where it marks
+   * none and some are trained on.
+   */
   private meanLogRatio(first: number, end: number): number {
     const { sequence_ratio_mask: mask, advantages } = this.rows.inputs;
     let [sum, count] = [0, 0];
@@ -137,10 +143,10 @@ export class EngineLoss {
     return { ...this.params, ...(low && { low: low[t]! }), ...(high && { high: high[t]! }) };
   }
 
-  private overflow(t: number, it: { logprob: number; d: number; advantage: number }): ConfigError {
+  private overflow(t: number, values: { logprob: number; d: number; advantage: number }): ConfigError {
     const datum = this.sequenceOf(t);
     return new ConfigError(
-      `Cannot take the loss ${this.name}: it is not finite at ${placeOf(this.rows, { t, datum })} (log-prob ${it.logprob}, log-ratio ${it.d}, advantage or weight ${it.advantage}).`,
+      `Cannot take the loss ${this.name}: it is not finite at ${targetText(this.rows, { t, datum })} (log-prob ${values.logprob}, log-ratio ${values.d}, advantage or weight ${values.advantage}).`,
     );
   }
 }
@@ -155,10 +161,10 @@ export function checkLoss({ name, config }: LossRequest, inputs: readonly string
       "Cannot take the loss stable_reinforce: its formula is not published. Choose importance_sampling, cispo or gspo, or start the server with --stable-reinforce score_centering, which serves the name by a published method that fits its description.",
       { path: "loss_fn" },
     );
-  const known = engineLosses();
-  if (!known.includes(name))
+  const losses = engineLosses();
+  if (!losses.includes(name))
     throw new ConfigError(
-      `Cannot take the loss ${JSON.stringify(name.slice(0, 100))}: known are ${known.join(", ")}. The server's operator adds others (defineLoss) with \`grpu serve tinker --import FILE\`.`,
+      `Cannot take the loss ${JSON.stringify(name.slice(0, 100))}: known are ${losses.join(", ")}. The server's operator adds others (defineLoss) with \`grpu serve tinker --import FILE\`.`,
       { path: "loss_fn" },
     );
   const published = PUBLISHED.get(name);

@@ -46,12 +46,12 @@ export class LocalPolicy implements EnginePolicy {
 
   async scorePrompts(
     prompts: readonly (readonly number[])[],
-    { topk, own = true, targets = [], draws = [] }: ScoreOptions,
+    { topk, own: scoresPrompt = true, targets = [], draws = [] }: ScoreOptions,
   ): Promise<PromptScores[]> {
     const offsets = new Uint32Array(prompts.length + 1);
     for (const [i, { length }] of prompts.entries()) offsets[i + 1] = offsets[i]! + length;
     const rows = { tokens: Uint32Array.from(prompts.flat()), offsets };
-    const cells = prompts.map((prompt, i) => cellsOf(prompt, { own, targets: targets[i] }));
+    const cells = prompts.map((prompt, i) => cellsOf(prompt, { scoresPrompt, targets: targets[i] }));
     // A token is scored after the one before it.
     const positions = cells.flatMap((some, i) => some.map(({ at }) => offsets[i]! + at - 1));
     const wanted = {
@@ -73,7 +73,7 @@ export class LocalPolicy implements EnginePolicy {
     });
   }
 
-  /** What is drawn after the last token stands at no place of the prompt. */
+  /** Draws the tokens after the last one, which stand at no place of the prompt. */
   private async draw(prompt: readonly number[], draws: PromptDraws | undefined): Promise<PromptScores["draws"]> {
     if (!draws) return undefined;
     const end = (prompt.length - 1) * draws.k;
@@ -94,15 +94,15 @@ interface Cell {
   readonly target?: number;
 }
 
-/** In the order of their places. */
+/** Returns the cells in the order of their places. */
 function cellsOf(
   prompt: readonly number[],
-  { own, targets }: { own: boolean; targets: PromptTargets | undefined },
+  { scoresPrompt, targets }: { scoresPrompt: boolean; targets: PromptTargets | undefined },
 ): Cell[] {
   const cells: Cell[] = [];
   let target = 0;
   for (let at = 1; at < prompt.length; at++) {
-    if (own) cells.push({ at, token: prompt[at]! });
+    if (scoresPrompt) cells.push({ at, token: prompt[at]! });
     for (; targets?.positions[target] === at; target++) cells.push({ at, token: targets.tokens[target]!, target });
   }
   return cells;

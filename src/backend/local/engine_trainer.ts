@@ -8,8 +8,8 @@ import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
 import { loadLocalCheckpoint, saveLocalCheckpoint } from "./checkpoint.ts";
 import { EngineLoss } from "./engine_loss.ts";
 import { LocalPolicy } from "./engine_policy.ts";
+import { computeHostLoss } from "./host_loss.ts";
 import { submitted } from "./submitted.ts";
-import { takeLoss } from "./taken_loss.ts";
 
 export class LocalTrainer implements Trainer {
   readonly config: TrainerConfig;
@@ -47,7 +47,7 @@ export class LocalTrainer implements Trainer {
       await this.model.accumulate(scored, {
         temperature,
         usesEntropies: false,
-        loss: (outputs) => takeLoss(this.model.device, taken, outputs),
+        loss: (outputs) => computeHostLoss(this.model.device, taken, outputs),
       });
     return { logprobs: taken.logprobs, losses: taken.elementwise, metrics: taken.metrics };
   }

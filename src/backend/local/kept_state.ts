@@ -13,7 +13,7 @@ export interface TrainedState {
   readonly step: number;
 }
 
-/** What training has changed. Before the first step nothing has. */
+/** State that training has changed. Before the first step it is empty. */
 export interface KeptState {
   readonly trained?: TrainedState;
   /** The frozen reference, where all weights train. */
@@ -49,7 +49,7 @@ async function readTrained({ optimizer, trainable, step }: Trained): Promise<Tra
   return { values: await trainable.read(), means: await means.read(), variances: await variances.read(), step };
 }
 
-/** Into a model as it was before training, and its critic. */
+/** Restores the state into a model as it was before training, and its critic. */
 export async function restoreState(
   model: LanguageModel,
   { trained, reference, critic }: KeptState,

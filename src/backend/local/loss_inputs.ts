@@ -3,7 +3,7 @@ import type { LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
 
 /** A target in the client's terms: `position 3 of datum 0`, or `target 1 of position 3 of datum 0`. */
-export function placeOf({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number; datum: number }): string {
+export function targetText({ offsets, targetOffsets }: LossRows, { t, datum }: { t: number; datum: number }): string {
   if (!targetOffsets) return `position ${t - offsets[datum]!} of datum ${datum}`;
   const at = t - targetOffsets[datum]!;
   const width = (targetOffsets[datum + 1]! - targetOffsets[datum]!) / (offsets[datum + 1]! - offsets[datum]!);
@@ -22,7 +22,7 @@ export function checkInputs(name: string, rows: LossRows): void {
     const broken = values.findIndex((value) => !Number.isFinite(value));
     if (broken < 0) continue;
     const datum = (targetOffsets ?? rows.offsets).findLastIndex((offset) => offset <= broken);
-    const place = placeOf(rows, { t: broken, datum });
+    const place = targetText(rows, { t: broken, datum });
     throw new ConfigError(`Cannot take the loss ${name}: ${input} must be finite (${values[broken]} at ${place}).`, {
       path: input,
     });

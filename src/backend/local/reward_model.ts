@@ -13,7 +13,7 @@ import { ValueModel, type ValueModelOptions } from "../../model/value_model.ts";
 import { loadValueCheckpoint, saveValueCheckpoint } from "./checkpoint.ts";
 import { keepTrained, type TrainedState, writeTrained } from "./kept_state.ts";
 
-/** What a {@link LocalRewardModel} is made of. */
+/** Parts of a {@link LocalRewardModel}. */
 export interface LocalRewardModelOptions {
   readonly model: ValueModel;
   readonly tokenizer?: TextTokenizer | undefined;
@@ -49,11 +49,11 @@ export class LocalRewardModel implements RewardModel {
    */
   static async open(
     folder: string,
-    { device: given, ...options }: ValueModelOptions & { readonly device?: Device | undefined } = {},
+    { device: openedDevice, ...options }: ValueModelOptions & { readonly device?: Device | undefined } = {},
   ): Promise<LocalRewardModel> {
     const { files, adapters, mark, tokenizer } = await openModel(folder);
     if (adapters.length > 0) throw refusedAdapter(mark.folder);
-    const device = given ?? (await openDevice());
+    const device = openedDevice ?? (await openDevice());
     const remake = () => ValueModel.load(device, files, { label: "weights", ...options });
     return new LocalRewardModel({ model: await remake(), remake, tokenizer, name: mark.folder, base: mark });
   }

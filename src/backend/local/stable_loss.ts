@@ -2,13 +2,13 @@
 import type { LossSpec, Metrics, SampledSequence, SampleRequest, TrainBatch } from "../../contract/backend.ts";
 import { type LossRows, RECORDED_TOP, type SampledTargets } from "../../contract/engine.ts";
 import type { LanguageModel } from "../../model/language_model.ts";
-import { type RecordedTop, SampledRecords, type Span } from "../stable/sampled_records.ts";
+import { type RecordedTop, SampledRecords, type SampledSpan } from "../stable/sampled_records.ts";
 import { type StableRows, stableRows } from "../stable/stable_rows.ts";
 import { CenteredLoss, SCORE_CENTERING } from "./centered_loss.ts";
+import { computeHostLoss } from "./host_loss.ts";
 import { checkBatch } from "./policy_loss.ts";
-import { takeLoss } from "./taken_loss.ts";
 
-/** As much as a server records by default: three million sampled tokens. */
+/** Limit of as much as a server records by default: three million sampled tokens. */
 const MOST_BYTES = 512 * 2 ** 20;
 
 /** Has the sampler report its most likely tokens, and keeps them for the loss. */
@@ -53,11 +53,11 @@ function cut(top: Top | undefined, wanted: number): Top | undefined {
 
 function recordedTop(top: Top): RecordedTop {
   const rows = top.map((row) => row.slice(0, RECORDED_TOP));
-  const all = rows.flat();
+  const targets = rows.flat();
   return {
     k: rows[0]?.length ?? 0,
-    tokens: Uint32Array.from(all, ({ token }) => token),
-    logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+    tokens: Uint32Array.from(targets, ({ token }) => token),
+    logprobs: Float32Array.from(targets, ({ logprob }) => logprob),
   };
 }
 
@@ -83,7 +83,7 @@ export async function accumulateStable(
     {
       temperature: spec.temperature,
       usesEntropies: false,
-      loss: (outputs) => takeLoss(model.device, loss, outputs),
+      loss: (outputs) => computeHostLoss(model.device, loss, outputs),
     },
   );
   const { "loss:sum": value = 0 } = loss.metrics;
@@ -128,7 +128,7 @@ function sampledTargets(
     logprobs: Float32Array.from(logprobs!),
   };
 
-  function take(span: Span, { start, first }: { start: number; first: number }): void {
+  function take(span: SampledSpan, { start, first }: { start: number; first: number }): void {
     const top = records.topOf(span)!;
     // A row's first token is no target.
     for (let i = first === 0 ? 1 : 0; i < span.length; i++) {

@@ -1,4 +1,4 @@
-/** What a call of the engine records is submitted within that call. */
+/** Submits the work that a call of the engine records within that call. */
 import type { Device } from "../../compute/device.ts";
 
 /**

@@ -32,9 +32,9 @@ export async function topTokens(
  * @returns the metrics of verl's distillation
  * @throws ConfigError for a mode that is not published, or a batch without a trained token
  */
-export async function accumulateTopk(model: LanguageModel, batch: TrainBatch, given: LossSpec): Promise<Metrics> {
+export async function accumulateTopk(model: LanguageModel, batch: TrainBatch, lossSpec: LossSpec): Promise<Metrics> {
   checkBatch(batch);
-  const spec = withBatchTotals(batch, given);
+  const spec = withBatchTotals(batch, lossSpec);
   const shares = sharesOf(batch, spec);
   const places = trainedIndices(batch, { from: 0, to: batch.offsets.length - 1 });
   const passes = await model.accumulate(targetsOf(batch, places), {

@@ -32,7 +32,7 @@ export class WorkMeter {
     }
   }
 
-  /** What was counted since the last call. */
+  /** Returns the work that was counted since the last call. */
   take(): Partial<Record<WorkPhase, PhaseWork>> {
     const now = performance.now();
     const taken: Partial<Record<WorkPhase, PhaseWork>> = {};

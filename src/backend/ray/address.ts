@@ -1,7 +1,7 @@
 /** The address of a cluster's dashboard, which serves the Jobs API. */
 import { ConfigError } from "../../errors.ts";
 
-/** Where Ray's dashboard listens unless it is told otherwise. */
+/** Address of Ray's dashboard by default. */
 export const DEFAULT_RAY_ADDRESS = "http://127.0.0.1:8265";
 
 /** A base for paths, without a slash at its end. @throws {ConfigError} for what is not `http(s)://host[:port][/path]`. */

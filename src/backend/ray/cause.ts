@@ -1,9 +1,9 @@
 /** Finds why a job failed: the traceback of the process that raised first, among those of everyone who waited for it. */
 import type { LogLine, Worker } from "./contract.ts";
-import { CHAIN, INDENTED, type Section, START, sectionsOf } from "./sections.ts";
+import { CHAIN, INDENTED, sectionsOf, TRACEBACK_START, type TracebackSection } from "./sections.ts";
 
 export interface Cause {
-  /** Who raised it; absent for the driver. */
+  /** Process that raised it; absent for the driver. */
   readonly worker?: Worker | undefined;
   /** The traceback without Ray's wrapping, with the exceptions that led to it. */
   readonly lines: readonly string[];
@@ -32,7 +32,7 @@ const LOG_LINE =
 const MOST_MESSAGE_LINES = 10;
 const MOST_LINES = 200;
 const MOST_OF_A_LINE = 1_000;
-/** Of each end of the job's life. */
+/** Most blocks of each end of the job's life. */
 const MOST_BLOCKS = 32;
 
 /** Errors that follow from another process's failure. */
@@ -55,12 +55,12 @@ export class CauseFinder {
     if (block) this.close(key, block);
     const isIgnored = this.ignoring.delete(key);
     if (IGNORED.test(line)) this.ignoring.add(key);
-    const isStart = START.test(line) || RAY_START.test(line);
+    const isStart = TRACEBACK_START.test(line) || RAY_START.test(line);
     if (!isStart || isIgnored) return;
     this.open.set(key, { place: this.count++, worker, lines: [line], state: "frames", more: 0 });
   }
 
-  /** Why the job failed, as far as its log tells; undefined where nobody printed a traceback. */
+  /** Returns the cause of the job's failure, as far as its log shows it; undefined where nobody printed a traceback. */
   cause(): Cause | undefined {
     for (const [key, block] of this.open) this.close(key, block);
     // The traceback of a process that prints nothing more is closed here, after those that began later.
@@ -93,7 +93,7 @@ function continues(block: Block, line: string): boolean {
 }
 
 function followsFrames(block: Block, line: string): boolean {
-  if (INDENTED.test(line) || RAY_START.test(line) || START.test(line)) block.state = "frames";
+  if (INDENTED.test(line) || RAY_START.test(line) || TRACEBACK_START.test(line)) block.state = "frames";
   else if (line !== "" || block.state !== "chained") Object.assign(block, { state: "message", more: 0 });
   return true;
 }
@@ -101,7 +101,7 @@ function followsFrames(block: Block, line: string): boolean {
 function followsMessage(block: Block, line: string): boolean {
   if (CHAIN.test(line)) block.state = "chained";
   else if (RAY_START.test(line) || /^\s+File "/.test(line)) block.state = "frames";
-  else if (START.test(line) || IGNORED.test(line) || LOG_LINE.test(line) || block.more >= MOST_MESSAGE_LINES)
+  else if (TRACEBACK_START.test(line) || IGNORED.test(line) || LOG_LINE.test(line) || block.more >= MOST_MESSAGE_LINES)
     return false;
   else block.more++;
   return true;
@@ -111,9 +111,9 @@ function followsMessage(block: Block, line: string): boolean {
 function causeIn({ worker, lines }: Block): Cause {
   const sections = sectionsOf(lines, worker);
   const last = sections.at(-1)!;
-  const isSame = (section: Section) => section.worker?.pid === last.worker?.pid;
-  const own = sections.slice(sections.findLastIndex((section) => !isSame(section)) + 1);
-  return { worker: last.worker, lines: own.flatMap((section) => section.lines), message: last.message };
+  const isSame = (section: TracebackSection) => section.worker?.pid === last.worker?.pid;
+  const current = sections.slice(sections.findLastIndex((section) => !isSame(section)) + 1);
+  return { worker: last.worker, lines: current.flatMap((section) => section.lines), message: last.message };
 }
 
 /** The cause behind a failure that only follows from another process's: of the process it names, else the first at all. */

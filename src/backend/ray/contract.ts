@@ -1,7 +1,10 @@
-/** What a Ray cluster runs for us and reports about it. @see https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html */
+/**
+ * Jobs that a Ray cluster runs for us, and its reports about them. @see
+ * https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html
+ */
 import type { Clock } from "../../clock.ts";
 
-/** What runs on a cluster. */
+/** A job for a cluster. */
 export interface JobSpec {
   /** Chosen by us, so that a repeated submission starts nothing new. Letters, digits, `_`, `-` and `.`. */
   readonly submission_id: string;
@@ -16,7 +19,7 @@ export interface JobSpec {
   /** The interpreter of the workers, not of the driver, whose `python` is the first on the PATH of its node. */
   readonly py_executable?: string | undefined;
   readonly metadata: Readonly<Record<string, string>>;
-  /** What the driver reserves. Without it the driver runs on the head node and reserves nothing. Memory in bytes. */
+  /** Resources that the driver reserves. Without it the driver runs on the head node and reserves nothing. Memory in bytes. */
   readonly resources?: JobResources | undefined;
 }
 
@@ -34,9 +37,9 @@ export interface JobDetails {
   readonly submission_id: string;
   readonly entrypoint: string;
   readonly status: JobStatus;
-  /** For people: of a failed job the reason, often with the last lines of its log. */
+  /** Message for people: of a failed job the reason, often with the last lines of its log. */
   readonly message: string;
-  /** Why it failed: `JOB_ENTRYPOINT_COMMAND_ERROR`, `RUNTIME_ENV_SETUP_FAILURE`, ... */
+  /** Kind of its failure: `JOB_ENTRYPOINT_COMMAND_ERROR`, `RUNTIME_ENV_SETUP_FAILURE`, . */
   readonly error_type: string | undefined;
   /** Milliseconds since 1970. */
   readonly start_time: number | undefined;
@@ -58,7 +61,7 @@ export interface Worker {
 
 /** A line of a job's log, without colours and other terminal escapes. */
 export interface LogLine {
-  /** Without Ray's prefix and without the end of the line. */
+  /** Text without Ray's prefix and without the end of the line. */
   readonly text: string;
   /** Absent for what the driver writes. */
   readonly worker?: Worker | undefined;
@@ -67,7 +70,7 @@ export interface LogLine {
 /** Takes complete log lines, once each and in order, over reconnections. */
 export type LineListener = (line: LogLine) => void;
 
-/** As `fetch`, of absolute addresses. Ray refuses what `fetch` of Node sends, because it looks like a browser. */
+/** A function like `fetch`, of absolute addresses. Ray refuses what `fetch` of Node sends, because it looks like a browser. */
 export type RequestFunction = (url: string, init: RequestInit) => Promise<Response>;
 
 export interface TailRequest {
@@ -84,7 +87,7 @@ export interface TailEnd {
   readonly code: number;
   /** The HTTP status of a server that refused the connection. */
   readonly status?: number | undefined;
-  /** In the words of the server or of the operating system. */
+  /** Reason in the words of the server or of the operating system. */
   readonly reason: string;
 }
 
@@ -104,6 +107,6 @@ export interface RayOptions {
   readonly notify?: ((message: string) => void) | undefined;
   /** How long to try while the cluster does not answer, ms. Default 2 minutes. */
   readonly patienceMs?: number | undefined;
-  /** Of pauses, silences and patience. Default: the system's. */
+  /** Clock of pauses, silences and patience. Default: the system's. */
   readonly clock?: Clock | undefined;
 }

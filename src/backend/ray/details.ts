@@ -1,4 +1,4 @@
-/** What the cluster says about a job, checked and without the values of its environment. */
+/** The cluster's facts about a job, checked and without the values of its environment. */
 import { RemoteError } from "../../errors.ts";
 import type { JobDetails, JobStatus } from "./contract.ts";
 import { withoutEscapes } from "./lines.ts";
@@ -12,23 +12,23 @@ export function isTerminal({ status }: Pick<JobDetails, "status">): boolean {
 
 /** @throws {RemoteError} for a value that does not describe a job. */
 export function readDetails(value: unknown, act: string): JobDetails {
-  const it = (value ?? {}) as Record<string, unknown>;
-  if (!STATUSES.includes(it.status as string))
+  const details = (value ?? {}) as Record<string, unknown>;
+  if (!STATUSES.includes(details.status as string))
     throw new RemoteError(
-      `Cannot ${act}: the answer does not describe a Ray job (status ${JSON.stringify(it.status)}). Check that the address is that of a Ray dashboard.`,
+      `Cannot ${act}: the answer does not describe a Ray job (status ${JSON.stringify(details.status)}). Check that the address is that of a Ray dashboard.`,
       { retryable: false },
     );
-  const hide = hiding(it.runtime_env);
+  const hide = hiding(details.runtime_env);
   return {
-    submission_id: text(it.submission_id) ?? "",
-    entrypoint: hide(text(it.entrypoint) ?? ""),
-    status: it.status as JobStatus,
-    message: hide(withoutEscapes(text(it.message) ?? "")),
-    error_type: text(it.error_type),
-    start_time: number(it.start_time),
-    end_time: number(it.end_time),
-    metadata: (it.metadata ?? {}) as Record<string, string>,
-    driver_exit_code: number(it.driver_exit_code),
+    submission_id: text(details.submission_id) ?? "",
+    entrypoint: hide(text(details.entrypoint) ?? ""),
+    status: details.status as JobStatus,
+    message: hide(withoutEscapes(text(details.message) ?? "")),
+    error_type: text(details.error_type),
+    start_time: number(details.start_time),
+    end_time: number(details.end_time),
+    metadata: (details.metadata ?? {}) as Record<string, string>,
+    driver_exit_code: number(details.driver_exit_code),
   };
 }
 

@@ -1,7 +1,7 @@
 /** A job as text, for people who look at it before it runs or hand it to Ray themselves. */
 import { maskText } from "../../config/mask.ts";
 import { maskTree } from "../../config/secret.ts";
-import { isTree, type Tree, type Value } from "../../config/yaml/tree.ts";
+import { isTree, type Tree, type YamlValue } from "../../config/yaml/tree.ts";
 import type { JobSpec } from "./contract.ts";
 import { quoteWord } from "./shell_word.ts";
 import type { JobPlan } from "./trainer.ts";
@@ -48,7 +48,7 @@ export function shownTree(tree: Tree): Tree {
 }
 
 function withoutSecretVariables(tree: Tree, isEnv: boolean): Tree {
-  const shown = (name: string, value: Value): Value => {
+  const shown = (name: string, value: YamlValue): YamlValue => {
     if (isTree(value)) return withoutSecretVariables(value, isEnv || name === "env_vars");
     return isEnv && SECRET.test(name) ? HIDDEN : value;
   };

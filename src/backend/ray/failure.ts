@@ -1,4 +1,4 @@
-/** Why a job did not succeed, in our words, and what to do. */
+/** Reasons why a job did not succeed, in our words, and what to do. */
 import type { Cause } from "./cause.ts";
 import type { JobDetails } from "./contract.ts";
 
@@ -7,7 +7,7 @@ const SIGNALLED = 128;
 const SIGKILL = 9;
 
 /** One message of the form `Cannot ...`; undefined for a job that succeeded or has not ended. */
-export function failureOf(job: JobDetails, cause?: Cause): string | undefined {
+export function jobFailureText(job: JobDetails, cause?: Cause): string | undefined {
   const { submission_id, status } = job;
   if (status === "STOPPED")
     return `Cannot finish the job ${submission_id}: it was stopped. Submit it again to continue.`;
@@ -18,8 +18,8 @@ export function failureOf(job: JobDetails, cause?: Cause): string | undefined {
 
 function explain(job: JobDetails, cause: Cause | undefined): readonly [string, string] {
   const { error_type, message, submission_id, driver_exit_code } = job;
-  const known = BY_TYPE[error_type ?? ""];
-  if (known) return [`${known[0]} (${lastLine(message)})`, known[1]];
+  const described = BY_TYPE[error_type ?? ""];
+  if (described) return [`${described[0]} (${lastLine(message)})`, described[1]];
   const more = `grpu jobs logs ${submission_id} prints its whole log`;
   if (cause) return [`${whoOf(cause)} raised ${oneLine(cause.message)}`, more];
   if (driver_exit_code !== undefined)
@@ -38,7 +38,7 @@ function whatOfExit(code: number, message: string): string {
   return `its command ended with exit status ${code} (${lastLine(message)})`;
 }
 
-/** What happened before the job's command ran, by Ray's name of it. */
+/** Descriptions of failures before the job's command ran, by Ray's name for them. */
 const BY_TYPE: Readonly<Record<string, readonly [string, string]>> = {
   RUNTIME_ENV_SETUP_FAILURE: [
     "its environment could not be set up",

@@ -50,9 +50,9 @@ export class Follower {
   private hasAnswered = false;
   private isCut = false;
 
-  constructor(it: FollowerOptions) {
-    this.it = it;
-    this.splitter = new LineSplitter(it.listener);
+  constructor(options: FollowerOptions) {
+    this.it = options;
+    this.splitter = new LineSplitter(options.listener);
     this.lastAnswer = this.clock.now();
   }
 
@@ -148,7 +148,10 @@ export class Follower {
     );
   }
 
-  /** For a log that the tail cannot read: all of it at once, which takes memory for all of it. True if nothing more can be read. */
+  /**
+   * Fetches a log that the tail cannot read: all of it at once, which takes memory for all of it. True if nothing more
+   * can be read.
+   */
   private async fetchWhole(signal?: AbortSignal): Promise<boolean> {
     const { id, read, options } = this.it;
     const log = await read.logs(signal).catch((error) => {

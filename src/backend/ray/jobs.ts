@@ -5,7 +5,7 @@ import type { JobDetails, JobSpec, LineListener, RayOptions } from "./contract.t
 import { isTerminal, readDetails } from "./details.ts";
 import { Follower } from "./follow.ts";
 import { packageFiles } from "./package.ts";
-import { type Call, checkId, RayHttp } from "./request.ts";
+import { checkId, type RayCall, RayHttp } from "./request.ts";
 
 export interface Submitted {
   readonly submission_id: string;
@@ -23,15 +23,15 @@ export interface StopOptions {
 const UPLOAD_MS = 15 * 60_000;
 /** A cluster that has just started takes its first job slowly, ms. */
 const SUBMIT_MS = 2 * 60_000;
-/** Until then no process of the cluster takes jobs; Ray asks to try again. */
+/** Message of a cluster that has no process for jobs yet; Ray asks to try again. */
 const NO_AGENT = "No available agent to submit job";
 const AGENT_WAIT_MS = 60_000;
 const BETWEEN_TRIES_MS = 2_000;
 const STOP_WAIT_MS = 15_000;
 const BETWEEN_LOOKS_MS = 500;
 /**
- * For about a second after a job's end, Ray's own watch over it enters a deleted job again, as one whose supervisor died, ms.
- * Clocks of two machines may differ by less than a minute.
+ * Time to wait for late entries. For about a second after a job's end, Ray's own watch over it enters a deleted job
+ * again, as one whose supervisor died, ms. Clocks of two machines may differ by less than a minute.
  */
 const LATE_ENTRY_MS = 1_500;
 const RECENT_MS = 60_000;
@@ -77,7 +77,7 @@ export class RayJobs {
   }
 
   /** Asks for the job, and again while the cluster is still starting. Only a 500 has a text. */
-  private async post(body: object, { act, signal }: Pick<Call, "act" | "signal">) {
+  private async post(body: object, { act, signal }: Pick<RayCall, "act" | "signal">) {
     const call = { act, method: "POST", body, signal, expects: [500], timeoutMs: SUBMIT_MS } as const;
     for (let waited = 0; ; waited += BETWEEN_TRIES_MS) {
       const response = await this.http.call("/api/jobs/", call);
@@ -88,7 +88,7 @@ export class RayJobs {
   }
 
   /** Puts an archive of the files onto the cluster unless it is there. @returns its URI */
-  private async upload(files: JobSpec["files"], { act, signal }: Pick<Call, "act" | "signal">): Promise<string> {
+  private async upload(files: JobSpec["files"], { act, signal }: Pick<RayCall, "act" | "signal">): Promise<string> {
     const { name, bytes } = await packageFiles(files);
     const path = `/api/packages/gcs/${name}`;
     const found = await this.http.call(path, { act, signal, expects: [404] });
@@ -168,11 +168,11 @@ export class RayJobs {
     return readDetails(await this.ofJob(id, { act, signal, repeats: false, timeoutMs: 15_000 }), act);
   }
 
-  private async ofJob(id: string, call: Call, more = ""): Promise<unknown> {
+  private async ofJob(id: string, call: RayCall, more = ""): Promise<unknown> {
     return this.json(`/api/jobs/${id}${more}`, call);
   }
 
-  private async json(path: string, call: Call): Promise<unknown> {
+  private async json(path: string, call: RayCall): Promise<unknown> {
     const text = await readReplyText(await this.http.call(path, call));
     try {
       return JSON.parse(text);

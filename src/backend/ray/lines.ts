@@ -1,7 +1,7 @@
 /** Complete lines of a log that arrives in pieces. */
 import type { LineListener, LogLine } from "./contract.ts";
 
-/** What is kept of one line, in UTF-16 units. The rest is counted and left out. */
+/** Most of one line that is kept, in UTF-16 units. The rest is counted and left out. */
 export const MOST_OF_A_LINE = 2 ** 20;
 
 /** Cuts pieces of text into lines. Keeps at most {@link MOST_OF_A_LINE} of an unfinished one. */

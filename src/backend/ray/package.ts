@@ -8,7 +8,7 @@ export interface Package {
   readonly bytes: Uint8Array;
 }
 
-/** What the cluster's store takes. */
+/** Largest package that the cluster's store takes. */
 const MOST_MIB = 512;
 
 /** No time of a file shows in the archive, so that its bytes depend on names and contents alone. The oldest that zip knows. */

@@ -1,7 +1,7 @@
 /** Whether the nodes of a cluster reach the service of a run: a small job asks it from each of them. */
 import { RemoteError } from "../../errors.ts";
 import { CauseFinder } from "./cause.ts";
-import { failureOf } from "./failure.ts";
+import { jobFailureText } from "./failure.ts";
 import type { RayJobs } from "./jobs.ts";
 
 export interface ProbeOptions {
@@ -21,21 +21,21 @@ export interface ProbeOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** What one node got. */
+/** One node's answer. */
 export interface NodeAnswer {
   /** The node's address within the cluster. */
   readonly node: string;
   /** `ok`: our service of this run. `other_service`: something else answered with status 200. `task`: nothing ran there. */
   readonly kind: "ok" | "other_service" | "status" | "refused" | "timeout" | "name" | "tls" | "task" | "other";
-  /** Of an HTTP reply. */
+  /** Status of an HTTP reply. */
   readonly status?: number | undefined;
-  /** In the words of the node. */
+  /** Error in the words of the node. */
   readonly error?: string | undefined;
   /** CPUs that Ray gives away on the node, in use or not. */
   readonly cpus?: number | undefined;
   /** GPUs of the node, in use or not. */
   readonly gpus?: number | undefined;
-  /** Of the packages that were asked for, by name; null for one that is not installed there. */
+  /** Versions of the packages that were asked for, by name; null for one that is not installed there. */
   readonly versions?: Readonly<Record<string, string | null>> | undefined;
 }
 
@@ -63,7 +63,7 @@ export async function probe(jobs: RayJobs, options: ProbeOptions): Promise<NodeA
   }
 }
 
-/** What the service answered, as the script prints it. */
+/** The service's answer, as the script prints it. */
 interface Printed {
   readonly node: string;
   readonly status?: number;
@@ -106,7 +106,7 @@ async function watch(
       );
     });
   if (printed) return printed;
-  const why = job && failureOf(job, cause.cause());
+  const why = job && jobFailureText(job, cause.cause());
   throw notChecked(
     why?.replace("Cannot", "cannot").replace(/\.$/, "") ?? "its job printed nothing",
     "Check that the cluster's Python has Ray",
@@ -130,14 +130,14 @@ async function end(jobs: RayJobs, { id, isKept }: { id: string; isKept: boolean 
 }
 
 function nodeAnswer({ node, status, body, kind, error, versions, cpus, gpus }: Printed, run: string): NodeAnswer {
-  const told = {
+  const details = {
     ...(versions && { versions }),
     ...(cpus !== undefined && { cpus }),
     ...(gpus !== undefined && { gpus }),
   };
-  if (status === undefined) return { node, kind: kind ?? "other", error, ...told };
-  if (status !== 200) return { node, kind: "status", status, ...told };
-  return { node, kind: kindOf(body ?? "", run), status, ...told };
+  if (status === undefined) return { node, kind: kind ?? "other", error, ...details };
+  if (status !== 200) return { node, kind: "status", status, ...details };
+  return { node, kind: kindOf(body ?? "", run), status, ...details };
 }
 
 function kindOf(body: string, run: string): NodeAnswer["kind"] {

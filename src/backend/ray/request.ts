@@ -5,8 +5,8 @@ import { readErrorText } from "../../read_reply.ts";
 import { rayAddress } from "./address.ts";
 import type { RayOptions } from "./contract.ts";
 
-export interface Call {
-  /** For the message of an error: `submit the job sum-1`. */
+export interface RayCall {
+  /** Act, for the message of an error: `submit the job sum-1`. */
   readonly act: string;
   readonly method?: "GET" | "POST" | "PUT" | "DELETE";
   /** Sent as JSON; bytes as they are. */
@@ -23,7 +23,7 @@ export interface Call {
 const TIMEOUT_MS = 30_000;
 /** Pauses between tries; a try that got no answer in time is the last. All calls may be repeated: jobs have ids of ours, packages the hash of their content. */
 const PAUSES_MS = [1_000, 2_000, 4_000];
-/** What a server says that is starting, ending or behind a proxy. */
+/** Statuses of a server that is starting, ending or behind a proxy. */
 const PASSING = [502, 503, 504];
 
 /** The connection stands, but no answer comes. */
@@ -54,7 +54,7 @@ export class RayHttp {
   }
 
   /** @throws {RemoteError} for a refusal that the caller does not expect, and for a cluster that does not answer. */
-  async call(path: string, call: Call): Promise<Response> {
+  async call(path: string, call: RayCall): Promise<Response> {
     const pauses = call.repeats === false ? [] : PAUSES_MS;
     for (let tries = 0; ; tries++) {
       const pauseMs = pauses[tries];
@@ -70,7 +70,7 @@ export class RayHttp {
     }
   }
 
-  private async once(path: string, call: Call): Promise<Response> {
+  private async once(path: string, call: RayCall): Promise<Response> {
     const { method = "GET", body, signal, timeoutMs = TIMEOUT_MS } = call;
     const late = AbortSignal.timeout(timeoutMs);
     const isBytes = body instanceof Uint8Array;
@@ -100,9 +100,9 @@ export class RayHttp {
   }
 
   /** The error of a request that the cluster refused. */
-  refusal({ act }: Pick<Call, "act">, status: number, body: string): RemoteError {
-    const known = KNOWN[status]?.({ hasToken: this.options.token !== undefined, body });
-    const [what, todo] = known ?? [`it answered ${status}: ${lastLine(body)}`, status >= 500 ? SEE_LOGS : SEE_API];
+  refusal({ act }: Pick<RayCall, "act">, status: number, body: string): RemoteError {
+    const described = KNOWN[status]?.({ hasToken: this.options.token !== undefined, body });
+    const [what, todo] = described ?? [`it answered ${status}: ${lastLine(body)}`, status >= 500 ? SEE_LOGS : SEE_API];
     const message = `Cannot ${act}: ${what} (${this.address}). ${todo}.`;
     return new RemoteError(this.masked(message), { status, retryable: status >= 500 });
   }
@@ -112,7 +112,7 @@ const BYTES = "application/octet-stream";
 const SEE_LOGS = "The logs of the cluster's dashboard (dashboard*.log on its head node) tell more";
 const SEE_API = "Check that this is the dashboard of a Ray cluster of version 2.9 or newer";
 
-/** What is wrong and what to do, by status. */
+/** Causes and remedies, by status. */
 const KNOWN: Readonly<Record<number, (of: { hasToken: boolean; body: string }) => readonly [string, string]>> = {
   401: ({ hasToken }) =>
     hasToken
@@ -145,7 +145,7 @@ function lastLine(text: string): string {
   return (text.trim().split("\n").at(-1) ?? "").slice(0, 500).replace(/\.$/, "") || "nothing";
 }
 
-/** In the words of the operating system: `connect ECONNREFUSED 127.0.0.1:8265`. */
+/** Returns the reason in the words of the operating system: `connect ECONNREFUSED 127.0.0.1:8265`. */
 function reasonOf(cause: unknown): string {
   const { message, code, cause: deeper } = cause as { message?: string; code?: string; cause?: unknown };
   if (deeper instanceof Error) return reasonOf(deeper);

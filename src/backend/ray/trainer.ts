@@ -1,4 +1,4 @@
-/** What a trainer on a cluster has to offer, whichever it is: a job, and a reader of the job's log. */
+/** Contract of a trainer on a cluster, whichever it is: a job, and a reader of the job's log. */
 import type { Problem } from "../../config/problem.ts";
 import type { JobSpec, LogLine } from "./contract.ts";
 
@@ -8,7 +8,7 @@ export interface JobPlan {
   readonly problems: readonly Problem[];
   /** The command as people read it: its first line, then what belongs to it. */
   readonly command: readonly string[];
-  /** What was worked out for the run, one line each, for instance which GPUs do what. */
+  /** Facts worked out for the run, one line each, for instance which GPUs do what. */
   readonly facts: readonly string[];
   /** The nodes that the run needs, and the GPUs on each; absent: the trainer itself checks. */
   readonly gpus?: { readonly nodes: number; readonly perNode: number } | undefined;
@@ -36,10 +36,10 @@ export type TrainerEvent =
 export interface TrainerLog {
   /** The newest complete checkpoint. */
   readonly lastSaved: { readonly step: number; readonly folder: string } | undefined;
-  /** What a line tells; most lines tell nothing. */
+  /** Returns the events that a line reports; most lines report none. */
   read(line: LogLine): TrainerEvent[];
-  /** What the last lines leave to tell, once the job has ended. */
+  /** Returns the events of the last lines, once the job has ended. */
   finish?(): TrainerEvent[];
-  /** The line without what the trainer's logger adds, for whoever looks for tracebacks. */
+  /** The line without what the trainer's logger adds, in which tracebacks are searched. */
   plain?(line: LogLine): LogLine;
 }

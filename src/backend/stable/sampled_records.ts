@@ -5,7 +5,7 @@
 import { ConfigError } from "../../errors.ts";
 
 /** Consecutive tokens of a row that are those from `offset` on of a sequence's sampled tokens, or of its prompt. */
-export interface Span {
+export interface SampledSpan {
   readonly kind: "prompt" | "sampled";
   readonly sequenceId: string;
   readonly offset: number;
@@ -16,10 +16,10 @@ export interface SampledRecord {
   readonly sequenceId: string;
   readonly prompt: readonly number[];
   readonly tokens: readonly number[];
-  /** Of the tokens. */
+  /** Log-probs of the tokens. */
   readonly logprobs: readonly number[];
   readonly temperature: number;
-  /** What the sampler knew at each token, where it is kept here: the backend that trains may have it. */
+  /** The sampler's top tokens at each token, where they are kept here: the backend that trains may have them. */
   readonly top?: RecordedTop | undefined;
 }
 
@@ -49,17 +49,17 @@ export interface SampledRow {
   readonly logprobs?: Float32Array | undefined;
   /** That it was sampled at. */
   readonly temperature: number;
-  /** For errors. */
+  /** Row, for errors. */
   readonly row: number;
 }
 
-/** Of sequences without their samplers' tokens: more of them than a server records with its default memory. */
+/** Limit of sequences without their samplers' tokens: more of them than a server records with its default memory. */
 const MOST_BYTES = 64 * 2 ** 20;
 
 export class SampledRecords {
-  /** By the hash of their prompts, in the order in which they were sampled. */
+  /** Entries by the hash of their prompts, in the order in which they were sampled. */
   private readonly byPrompt = new Map<number, Entry[]>();
-  /** By id, the oldest first. */
+  /** Entries by id, the oldest first. */
   private readonly byId = new Map<string, Entry>();
   private readonly mostBytes: number;
   private held = 0;
@@ -68,8 +68,8 @@ export class SampledRecords {
     this.mostBytes = mostBytes;
   }
 
-  /** What the sampler of a sequence knew. @param span of {@link spansOf} */
-  topOf({ sequenceId }: Span): RecordedTop | undefined {
+  /** Returns the top tokens that the sampler of a sequence recorded. @param span of {@link spansOf} */
+  topOf({ sequenceId }: SampledSpan): RecordedTop | undefined {
     return this.byId.get(sequenceId)?.top;
   }
 
@@ -98,7 +98,7 @@ export class SampledRecords {
   private drop(entry: Entry): void {
     this.byId.delete(entry.sequenceId);
     this.held -= bytesOf(entry);
-    const left = this.byPrompt.get(entry.hash)!.filter((it) => it !== entry);
+    const left = this.byPrompt.get(entry.hash)!.filter((other) => other !== entry);
     if (left.length > 0) this.byPrompt.set(entry.hash, left);
     else this.byPrompt.delete(entry.hash);
   }
@@ -108,9 +108,9 @@ export class SampledRecords {
    * lies before a sampled run is in the prompt that the run was sampled after.
    * @throws {ConfigError} for a trained token that no recorded sequence has
    */
-  spansOf(row: SampledRow): Span[] {
+  spansOf(row: SampledRow): SampledSpan[] {
     const { tokens, mask } = row;
-    const spans: Span[] = [];
+    const spans: SampledSpan[] = [];
     let [hash, covered] = [0, 0];
     const end = mask.lastIndexOf(1) + 1;
     for (let at = 0, next = 0; at < end; hash = nextHash(hash, tokens[at]!), at++) {
@@ -141,8 +141,8 @@ export class SampledRecords {
 }
 
 function bytesOf({ prompt, tokens, logprobs, top }: Entry): number {
-  const own = prompt.byteLength + tokens.byteLength + logprobs.byteLength;
-  return own + (top ? top.tokens.byteLength + top.logprobs.byteLength : 0);
+  const bytes = prompt.byteLength + tokens.byteLength + logprobs.byteLength;
+  return bytes + (top ? top.tokens.byteLength + top.logprobs.byteLength : 0);
 }
 
 /** FNV-1a's step, by token. */

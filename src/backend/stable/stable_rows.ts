@@ -5,7 +5,7 @@
 import { STABLE_REINFORCE } from "../../algorithm/loss/service_losses.ts";
 import type { LossSpec, PackedTokens, TrainBatch } from "../../contract/backend.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
-import type { SampledRecords, Span } from "./sampled_records.ts";
+import type { SampledRecords, SampledSpan } from "./sampled_records.ts";
 import { weightedAdvantages } from "./weighted_advantages.ts";
 
 /** The rows that train, and where their tokens lie in the batch, [T of the rows]. */
@@ -16,11 +16,11 @@ export interface StableRows {
   readonly inputs: Readonly<Record<string, Float32Array>>;
   /** Weight of the penalty at every trained token. */
   readonly klCoeff: number;
-  /** Of every row, over its tokens. */
-  readonly spans: readonly (readonly Span[])[];
+  /** Spans of every row, over its tokens. */
+  readonly spans: readonly (readonly SampledSpan[])[];
 }
 
-/** What the rows are made of. `part`: the backend, for errors. */
+/** Parts of the rows. `part`: the backend, for errors. */
 export interface StableRequest {
   readonly spec: LossSpec;
   readonly records: SampledRecords;
@@ -38,7 +38,7 @@ export function isStable({ name }: Pick<LossSpec, "name">): boolean {
 export function stableRows(batch: TrainBatch, { spec, records, part }: StableRequest): StableRows {
   refuseReference(spec, part);
   const advantages = weightedAdvantages(batch, { ...spec, name: "cross_entropy", settings: {} });
-  const [kept, spans, offsets]: [number[], Span[][], number[]] = [[], [], [0]];
+  const [kept, spans, offsets]: [number[], SampledSpan[][], number[]] = [[], [], [0]];
   for (let row = 0; row + 1 < batch.offsets.length; row++) {
     const found = records.spansOf({ ...rowOf(batch, row), temperature: spec.temperature, row });
     const length = found.reduce((sum, span) => sum + span.length, 0);
@@ -70,9 +70,9 @@ export function atPlaces(
   values: Float32Array,
   { places, tokens }: { places: Uint32Array; tokens: number },
 ): Float32Array {
-  const all = new Float32Array(tokens);
-  for (const [i, at] of places.entries()) all[at] = values[i]!;
-  return all;
+  const joined = new Float32Array(tokens);
+  for (const [i, at] of places.entries()) joined[at] = values[i]!;
+  return joined;
 }
 
 function rowOf({ tokens, mask, offsets, rolloutLogprobs }: TrainBatch, row: number) {
@@ -110,7 +110,7 @@ function refuseReference({ kl }: LossSpec, part: string): void {
   );
 }
 
-/** Of a backend that keeps no records. */
+/** Returns the error of a backend that keeps no records. */
 export function notRecording(): ConfigError {
   return new ConfigError(
     "Cannot train with stable_reinforce: nothing was recorded while it was sampled. Open the backend with recordStabilityInfo, which a run does with rllm.algorithm.loss_fn=stable_reinforce.",

@@ -1,14 +1,14 @@
 /** One HTTP request to the service, and the meaning of its failure. */
 
 import { readReply } from "../../read_reply.ts";
-import { detailOf, parseJson, type Reply } from "./reply.ts";
+import { detailOf, type HttpReply, parseReplyJson } from "./reply.ts";
 
-export interface Call {
+export interface TinkerCall {
   readonly method?: "GET" | "POST";
   /** JSON, or a protobuf message. */
   readonly body?: object | Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Of one attempt. Default 60 s. */
+  /** Time limit of one attempt. Default 60 s. */
   readonly timeoutMs?: number;
   /** Waits together with all other paced calls when the service answers one of them with 429. */
   readonly isPaced?: boolean;
@@ -18,7 +18,7 @@ export interface Call {
 }
 
 /** A failed attempt, and whether and when to try again. */
-export interface Failure {
+export interface FailedAttempt {
   readonly status?: number;
   readonly message: string;
   readonly retryable: boolean;
@@ -44,7 +44,7 @@ const LONGEST_ASKED_PAUSE_MS = 60_000;
 const MOST_BYTES = 2 ** 30;
 
 /** @throws the reason of the call's signal when it aborts. */
-export async function attempt(call: Call, to: Destination): Promise<Reply | Failure> {
+export async function attempt(call: TinkerCall, to: Destination): Promise<HttpReply | FailedAttempt> {
   const { signal, answers = [] } = call;
   signal?.throwIfAborted();
   // AbortSignal.timeout does not keep Node alive.
@@ -71,7 +71,7 @@ export async function attempt(call: Call, to: Destination): Promise<Reply | Fail
   }
 }
 
-function requestOf({ method = "POST", body, headers }: Call, to: Destination): RequestInit {
+function requestOf({ method = "POST", body, headers }: TinkerCall, to: Destination): RequestInit {
   const isBinary = body instanceof Uint8Array;
   return {
     method,
@@ -87,12 +87,12 @@ function requestOf({ method = "POST", body, headers }: Call, to: Destination): R
   };
 }
 
-function replyOf(response: Response, bytes: Uint8Array): Reply {
+function replyOf(response: Response, bytes: Uint8Array): HttpReply {
   const isJson = response.headers.get("content-type")?.includes("json") ?? false;
-  return { status: response.status, bytes, json: isJson ? parseJson(bytes) : undefined };
+  return { status: response.status, bytes, json: isJson ? parseReplyJson(bytes) : undefined };
 }
 
-function failureOf({ status, statusText, headers }: Response, bytes: Uint8Array): Failure {
+function failureOf({ status, statusText, headers }: Response, bytes: Uint8Array): FailedAttempt {
   const wish = headers.get("x-should-retry");
   // An empty 400 comes from a proxy, not from the service.
   const isRetryable = RETRYABLE.has(status) || status >= 500 || (status === 400 && bytes.byteLength === 0);

@@ -17,19 +17,19 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, RemoteError, UnsupportedError } from "../../errors.ts";
 import { SampledRecords } from "../stable/sampled_records.ts";
 import { atPlaces, isStable, notRecording } from "../stable/stable_rows.ts";
-import { readRecord, writeRecord } from "./checkpoint_record.ts";
-import { createModel, type ModelInfo, type WantedModel } from "./create_model.ts";
+import { readTinkerCheckpoint, writeTinkerCheckpoint } from "./checkpoint_record.ts";
+import { createRemoteModel, type ModelInfo, type WantedModel } from "./create_model.ts";
 import { TinkerSampling } from "./sampling.ts";
 import { SamplingServers } from "./sampling_servers.ts";
 import { hostLoss, hostPart, refuseUnsupported, serviceLoss, slopesAsWeights } from "./service_loss.ts";
-import { type SessionOptions, TinkerSession } from "./session.ts";
+import { TinkerSession, type TinkerSessionOptions } from "./session.ts";
 import { stableLoss } from "./stable_loss.ts";
 import { type Collect, type SamplingClientKind, TrainingClient } from "./training_client.ts";
 import { trainingMetrics } from "./training_metrics.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
 /** Address, key, model and limits of a {@link TinkerBackend}. */
-export interface TinkerOptions extends TransportOptions, SessionOptions, WantedModel {
+export interface TinkerOptions extends TransportOptions, TinkerSessionOptions, WantedModel {
   /** Or a function that finds it for the service's model. Absent: rollouts work on token ids alone. */
   readonly tokenizer?: Tokenizer | ((info: ModelInfo) => Promise<Tokenizer | undefined>) | undefined;
   /** Aborts the opening; an open backend may still have something to save. */
@@ -88,9 +88,9 @@ export class TinkerBackend implements Backend {
   /** Whether the service trains on log-probs at other temperatures than 1. */
   readonly takesTemperature: boolean;
   private readonly sampling: TinkerSampling;
-  /** Where the service records what it samples. */
+  /** Records of what the service samples. */
   private readonly records: SampledRecords | undefined;
-  /** Where several servers sample. */
+  /** Servers that sample, where there are several. */
   private readonly servers: SamplingServers | undefined;
   private steps = 0;
   private sampler: VersionedSampler | undefined;
@@ -136,9 +136,9 @@ export class TinkerBackend implements Backend {
     transport.stop = options.openSignal;
     const session = await TinkerSession.open(transport, options);
     try {
-      const { modelId, baseModel, longest, info, takesTemperature } = await createModel(session, options);
-      const { tokenizer: given } = options;
-      const tokenizer = typeof given === "function" ? await given(info) : given;
+      const { modelId, baseModel, longest, info, takesTemperature } = await createRemoteModel(session, options);
+      const { tokenizer: tokenizerOption } = options;
+      const tokenizer = typeof tokenizerOption === "function" ? await tokenizerOption(info) : tokenizerOption;
       const contextLength = Math.min(options.contextLength ?? Number.POSITIVE_INFINITY, longest - SAMPLED_AFTER_ROW);
       transport.stop = undefined;
       const opened = { session, modelId, contextLength, takesTemperature, tokenizer };
@@ -206,7 +206,7 @@ export class TinkerBackend implements Backend {
   // --- log-probs
 
   /**
-   * Without entropies. The reference is the base model: for an adapter, the policy before training.
+   * Returns log-probs, without entropies. The reference is the base model: for an adapter, the policy before training.
    * @throws {UnsupportedError} for a temperature other than 1 that the service does not have, and for every other one of the reference.
    */
   async logprobs(
@@ -257,21 +257,21 @@ export class TinkerBackend implements Backend {
     });
   }
 
-  private async beginPass(batch: TrainBatch, given: LossSpec): Promise<Collect<Metrics>> {
-    refuseUnsupported(given, this);
-    if (isStable(given)) return this.beginStable(batch, given);
-    const native = serviceLoss(batch, given);
+  private async beginPass(batch: TrainBatch, spec: LossSpec): Promise<Collect<Metrics>> {
+    refuseUnsupported(spec, this);
+    if (isStable(spec)) return this.beginStable(batch, spec);
+    const native = serviceLoss(batch, spec);
     if (native) {
       const collect = await this.client.pass(batch, { ...native, forwardOnly: false });
       return async () => {
         const { logprobs, metrics } = await collect();
-        return trainingMetrics(batch, { loss: hostLoss(batch, given, logprobs), logprobs, metrics });
+        return trainingMetrics(batch, { loss: hostLoss(batch, spec, logprobs), logprobs, metrics });
       };
     }
-    const logprobs = await this.forward(batch, given.temperature);
-    const loss = hostLoss(batch, given, logprobs);
+    const logprobs = await this.forward(batch, spec.temperature);
+    const loss = hostLoss(batch, spec, logprobs);
     const inputs = { weights: slopesAsWeights(loss) };
-    const collect = await this.client.pass(batch, { ...hostPart(given.temperature), inputs, forwardOnly: false });
+    const collect = await this.client.pass(batch, { ...hostPart(spec.temperature), inputs, forwardOnly: false });
     return async () => {
       await collect();
       return trainingMetrics(batch, { loss, logprobs, metrics: {} });
@@ -316,7 +316,7 @@ export class TinkerBackend implements Backend {
       const samplerSaved = await this.client.saveSamplerWeights(name);
       return [await saved(), await samplerSaved()] as const;
     });
-    await writeRecord(dir, {
+    await writeTinkerCheckpoint(dir, {
       model_id: this.client.modelId,
       base_model: this.options.baseModel,
       weights,
@@ -328,7 +328,7 @@ export class TinkerBackend implements Backend {
 
   /** Loads weights and optimiser from the checkpoint that {@link save} recorded in the folder. */
   async load(dir: string): Promise<void> {
-    const { weights, weight_version } = await readRecord(dir);
+    const { weights, weight_version } = await readTinkerCheckpoint(dir);
     this.started = Promise.resolve();
     await this.run(() => this.loadWeights(weights));
     this.steps = weight_version;

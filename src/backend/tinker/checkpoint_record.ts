@@ -18,16 +18,16 @@ const RECORD = z.object({
 
 export type TinkerCheckpoint = z.output<typeof RECORD>;
 
-export async function writeRecord(dir: string, record: TinkerCheckpoint): Promise<void> {
+export async function writeTinkerCheckpoint(dir: string, record: TinkerCheckpoint): Promise<void> {
   const { writeFolder } = await import("../../model/files/disk.ts");
   await writeFolder(dir, [{ name: TINKER_RECORD, content: `${JSON.stringify(record, undefined, 2)}\n` }]);
 }
 
 /** @throws {ConfigError} for a folder without a record, or with a damaged one. */
-export async function readRecord(dir: string): Promise<TinkerCheckpoint> {
+export async function readTinkerCheckpoint(dir: string): Promise<TinkerCheckpoint> {
   const { diskFolder } = await import("../../model/files/disk.ts");
-  const { readJson } = await import("../../model/files/reader.ts");
-  const read = readAs(RECORD, await readJson(await diskFolder(dir), TINKER_RECORD));
+  const { readFolderJson } = await import("../../model/files/reader.ts");
+  const read = readAs(RECORD, await readFolderJson(await diskFolder(dir), TINKER_RECORD));
   if ("data" in read) return read.data;
   const { path, rule, value } = read.misfit;
   const where = path === "" ? "" : ` at ${path}`;

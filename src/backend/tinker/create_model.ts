@@ -1,10 +1,10 @@
 /** Creates a training client's model on the service, under the name by which the service offers it. */
 import { z } from "zod";
 import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
-import { check } from "./reply.ts";
+import { checkReply } from "./reply.ts";
 import type { TinkerSession } from "./session.ts";
 
-/** Which model a service should create for training, and its adapter. */
+/** Model that a service should create for training, and its adapter. */
 export interface WantedModel {
   /** The service's name of the model. */
   readonly baseModel: string;
@@ -30,7 +30,7 @@ export interface CreatedModel {
 /** The service's description of a model. */
 export interface ModelInfo {
   readonly name: string;
-  /** Where the official SDK loads the tokenizer from: a name, or a folder of a local server. */
+  /** Source from which the official SDK loads the tokenizer: a name, or a folder of a local server. */
   readonly tokenizerId?: string | undefined;
 }
 
@@ -45,7 +45,7 @@ const CAPABILITIES = z.object({
 });
 type Offered = z.output<typeof CAPABILITIES>;
 
-export async function createModel(session: TinkerSession, wanted: WantedModel): Promise<CreatedModel> {
+export async function createRemoteModel(session: TinkerSession, wanted: WantedModel): Promise<CreatedModel> {
   const offered = await session.get("/api/v1/get_server_capabilities", CAPABILITIES);
   const baseModel = nameOf(wanted, offered);
   const modelId = await requestModel(session, { ...wanted, baseModel });
@@ -72,7 +72,7 @@ async function requestModel(session: TinkerSession, { baseModel, lora }: WantedM
   };
   const requestId = await session.submit("/api/v1/create_model", { body });
   const reply = await session.result(requestId, { type: "CreateModel" });
-  return check("create_model", { reply, shape: MODEL }).model_id;
+  return checkReply("create_model", { reply, shape: MODEL }).model_id;
 }
 
 /** The folder if the service offers the model only under that name. */
@@ -82,6 +82,6 @@ function nameOf({ baseModel, baseModelFolder }: WantedModel, { supported_models 
 }
 
 function contextLengthOf({ supported_models }: Offered, names: readonly string[]): number {
-  const own = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
-  return own?.max_context_length ?? Number.POSITIVE_INFINITY;
+  const supported = supported_models.find(({ model_name }) => names.includes(model_name ?? ""));
+  return supported?.max_context_length ?? Number.POSITIVE_INFINITY;
 }

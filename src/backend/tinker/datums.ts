@@ -1,16 +1,18 @@
 /** The rows of a batch as Tinker's data, split into requests of the size that the service accepts. */
 import type { PackedTokens } from "../../contract/backend.ts";
-import type { Span } from "../stable/sampled_records.ts";
+import type { SampledSpan } from "../stable/sampled_records.ts";
 import type { Flags } from "./session.ts";
 
 /** One row: its input tokens, and arrays with one element per predicted token. */
-export interface Datum {
+export interface TrainingDatum {
   /** [L]. */
   readonly tokens: Int32Array;
   /** `target_tokens` as int64, the others as float32, [L] each. */
   readonly inputs: Readonly<Record<string, BigInt64Array | Float32Array>>;
-  /** Where the inputs and the targets were sampled, for `stable_reinforce`. */
-  readonly provenance?: { readonly modelInput: readonly Span[]; readonly targets: readonly Span[] } | undefined;
+  /** Origin of the inputs and the targets, for `stable_reinforce`. */
+  readonly provenance?:
+    | { readonly modelInput: readonly SampledSpan[]; readonly targets: readonly SampledSpan[] }
+    | undefined;
 }
 
 type Rows = Pick<PackedTokens, "tokens" | "offsets">;
@@ -32,8 +34,8 @@ export function datumsOf(
   {
     inputs,
     spans,
-  }: { inputs: Readonly<Record<string, Float32Array>>; spans?: readonly (readonly Span[])[] | undefined },
-): Datum[] {
+  }: { inputs: Readonly<Record<string, Float32Array>>; spans?: readonly (readonly SampledSpan[])[] | undefined },
+): TrainingDatum[] {
   const { tokens, offsets } = batch;
   return rowsWithTargets(batch).map((row) => {
     const [first, end] = [offsets[row]!, offsets[row + 1]!];
@@ -46,12 +48,12 @@ export function datumsOf(
   });
 }
 
-function provenanceOf(spans: readonly Span[], length: number) {
+function provenanceOf(spans: readonly SampledSpan[], length: number) {
   return { modelInput: cut(spans, { from: 0, to: length - 1 }), targets: cut(spans, { from: 1, to: length }) };
 }
 
 /** The spans of a row's tokens from <= t < to. */
-function cut(spans: readonly Span[], { from, to }: { from: number; to: number }): Span[] {
+function cut(spans: readonly SampledSpan[], { from, to }: { from: number; to: number }): SampledSpan[] {
   let at = 0;
   return spans.flatMap(({ length, offset, ...of }) => {
     const [first, end] = [Math.max(at, from), Math.min(at + length, to)];
@@ -70,16 +72,16 @@ function asInt64(ids: Uint32Array): BigInt64Array {
 
 /** Values at the targets of the datums, back at the tokens of the batch: [T], 0 at first tokens. */
 export function atTokens(datums: readonly Float32Array[], batch: Rows): Float32Array {
-  const all = new Float32Array(batch.tokens.length);
+  const joined = new Float32Array(batch.tokens.length);
   const rows = rowsWithTargets(batch);
-  for (const [i, values] of datums.entries()) all.set(values, batch.offsets[rows[i]!]! + 1);
-  return all;
+  for (const [i, values] of datums.entries()) joined.set(values, batch.offsets[rows[i]!]! + 1);
+  return joined;
 }
 
 /** Splits data into requests within the service's limits. */
-export function* chunked(datums: readonly Datum[], flags: Flags): Generator<readonly Datum[]> {
+export function* chunked(datums: readonly TrainingDatum[], flags: Flags): Generator<readonly TrainingDatum[]> {
   const { fwdbwd_max_chunk_len: most, fwdbwd_max_chunk_bytes_count: mostBytes } = flags;
-  let chunk: Datum[] = [];
+  let chunk: TrainingDatum[] = [];
   let bytes = 0;
   for (const datum of datums) {
     const size = encodedBytes(datum);
@@ -94,7 +96,7 @@ export function* chunked(datums: readonly Datum[], flags: Flags): Generator<read
 }
 
 /** Estimated size of an encoded datum. */
-function encodedBytes({ tokens, inputs, provenance }: Datum): number {
+function encodedBytes({ tokens, inputs, provenance }: TrainingDatum): number {
   const spans = provenance ? [...provenance.modelInput, ...provenance.targets] : [];
   const others = spans.reduce((sum, { sequenceId }) => sum + sequenceId.length + 24, tokens.byteLength + 16);
   return Object.values(inputs).reduce((sum, { byteLength }) => sum + byteLength + 32, others);

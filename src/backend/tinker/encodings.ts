@@ -1,31 +1,31 @@
 /** Encodings of training requests and of the results of training and sampling: protobuf, or the JSON of older servers. */
 import { z } from "zod";
-import type { Datum } from "./datums.ts";
+import type { TrainingDatum } from "./datums.ts";
 import {
   decodeSamples,
   decodeTrainingOutput,
   encodeForwardBackward,
   type ForwardBackwardRequest,
-  type Samples,
+  type SampleResponse,
 } from "./protobuf_messages.ts";
-import { check, type Reply } from "./reply.ts";
+import { checkReply, type HttpReply } from "./reply.ts";
 import type { WireName } from "./results.ts";
-import type { TrainingOutput } from "./training_output.ts";
+import type { TrainingReply } from "./training_output.ts";
 
-export interface Encoding {
+export interface RequestEncoding {
   forwardBackward(request: ForwardBackwardRequest): {
     readonly path: string;
     readonly body: object | Uint8Array;
   };
   /** @throws {RemoteError} for a result of another shape. */
-  trainingOutput(reply: Reply): TrainingOutput;
+  trainingOutput(reply: HttpReply): TrainingReply;
   /** @throws {RemoteError} for a result of another shape. */
-  samples(reply: Reply): Samples;
+  samples(reply: HttpReply): SampleResponse;
 }
 
 const FORWARD_BACKWARD = "/api/v1/forward_backward";
 
-const protobuf: Encoding = {
+const protobuf: RequestEncoding = {
   forwardBackward: (request) => ({ path: FORWARD_BACKWARD, body: encodeForwardBackward(request) }),
   trainingOutput: ({ bytes }) => decodeTrainingOutput(bytes),
   samples: ({ bytes }) => decodeSamples(bytes),
@@ -46,8 +46,8 @@ const SAMPLES = z.object({
   prompt_logprobs: z.array(z.number().nullable()).nullish(),
 });
 
-/** For SkyRL; the official SDK wrote it until 0.24. A forward pass has a separate path. */
-const json: Encoding = {
+/** Encoding for SkyRL; the official SDK wrote it until 0.24. A forward pass has a separate path. */
+const json: RequestEncoding = {
   forwardBackward({ modelId, seqId, data, lossFn, config, forwardOnly }) {
     const hasConfig = Object.keys(config).length > 0;
     const input = {
@@ -64,12 +64,12 @@ const json: Encoding = {
         };
   },
   trainingOutput(reply) {
-    const { loss_fn_outputs, metrics } = check("forward_backward", { reply, shape: OUTPUT });
+    const { loss_fn_outputs, metrics } = checkReply("forward_backward", { reply, shape: OUTPUT });
     const logprobs = loss_fn_outputs.map((output) => Float32Array.from(output.logprobs.data));
     return { logprobs, metrics: metrics ?? {} };
   },
   samples(reply) {
-    const { sequences, prompt_logprobs } = check("asample", { reply, shape: SAMPLES });
+    const { sequences, prompt_logprobs } = checkReply("asample", { reply, shape: SAMPLES });
     return {
       sequences: sequences.map(({ stop_reason, ...rest }) => ({ ...rest, stopReason: stop_reason })),
       promptLogprobs: prompt_logprobs ? Float32Array.from(prompt_logprobs, (p) => p ?? Number.NaN) : undefined,
@@ -77,7 +77,7 @@ const json: Encoding = {
   },
 };
 
-function datumJson({ tokens, inputs }: Datum) {
+function datumJson({ tokens, inputs }: TrainingDatum) {
   const tensors = Object.entries(inputs).map(([name, values]) => {
     const dtype = values instanceof Float32Array ? "float32" : "int64";
     return [name, { data: Array.from(values as ArrayLike<number | bigint>, Number), dtype, shape: [values.length] }];
@@ -88,4 +88,4 @@ function datumJson({ tokens, inputs }: Datum) {
   };
 }
 
-export const ENCODINGS: Readonly<Record<WireName, Encoding>> = { protobuf, json };
+export const ENCODINGS: Readonly<Record<WireName, RequestEncoding>> = { protobuf, json };

@@ -36,16 +36,16 @@ export class Calls {
 
   /** @param also ends this call too */
   async run<R>(call: (signal: AbortSignal) => Promise<R>, also?: AbortSignal): Promise<R> {
-    const own = new AbortController();
-    const end = () => own.abort(also?.reason);
-    if (this.ended) own.abort(this.ended.reason);
+    const abort = new AbortController();
+    const end = () => abort.abort(also?.reason);
+    if (this.ended) abort.abort(this.ended.reason);
     if (also?.aborted) end();
     also?.addEventListener("abort", end);
-    this.running.add(own);
+    this.running.add(abort);
     try {
-      return await call(own.signal);
+      return await call(abort.signal);
     } finally {
-      this.running.delete(own);
+      this.running.delete(abort);
       also?.removeEventListener("abort", end);
     }
   }

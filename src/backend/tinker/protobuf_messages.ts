@@ -1,14 +1,14 @@
 /** Tinker's protobuf messages from the client's side: requests encoded, results decoded. */
 import { RemoteError } from "../../errors.ts";
-import { alignedCopy, bytesOf, fields, mapEntry, packVarints, Writer } from "../../protobuf.ts";
-import type { Span } from "../stable/sampled_records.ts";
-import type { Datum } from "./datums.ts";
-import type { TrainingOutput } from "./training_output.ts";
+import { alignedCopy, bytesOf, fields, mapEntry, ProtobufWriter, packVarints } from "../../protobuf.ts";
+import type { SampledSpan } from "../stable/sampled_records.ts";
+import type { TrainingDatum } from "./datums.ts";
+import type { TrainingReply } from "./training_output.ts";
 
 export interface ForwardBackwardRequest {
   readonly modelId: string;
   readonly seqId: number;
-  readonly data: readonly Datum[];
+  readonly data: readonly TrainingDatum[];
   readonly lossFn: string;
   readonly config: Readonly<Record<string, number>>;
   readonly forwardOnly: boolean;
@@ -19,38 +19,38 @@ const INT64 = 2;
 const BFLOAT16 = 4;
 
 export function encodeForwardBackward(request: ForwardBackwardRequest): Uint8Array {
-  const message = new Writer().text(1, request.modelId).varint(2, request.seqId);
+  const message = new ProtobufWriter().text(1, request.modelId).varint(2, request.seqId);
   for (const datum of request.data) message.message(3, encodeDatum(datum));
   message.text(4, request.lossFn);
   for (const [name, value] of Object.entries(request.config))
-    message.message(5, new Writer().text(1, name).double(2, value));
+    message.message(5, new ProtobufWriter().text(1, name).double(2, value));
   return message.varint(6, request.forwardOnly ? 1 : 0).finish();
 }
 
-function encodeDatum({ tokens, inputs, provenance }: Datum): Writer {
-  const text = new Writer().bytes(1, bytesOf(tokens));
-  const datum = new Writer().message(1, new Writer().message(1, text));
+function encodeDatum({ tokens, inputs, provenance }: TrainingDatum): ProtobufWriter {
+  const text = new ProtobufWriter().bytes(1, bytesOf(tokens));
+  const datum = new ProtobufWriter().message(1, new ProtobufWriter().message(1, text));
   for (const [name, values] of Object.entries(inputs))
-    datum.message(2, new Writer().text(1, name).message(2, encodeTensor(values)));
+    datum.message(2, new ProtobufWriter().text(1, name).message(2, encodeTensor(values)));
   for (const span of provenance?.modelInput ?? []) datum.message(3, encodeSpan(span));
   for (const span of provenance?.targets ?? []) datum.message(4, encodeSpan(span));
   return datum;
 }
 
-function encodeSpan({ kind, sequenceId, offset, length }: Span): Writer {
-  const run = new Writer().text(1, sequenceId).varint(2, offset).varint(3, length);
-  return new Writer().message(kind === "prompt" ? 1 : 2, run);
+function encodeSpan({ kind, sequenceId, offset, length }: SampledSpan): ProtobufWriter {
+  const run = new ProtobufWriter().text(1, sequenceId).varint(2, offset).varint(3, length);
+  return new ProtobufWriter().message(kind === "prompt" ? 1 : 2, run);
 }
 
-function encodeTensor(values: BigInt64Array | Float32Array): Writer {
-  return new Writer()
+function encodeTensor(values: BigInt64Array | Float32Array): ProtobufWriter {
+  return new ProtobufWriter()
     .bytes(1, bytesOf(values))
     .varint(3, values instanceof Float32Array ? FLOAT32 : INT64)
     .bytes(4, packVarints([values.length]));
 }
 
 /** Decodes a ForwardBackwardOutput. @throws {RemoteError} for damaged bytes, and for a result without log-probs. */
-export function decodeTrainingOutput(bytes: Uint8Array): TrainingOutput {
+export function decodeTrainingOutput(bytes: Uint8Array): TrainingReply {
   const logprobs: Float32Array[] = [];
   const metrics: Record<string, number> = {};
   for (const field of fields(bytes))
@@ -95,21 +95,21 @@ function floats(bytes: Uint8Array, dtype: number): Float32Array {
   return new Float32Array(Uint32Array.from(halves, (half) => half << 16).buffer);
 }
 
-export interface SampledTokens {
+export interface SampledMessage {
   readonly tokens: readonly number[];
   readonly logprobs: readonly number[];
   readonly stopReason: "stop" | "length";
 }
 
-export interface Samples {
-  readonly sequences: readonly SampledTokens[];
+export interface SampleResponse {
+  readonly sequences: readonly SampledMessage[];
   /** One per prompt token; NaN where there is none. */
   readonly promptLogprobs?: Float32Array | undefined;
 }
 
 /** Decodes a SampleResponse. @throws {RemoteError} for damaged bytes. */
-export function decodeSamples(bytes: Uint8Array): Samples {
-  const sequences: SampledTokens[] = [];
+export function decodeSamples(bytes: Uint8Array): SampleResponse {
+  const sequences: SampledMessage[] = [];
   let promptLogprobs: Float32Array | undefined;
   for (const field of fields(bytes))
     if (field.number === 1) sequences.push(decodeSequence(field.bytes));
@@ -117,8 +117,8 @@ export function decodeSamples(bytes: Uint8Array): Samples {
   return { sequences, promptLogprobs };
 }
 
-function decodeSequence(bytes: Uint8Array): SampledTokens {
-  let stopReason: SampledTokens["stopReason"] = "stop";
+function decodeSequence(bytes: Uint8Array): SampledMessage {
+  let stopReason: SampledMessage["stopReason"] = "stop";
   let [tokens, logprobs]: [Uint8Array, Uint8Array] = [new Uint8Array(), new Uint8Array()];
   for (const field of fields(bytes))
     if (field.number === 1) stopReason = field.varint === 1n ? "length" : "stop";

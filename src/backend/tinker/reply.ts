@@ -3,7 +3,7 @@ import type { z } from "zod";
 import { RemoteError } from "../../errors.ts";
 import { readAs } from "../../shape.ts";
 
-export interface Reply {
+export interface HttpReply {
   readonly status: number;
   /** The parsed JSON; undefined for a binary reply. */
   readonly json?: unknown;
@@ -11,7 +11,10 @@ export interface Reply {
 }
 
 /** The JSON of a reply in its required shape. @throws {RemoteError} naming the field that does not fit. */
-export function check<S extends z.ZodType>(request: string, { reply, shape }: { reply: Reply; shape: S }): z.output<S> {
+export function checkReply<S extends z.ZodType>(
+  request: string,
+  { reply, shape }: { reply: HttpReply; shape: S },
+): z.output<S> {
   const read = readAs(shape, reply.json);
   if ("data" in read) return read.data;
   const { path, rule, value } = read.misfit;
@@ -25,12 +28,12 @@ export function check<S extends z.ZodType>(request: string, { reply, shape }: { 
 export function detailOf(bytes: Uint8Array): string {
   const LONGEST = 500;
   const text = new TextDecoder().decode(bytes.subarray(0, 4 * LONGEST));
-  const detail = (parseJson(bytes) as { detail?: unknown } | undefined)?.detail;
+  const detail = (parseReplyJson(bytes) as { detail?: unknown } | undefined)?.detail;
   return (detail === undefined ? text : typeof detail === "string" ? detail : JSON.stringify(detail)).slice(0, LONGEST);
 }
 
 /** Undefined for text that is not JSON. */
-export function parseJson(bytes: Uint8Array): unknown {
+export function parseReplyJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder().decode(bytes));
   } catch {

@@ -1,7 +1,7 @@
 /** Retrieves the results of accepted requests by long polling. */
 import { z } from "zod";
 import { RemoteError } from "../../errors.ts";
-import { detailOf, type Reply } from "./reply.ts";
+import { detailOf, type HttpReply } from "./reply.ts";
 import type { Transport } from "./transport.ts";
 
 /** The official SDK's names for the kinds of results. */
@@ -51,7 +51,7 @@ export class Results {
    * Waits for a result; time in a paused queue does not count.
    * @throws {RemoteError} for a failure that the service reports, {@link ResultGone} if it has dropped the result.
    */
-  async wait(requestId: string, of: { type: ResultType; signal?: AbortSignal | undefined }): Promise<Reply> {
+  async wait(requestId: string, of: { type: ResultType; signal?: AbortSignal | undefined }): Promise<HttpReply> {
     const { clock } = this.transport;
     const { patienceMs } = this.options;
     const began = clock.now();
@@ -60,8 +60,8 @@ export class Results {
       const asked = clock.now();
       const reply = await this.poll(requestId, { ...of, iteration });
       if (reply.status === GONE) throw gone(of.type);
-      const isForgiven = reply.status === BAD_REQUEST && ++refusals < MOST_REFUSALS;
-      if (!isForgiven && !isPending(reply)) return this.withoutFailure(reply, of.type);
+      const isTolerated = reply.status === BAD_REQUEST && ++refusals < MOST_REFUSALS;
+      if (!isTolerated && !isPending(reply)) return this.withoutFailure(reply, of.type);
       if (this.reportPending(reply, { type: of.type, waitedMs: clock.now() - began }) === "paused")
         deadline = clock.now() + patienceMs;
       if (clock.now() > deadline) throw late(of.type, patienceMs);
@@ -69,7 +69,7 @@ export class Results {
     }
   }
 
-  private reportPending(reply: Reply, of: { type: ResultType; waitedMs: number }): "paused" | "active" {
+  private reportPending(reply: HttpReply, of: { type: ResultType; waitedMs: number }): "paused" | "active" {
     const { queue_state, queue_state_reason } = PENDING.safeParse(reply.json).data ?? {};
     if (queue_state?.startsWith("paused")) {
       const why = queue_state_reason ?? "no reason given";
@@ -83,7 +83,7 @@ export class Results {
   private poll(
     requestId: string,
     { type, iteration, signal }: { type: ResultType; iteration: number; signal?: AbortSignal | undefined },
-  ): Promise<Reply> {
+  ): Promise<HttpReply> {
     return this.transport.call("/api/v1/retrieve_future", {
       body: { request_id: requestId, allow_metadata_only: false },
       headers: {
@@ -101,7 +101,7 @@ export class Results {
     return this.options.wire === "protobuf" && BINARY_RESULTS.has(type);
   }
 
-  private withoutFailure(reply: Reply, type: ResultType): Reply {
+  private withoutFailure(reply: HttpReply, type: ResultType): HttpReply {
     if (reply.status === BAD_REQUEST) throw failed(type, detailOf(reply.bytes));
     if (this.isBinary(type) && reply.json === undefined) return reply;
     const { data: failure } = FAILURE.safeParse(reply.json);
@@ -111,7 +111,7 @@ export class Results {
   }
 }
 
-function isPending({ status, json }: Reply): boolean {
+function isPending({ status, json }: HttpReply): boolean {
   return status === TIMEOUT || (json as { type?: unknown } | undefined)?.type === "try_again";
 }
 

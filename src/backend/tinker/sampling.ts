@@ -4,7 +4,7 @@ import { RemoteError } from "../../errors.ts";
 import type { SampledRecords } from "../stable/sampled_records.ts";
 import { ENCODINGS } from "./encodings.ts";
 import { inParallel } from "./parallel.ts";
-import type { Samples } from "./protobuf_messages.ts";
+import type { SampleResponse } from "./protobuf_messages.ts";
 import { ResultGone } from "./results.ts";
 import type { TinkerSession } from "./session.ts";
 
@@ -49,7 +49,7 @@ export class TinkerSampling {
     { signal: outer }: { signal?: AbortSignal | undefined } = {},
   ): Promise<Float32Array> {
     const ranges = Array.from({ length: offsets.length - 1 }, (_, i) => [offsets[i], offsets[i + 1]]);
-    const all = new Float32Array(tokens.length);
+    const logprobs = new Float32Array(tokens.length);
     await inParallel(ranges, {
       most: this.mostInFlight,
       signal: outer,
@@ -62,10 +62,10 @@ export class TinkerSampling {
           throw new RemoteError("Cannot use the service's result: it has no log-probs of the prompt.", {
             retryable: false,
           });
-        all.set(promptLogprobs.subarray(1), first! + 1);
+        logprobs.set(promptLogprobs.subarray(1), first! + 1);
       },
     });
-    return all;
+    return logprobs;
   }
 
   private get mostInFlight(): number {
@@ -107,7 +107,7 @@ export class TinkerSampling {
   private async ask(
     of: { prompt: readonly number[]; sampling_params: object; prompt_logprobs?: boolean; record_stability_info?: true },
     { samplerId, signal }: { samplerId: string; signal?: AbortSignal },
-  ): Promise<Samples & { readonly sequenceIds: readonly string[] }> {
+  ): Promise<SampleResponse & { readonly sequenceIds: readonly string[] }> {
     const { session } = this.options;
     const body = {
       sampling_session_id: samplerId,

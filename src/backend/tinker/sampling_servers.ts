@@ -9,16 +9,16 @@ import { RemoteError } from "../../errors.ts";
 import type { SampledRecords } from "../stable/sampled_records.ts";
 import { Calls, inParallel } from "./parallel.ts";
 import { TinkerSampling } from "./sampling.ts";
-import { type SessionOptions, TinkerSession } from "./session.ts";
+import { TinkerSession, type TinkerSessionOptions } from "./session.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
 export interface SamplingServersOptions {
   /** The server that trains; its failures are the caller's. */
   readonly first: TinkerSession;
-  /** Of every server. */
+  /** Transport options of every server. */
   readonly transport: TransportOptions;
-  readonly sessions: SessionOptions;
-  /** Of the further servers. */
+  readonly sessions: TinkerSessionOptions;
+  /** Addresses of the further servers. */
   readonly urls: readonly string[];
   readonly contextLength: number;
   /** The most requests in flight on each server; a server may allow fewer. Default 256. */
@@ -31,7 +31,7 @@ export interface SamplingServersOptions {
 const PATIENCE_MS = 5_000;
 /** The same while it is busy (429). */
 const BUSY_PATIENCE_MS = 30_000;
-/** Of one attempt of a call that a further server answers at once, ms. */
+/** Time limit of one attempt of a call that a further server answers at once, ms. */
 const TIMEOUT_MS = 10_000;
 /** The same where it copies weights first. */
 const COPY_TIMEOUT_MS = 60_000;
@@ -48,7 +48,7 @@ interface Open {
   readonly session: TinkerSession;
   readonly sampling: TinkerSampling;
   nextSampler: number;
-  /** By the path of their weights, the latest last. */
+  /** Samplers by the path of their weights, the latest last. */
   readonly samplers: Map<string, Promise<string>>;
   /** The requests in flight. They end, and go to the others, when the server drops out. */
   readonly calls: Calls;
@@ -159,12 +159,12 @@ export class SamplingServers {
   /** Resolves when a request has ended. All wait only while the first server, which never drops out, has requests in flight. */
   private async aPlace(signal: AbortSignal): Promise<void> {
     let wake = () => {};
-    const woken = new Promise<void>((resolve) => {
+    const wakened = new Promise<void>((resolve) => {
       wake = resolve;
     });
     this.waiting.add(wake);
     signal.addEventListener("abort", wake);
-    await woken;
+    await wakened;
     this.waiting.delete(wake);
     signal.removeEventListener("abort", wake);
   }
@@ -203,7 +203,7 @@ export class SamplingServers {
 
   private connect(server: SamplingServer): Promise<Open> {
     const { transport, sessions } = this.options;
-    const own = new Transport({
+    const ownTransport = new Transport({
       ...transport,
       baseUrl: server.url,
       timeoutMs: TIMEOUT_MS,
@@ -211,10 +211,10 @@ export class SamplingServers {
       pausePatienceMs: BUSY_PATIENCE_MS,
     });
     const stopped = new AbortController();
-    own.stop = stopped.signal;
+    ownTransport.stop = stopped.signal;
     // A server that is silent holds requests for results open for long; its heartbeat fails sooner.
     const onMissed = (error: unknown) => this.drop(server, { open, error: error as Error });
-    const open: Promise<Open> = TinkerSession.open(own, { ...sessions, onMissed }).then((session) =>
+    const open: Promise<Open> = TinkerSession.open(ownTransport, { ...sessions, onMissed }).then((session) =>
       this.opened(server, session, { stopped }),
     );
     return open;
@@ -280,8 +280,8 @@ async function drawOn(
 
 /** The server's sampler on these weights; a server that lacks them copies them from the one that trains. */
 function samplerOn(open: Open, path: string): Promise<string> {
-  const known = open.samplers.get(path);
-  if (known) return known;
+  const sampler = open.samplers.get(path);
+  if (sampler) return sampler;
   const body = {
     session_id: open.session.id,
     sampling_session_seq_id: open.nextSampler++,

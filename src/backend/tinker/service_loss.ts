@@ -8,7 +8,7 @@ import { factorsOf, findLoss, type HostLoss, policyLoss } from "../../algorithm/
 import type { LossSpec, TrainBatch } from "../../contract/backend.ts";
 import { LOGITS_TEMPERATURE } from "../../contract/engine.ts";
 import { UnsupportedError } from "../../errors.ts";
-import type { Span } from "../stable/sampled_records.ts";
+import type { SampledSpan } from "../stable/sampled_records.ts";
 import { weightedAdvantages } from "../stable/weighted_advantages.ts";
 
 /** The loss of a forward_backward request. */
@@ -17,8 +17,8 @@ export interface ServiceLoss {
   readonly config: Readonly<Record<string, number>>;
   /** Inputs of the data other than `target_tokens`, [T] over the tokens of the batch. */
   readonly inputs: Readonly<Record<string, Float32Array>>;
-  /** Of every row, over its tokens: where they were sampled. */
-  readonly spans?: readonly (readonly Span[])[] | undefined;
+  /** Spans of every row's tokens: where they were sampled. */
+  readonly spans?: readonly (readonly SampledSpan[])[] | undefined;
 }
 
 /**

@@ -1,11 +1,11 @@
 /** A session with the service: opened, kept alive, and its requests. */
 import { z } from "zod";
-import type { Call } from "./attempt.ts";
-import { check, type Reply } from "./reply.ts";
+import type { TinkerCall } from "./attempt.ts";
+import { checkReply, type HttpReply } from "./reply.ts";
 import { Results, type ResultType, type WireName } from "./results.ts";
 import type { Transport } from "./transport.ts";
 
-export interface SessionOptions {
+export interface TinkerSessionOptions {
   /** Encoding of training requests and results. Default protobuf; `json` for servers without it. */
   readonly wire?: WireName | undefined;
   /** The version of the official SDK to present to the service, which refuses old ones. */
@@ -66,7 +66,7 @@ export class TinkerSession {
   }
 
   /** @throws {RemoteError} for a service that cannot be reached or refuses the client. */
-  static async open(transport: Transport, options: SessionOptions): Promise<TinkerSession> {
+  static async open(transport: Transport, options: TinkerSessionOptions): Promise<TinkerSession> {
     const { sdkVersion, resultPatienceMs = RESULT_PATIENCE_MS, wire = "protobuf", onMissed = () => {} } = options;
     const flags = await send(transport, "/api/v1/client/config", {
       body: { sdk_version: sdkVersion },
@@ -86,26 +86,26 @@ export class TinkerSession {
   }
 
   /** Sends a request without a result to wait for. */
-  ask<S extends z.ZodType>(path: string, it: Asked<S>): Promise<z.output<S>> {
-    return send(this.transport, path, it);
+  ask<S extends z.ZodType>(path: string, question: Asked<S>): Promise<z.output<S>> {
+    return send(this.transport, path, question);
   }
 
   async get<S extends z.ZodType>(path: string, shape: S): Promise<z.output<S>> {
-    return check(path, { reply: await this.transport.call(path, { method: "GET" }), shape });
+    return checkReply(path, { reply: await this.transport.call(path, { method: "GET" }), shape });
   }
 
   /** Sends a request whose result comes later. @returns the id for {@link result}. */
-  async submit(path: string, call: Call): Promise<string> {
+  async submit(path: string, call: TinkerCall): Promise<string> {
     return (await this.accept(path, call)).request_id;
   }
 
   /** The same, with the ids of the sequences that a request to sample will return. */
-  async accept(path: string, call: Call): Promise<Accepted> {
-    return check(path, { reply: await this.transport.call(path, call), shape: FUTURE });
+  async accept(path: string, call: TinkerCall): Promise<Accepted> {
+    return checkReply(path, { reply: await this.transport.call(path, call), shape: FUTURE });
   }
 
   /** Waits for a result. @see {@link Results.wait} */
-  result(requestId: string, of: { type: ResultType; signal?: AbortSignal | undefined }): Promise<Reply> {
+  result(requestId: string, of: { type: ResultType; signal?: AbortSignal | undefined }): Promise<HttpReply> {
     return this.results.wait(requestId, of);
   }
 
@@ -131,7 +131,7 @@ export class TinkerSession {
 interface Asked<S extends z.ZodType> {
   readonly body: object;
   readonly shape: S;
-  /** Of one attempt. Default: the transport's. */
+  /** Time limit of one attempt. Default: the transport's. */
   readonly timeoutMs?: number;
 }
 
@@ -140,5 +140,5 @@ async function send<S extends z.ZodType>(
   path: string,
   { shape, ...call }: Asked<S>,
 ): Promise<z.output<S>> {
-  return check(path, { reply: await transport.call(path, call), shape });
+  return checkReply(path, { reply: await transport.call(path, call), shape });
 }

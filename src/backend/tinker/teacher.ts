@@ -5,10 +5,10 @@ import type { Teacher, TeacherOptions } from "../../contract/teacher.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { TinkerSampling } from "./sampling.ts";
-import { type SessionOptions, TinkerSession } from "./session.ts";
+import { TinkerSession, type TinkerSessionOptions } from "./session.ts";
 import { Transport, type TransportOptions } from "./transport.ts";
 
-export interface TinkerTeacherOptions extends TransportOptions, SessionOptions {
+export interface TinkerTeacherOptions extends TransportOptions, TinkerSessionOptions {
   /** The service's name of a base model, or `tinker://RUN/sampler_weights/NAME`. */
   readonly model: string;
   /** The service does not report one. Absent: its tokens are taken to be the student's. */

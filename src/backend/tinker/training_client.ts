@@ -4,11 +4,11 @@ import type { Metrics, OptimParams, PackedTokens } from "../../contract/backend.
 import { ConfigError } from "../../errors.ts";
 import { atTokens, chunked, datumsOf } from "./datums.ts";
 import { ENCODINGS } from "./encodings.ts";
-import { check, type Reply } from "./reply.ts";
+import { checkReply, type HttpReply } from "./reply.ts";
 import type { ResultType } from "./results.ts";
 import type { ServiceLoss } from "./service_loss.ts";
 import type { TinkerSession } from "./session.ts";
-import { checkedOutput, joinOutputMetrics, type TrainingOutput } from "./training_output.ts";
+import { checkedOutput, joinOutputMetrics, type TrainingReply } from "./training_output.ts";
 
 /** Waits for the result of a request that has been sent. */
 export type Collect<T> = () => Promise<T>;
@@ -31,7 +31,7 @@ const RUN = z.object({ last_checkpoint: z.object({ tinker_path: z.string() }).nu
 export class TrainingClient {
   readonly modelId: string;
   private readonly session: TinkerSession;
-  /** From 1; the service executes the requests in this order. */
+  /** Number of the next request, from 1; the service executes the requests in this order. */
   private nextSeq = 1;
   private nextSampler = 0;
   private lastPost: Promise<unknown> = Promise.resolve();
@@ -48,7 +48,7 @@ export class TrainingClient {
   ): Promise<Collect<PassResult>> {
     const type = forwardOnly ? "Forward" : "ForwardBackward";
     const encoding = ENCODINGS[this.session.wire];
-    const collects: Collect<TrainingOutput>[] = [];
+    const collects: Collect<TrainingReply>[] = [];
     for (const data of chunked(datumsOf(rows, { inputs, spans }), this.session.flags)) {
       const requestId = await this.inOrder((seqId) => {
         const request = { modelId: this.modelId, seqId, data, lossFn, config, forwardOnly };
@@ -61,7 +61,7 @@ export class TrainingClient {
       });
     }
     return async () => {
-      const outputs: TrainingOutput[] = [];
+      const outputs: TrainingReply[] = [];
       for (const collect of collects) outputs.push(await collect());
       const logprobs = outputs.flatMap((output) => output.logprobs);
       return { logprobs: atTokens(logprobs, rows), metrics: joinOutputMetrics(outputs) };
@@ -71,13 +71,13 @@ export class TrainingClient {
   /** @returns the service's metrics of the step. */
   async optimStep(params: OptimParams): Promise<Collect<Metrics>> {
     const collect = await this.send("OptimStep", "optim_step", { adam_params: { ...params } });
-    return async () => check("optim_step", { reply: await collect(), shape: STEP }).metrics ?? {};
+    return async () => checkReply("optim_step", { reply: await collect(), shape: STEP }).metrics ?? {};
   }
 
   /** Saves weights and optimiser under a name. @returns the checkpoint's path. */
   async saveWeights(name: string): Promise<Collect<string>> {
     const collect = await this.send("SaveWeights", "save_weights", { path: name, overwrite: true });
-    return async () => check("save_weights", { reply: await collect(), shape: SAVED }).path;
+    return async () => checkReply("save_weights", { reply: await collect(), shape: SAVED }).path;
   }
 
   /** Saves weights to sample from; the request's number makes the name unique. @returns the path. */
@@ -85,7 +85,7 @@ export class TrainingClient {
     const { ttlSeconds: ttl_seconds } = of;
     const body = { path: `${name}-${this.nextSeq}`, ...(ttl_seconds !== undefined && { ttl_seconds }) };
     const collect = await this.send("SaveWeightsForSampler", "save_weights_for_sampler", body);
-    return async () => check("save_weights_for_sampler", { reply: await collect(), shape: SAVED }).path;
+    return async () => checkReply("save_weights_for_sampler", { reply: await collect(), shape: SAVED }).path;
   }
 
   /**
@@ -97,7 +97,7 @@ export class TrainingClient {
     const body = { sampling_session_seq_id: number, ...(kind === "inflight" && { kind }) };
     const collect = await this.send("SaveWeightsForSampler", "save_weights_for_sampler", body);
     return async () =>
-      check("save_weights_for_sampler", { reply: await collect(), shape: SAMPLER }).sampling_session_id;
+      checkReply("save_weights_for_sampler", { reply: await collect(), shape: SAMPLER }).sampling_session_id;
   }
 
   /** @returns the id of a sampling session on the base model. */
@@ -130,7 +130,7 @@ export class TrainingClient {
     });
   }
 
-  private async send(type: ResultType, route: string, body: object): Promise<Collect<Reply>> {
+  private async send(type: ResultType, route: string, body: object): Promise<Collect<HttpReply>> {
     const requestId = await this.inOrder((seq_id) =>
       this.session.submit(`/api/v1/${route}`, {
         body: { model_id: this.modelId, seq_id, ...body, type: route },

@@ -1,17 +1,17 @@
 /** The results of a pass's requests, checked and joined. */
 import type { Metrics } from "../../contract/backend.ts";
 import { RemoteError } from "../../errors.ts";
-import type { Datum } from "./datums.ts";
+import type { TrainingDatum } from "./datums.ts";
 
-export interface TrainingOutput {
+export interface TrainingReply {
   /** One array per datum, at its targets, [L] each. */
   readonly logprobs: readonly Float32Array[];
-  /** By `name:reduction`, for instance `loss:sum`. */
+  /** Metrics by `name:reduction`, for instance `loss:sum`. */
   readonly metrics: Readonly<Record<string, number>>;
 }
 
 /** @throws {RemoteError} for an output that does not match the data. */
-export function checkedOutput(output: TrainingOutput, data: readonly Datum[]): TrainingOutput {
+export function checkedOutput(output: TrainingReply, data: readonly TrainingDatum[]): TrainingReply {
   const fits =
     output.logprobs.length === data.length &&
     data.every(({ tokens }, i) => tokens.length === output.logprobs[i]!.length);
@@ -23,7 +23,7 @@ export function checkedOutput(output: TrainingOutput, data: readonly Datum[]): T
 }
 
 /** Joins metrics by their reduction: the part of a name after the colon. */
-export function joinOutputMetrics(outputs: readonly TrainingOutput[]): Metrics {
+export function joinOutputMetrics(outputs: readonly TrainingReply[]): Metrics {
   const rows = outputs.reduce((sum, { logprobs }) => sum + logprobs.length, 0);
   const joined: Metrics = {};
   for (const { metrics, logprobs } of outputs)

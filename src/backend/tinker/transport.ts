@@ -5,8 +5,8 @@
 
 import { type Clock, SYSTEM_CLOCK } from "../../clock.ts";
 import { RemoteError } from "../../errors.ts";
-import { attempt, type Call, type Failure, PAYMENT_REQUIRED, TOO_MANY_REQUESTS } from "./attempt.ts";
-import type { Reply } from "./reply.ts";
+import { attempt, type FailedAttempt, PAYMENT_REQUIRED, type TinkerCall, TOO_MANY_REQUESTS } from "./attempt.ts";
+import type { HttpReply } from "./reply.ts";
 
 export interface TransportOptions {
   /** Paths are appended to it. */
@@ -15,7 +15,7 @@ export interface TransportOptions {
   readonly apiKey: string;
   readonly fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
   readonly clock?: Clock | undefined;
-  /** Of one attempt of a call that sets no time of its own, ms. Default 60 s. */
+  /** Time limit of one attempt of a call that sets no time of its own, ms. Default 60 s. */
   readonly timeoutMs?: number | undefined;
   /** How long a failing call is tried again, ms. Default 5 minutes. */
   readonly patienceMs?: number | undefined;
@@ -50,7 +50,7 @@ export class Transport {
   readonly clock: Clock;
   /** Aborts the calls that have no signal of their own. */
   stop: AbortSignal | undefined;
-  /** Until then, paced calls wait. */
+  /** Time until which paced calls wait. */
   private pacedUntil = 0;
   /** The time of each message's latest notice. */
   private readonly noticed = new Map<string, number>();
@@ -69,9 +69,9 @@ export class Transport {
   }
 
   /** @throws {RemoteError} for a refused request, and for failures that outlast the patience. */
-  async call(path: string, given: Call = {}): Promise<Reply> {
+  async call(path: string, request: TinkerCall = {}): Promise<HttpReply> {
     const { baseUrl, apiKey, fetch, timeoutMs } = this.options;
-    const call = { ...(timeoutMs && { timeoutMs }), ...given, signal: given.signal ?? this.stop };
+    const call = { ...(timeoutMs && { timeoutMs }), ...request, signal: request.signal ?? this.stop };
     const to = { url: baseUrl + path, apiKey, fetch, idempotencyKey: crypto.randomUUID() };
     const lost: Lost = { failed: 0, busy: 0, unpaid: 0 };
     for (let count = 0; ; count++) {
@@ -84,16 +84,16 @@ export class Transport {
       const kind = kindOf(outcome);
       if (call.isPaced && kind === "busy") this.pacedUntil = this.clock.now() + Math.max(outcome.pauseMs ?? 0, PACE_MS);
       const pauseMs = outcome.pauseMs ?? backoff(count);
-      this.refuseHopeless(path, { failure: outcome, lostMs: lost[kind], pauseMs });
+      this.refuseUnretryable(path, { failure: outcome, lostMs: lost[kind], pauseMs });
       this.report(outcome, lost[kind]);
       await this.clock.sleep(pauseMs, call.signal);
       lost[kind] += this.clock.now() - began;
     }
   }
 
-  private refuseHopeless(
+  private refuseUnretryable(
     path: string,
-    { failure, lostMs, pauseMs }: { failure: Failure; lostMs: number; pauseMs: number },
+    { failure, lostMs, pauseMs }: { failure: FailedAttempt; lostMs: number; pauseMs: number },
   ): void {
     const isOver = lostMs + pauseMs > this.patienceFor(kindOf(failure));
     if (failure.retryable && !isOver) return;
@@ -106,7 +106,7 @@ export class Transport {
     });
   }
 
-  private report(failure: Failure, lostMs: number): void {
+  private report(failure: FailedAttempt, lostMs: number): void {
     const kind = kindOf(failure);
     if (kind === "unpaid") this.notify(`the service has paused the account; trying again: ${failure.message}`);
     // A short 429 is how the service paces its clients.
@@ -123,7 +123,7 @@ export class Transport {
   }
 }
 
-function kindOf({ status }: Failure): keyof Lost {
+function kindOf({ status }: FailedAttempt): keyof Lost {
   if (status === PAYMENT_REQUIRED) return "unpaid";
   return status === TOO_MANY_REQUESTS ? "busy" : "failed";
 }

@@ -3,8 +3,8 @@ import type { Composed } from "../../config/compose.ts";
 import { fitValue } from "../../config/fields/fit.ts";
 import { nearestPath, type Problem } from "../../config/problem.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, isTree, type Tree, type Value } from "../../config/yaml/tree.ts";
-import type { Note, Source, SourceValue } from "../../convert/contract.ts";
+import { getAt, isTree, type Tree, type YamlValue } from "../../config/yaml/tree.ts";
+import type { ConvertedSource, Note, SourceValue } from "../../convert/contract.ts";
 import { knownSettings, readProfile } from "../../convert/convert.ts";
 import { trinityField } from "../../convert/trinity/fields.ts";
 import { verlToTrinity } from "../../convert/trinity/from_verl.ts";
@@ -13,7 +13,7 @@ import { convertedTree } from "../../convert/write.ts";
 import { explicitSettings } from "../verl/overrides.ts";
 import { lengthProblems, lengths, stepsOf } from "./length.ts";
 import { fixedSettings, type TaskFolders, usualSettings } from "./own_settings.ts";
-import { findRefusals } from "./refusals.ts";
+import { findTrinityRefusals } from "./refusals.ts";
 
 export interface ConfigRequest {
   /** Composed with `rllm/backend=trinity`. */
@@ -35,7 +35,7 @@ export interface TrinityConfig {
   readonly gpus: GpuPlan | undefined;
 }
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 
 /** Trinity's configuration of a run, and what is wrong with the run. */
 export function trinityConfig(request: ConfigRequest): TrinityConfig {
@@ -46,13 +46,13 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
   const frequency = Number(read("trainer.test_freq"));
   const validates = frequency > 0 || read("trainer.val_before_train") === true || onlyValidates;
   const folders = { ...request.folders, ...(!validates && { val: undefined }) };
-  const own = {
+  const settings = {
     ...{ folders, hasAgent, onlyValidates, isTinker: section.get("model.tinker.enable") === true },
     disablesThinking: read("rllm.disable_thinking") === true,
   };
-  const fixed = fixedSettings(own);
+  const fixed = fixedSettings(settings);
   const steps = lengths(section, stepsOf(request.tasks, read));
-  const profile = new Map([...usualSettings(own), ...section, ...steps, ...fixed]);
+  const profile = new Map([...usualSettings(settings), ...section, ...steps, ...fixed]);
   const converted = verlToTrinity(sourceOf({ ...request, folders }), {
     ...{ target: "new", cadence: "scale", pin: true, profile },
   });
@@ -63,14 +63,14 @@ export function trinityConfig(request: ConfigRequest): TrinityConfig {
     ...converted.problems,
     ...droppedProblems(composed, converted.notes),
     ...lengthProblems({ section, out }),
-    ...findRefusals({ ...request, folders, read, out }),
+    ...findTrinityRefusals({ ...request, folders, read, out }),
   ];
   const gpus = out("model.tinker.enable") === true ? undefined : planOf(out);
   return { tree: convertedTree(converted.values), problems, gpus };
 }
 
-/** What the run sets under verl's names, with the lines of those that a person wrote. */
-function sourceOf({ composed, folders, hasAgent }: ConfigRequest): Source {
+/** Returns the run's settings under verl's names, with the lines of those that a person wrote. */
+function sourceOf({ composed, folders, hasAgent }: ConfigRequest): ConvertedSource {
   const explicit = explicitSettings(composed);
   for (const [path, folder] of [
     ["data.train_files", folders.train],
@@ -109,18 +109,18 @@ const NEEDED = [
 /** The section `trinity`, the loggers of this process, and the length of the run, which is computed. */
 const OF_THIS_PROCESS = /^(trinity(\.|$)|trainer\.(logger|total_training_steps)$)/;
 
-function sectionOf({ config }: Composed): Map<string, Value> {
+function sectionOf({ config }: Composed): Map<string, YamlValue> {
   const section = getAt(config, "trinity");
   const isEmpty = !isTree(section) || Object.keys(section).length === 0;
   return isEmpty ? new Map() : readProfile({ trinity: section }, "trinity");
 }
 
 interface SectionCheck {
-  readonly fixed: ReadonlyMap<string, Value>;
+  readonly fixed: ReadonlyMap<string, YamlValue>;
   readonly readConfig: ConfigRequest["readConfig"];
 }
 
-/** Why a setting that Trinity knows does nothing in a run of this process, or hides what it needs. */
+/** Reasons why a setting that Trinity knows does nothing in a run of this process, or hides what it needs. */
 const INERT: readonly (readonly [path: RegExp, reason: string])[] = [
   [/^stages(\.|$)/, "the job runs one stage, the configuration itself. Submit a run for each stage."],
   [/^log\.save_dir$/, "Trinity writes its logs beside its checkpoints. Set trainer.default_local_dir."],
@@ -128,13 +128,13 @@ const INERT: readonly (readonly [path: RegExp, reason: string])[] = [
   [/^log\.level$/, "metrics, failures and errors are read from lines of the level INFO. Choose INFO or DEBUG."],
 ];
 
-function inertReason(path: string, value: Value): string | undefined {
+function inertReason(path: string, value: YamlValue): string | undefined {
   if (path === "log.level" && ["INFO", "DEBUG"].includes(String(value).toUpperCase())) return undefined;
   return INERT.find(([pattern]) => pattern.test(path))?.[1];
 }
 
-function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfig }: SectionCheck): Problem[] {
-  const { isKnown, all } = knownSettings("trinity", readConfig);
+function sectionProblems(section: ReadonlyMap<string, YamlValue>, { fixed, readConfig }: SectionCheck): Problem[] {
+  const { isKnown, all: paths } = knownSettings("trinity", readConfig);
   return [...section].flatMap(([path, value]): Problem[] => {
     const error = (message: string): Problem[] => [{ severity: "error", message, path: `trinity.${path}` }];
     if (
@@ -145,7 +145,7 @@ function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfi
     const reason = inertReason(path, value);
     if (reason !== undefined) return error(`Cannot set trinity.${path}: ${reason}`);
     if (!isKnown(path)) {
-      const close = nearestPath(path, all);
+      const close = nearestPath(path, paths);
       const meant = close ? ` Did you mean trinity.${close}?` : "";
       return error(`Cannot set trinity.${path}: Trinity-RFT has no such setting.${meant}`);
     }
@@ -157,10 +157,10 @@ function sectionProblems(section: ReadonlyMap<string, Value>, { fixed, readConfi
 
 /** Nothing is lost where the setting does nothing in verl either, or Trinity does the same by itself. */
 const IDLE = /so it has no effect$|anyway$|Trinity's default|validation is off|there are no|no limit/;
-/** What decides the result of training. */
+/** Settings that decide the result of training. */
 const OF_THE_STEP = /^(algorithm|critic)\.|^actor_rollout_ref\.(actor|ref|model)\./;
 
-/** What somebody set and Trinity has no counterpart for. */
+/** Returns problems for the settings that somebody wrote and Trinity has no counterpart for. */
 function droppedProblems({ origins }: Composed, notes: readonly Note[]): Problem[] {
   return notes.flatMap(({ kind, from, message = "" }): Problem[] => {
     const origin = from === undefined ? undefined : originOf(origins, from);

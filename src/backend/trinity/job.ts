@@ -13,13 +13,13 @@ import { stepsText } from "./length.ts";
 /** The version that runs are made for. */
 export const TRINITY_VERSION = "0.6.0";
 
-export interface JobRequest extends Pick<ConfigRequest, "composed" | "hasAgent"> {
+export interface TrinityJobRequest extends Pick<ConfigRequest, "composed" | "hasAgent"> {
   readonly submission_id: string;
   readonly train: readonly Task[];
   readonly val: readonly Task[];
   /** Names of the run's own hooks that would act in the training step. */
   readonly hooks?: readonly string[];
-  /** Where the cluster's workers reach the service, and the key of this run. */
+  /** Address of the service for the cluster's workers, and the key of this run. */
   readonly service: { readonly url: string; readonly token: string };
   /** Text of a packaged file: verl's defaults and the Python files. */
   readonly readPackaged: (name: string) => string | undefined;
@@ -43,7 +43,7 @@ const PYTHON_FILES = ["grpu_service.py", "trinity_driver.py", "trinity_reward.py
  *
  * @throws {ConfigError} for tasks that rows cannot hold.
  */
-export function trinityJob(request: JobRequest): TrinityPlan {
+export function trinityJob(request: TrinityJobRequest): TrinityPlan {
   const { submission_id, service, composed, hasAgent, train, val, hooks = [], readPackaged, metadata = {} } = request;
   const folders = { ...(train.length > 0 && { train: FOLDERS.train }), ...(val.length > 0 && { val: FOLDERS.val }) };
   const config = trinityConfig({
@@ -71,7 +71,7 @@ export function trinityJob(request: JobRequest): TrinityPlan {
   return { job, tree, problems, command, facts, gpus: needed };
 }
 
-function filesOf({ train, val, hasAgent, readPackaged }: JobRequest, tree: Tree): Map<string, Uint8Array> {
+function filesOf({ train, val, hasAgent, readPackaged }: TrinityJobRequest, tree: Tree): Map<string, Uint8Array> {
   const agentName = hasAgent ? "grpu" : undefined;
   const rows = (tasks: readonly Task[], split: "train" | "val") =>
     verlRows(tasks, { split, agentName, system: "Trinity" });

@@ -1,8 +1,8 @@
 /** How long a Trinity run is. Explorer and trainer count their steps apart, and the trainer's last one needs the explorer's rollouts. */
 import type { Problem } from "../../config/problem.ts";
-import { getAt, type Tree, type Value } from "../../config/yaml/tree.ts";
+import { getAt, type Tree, type YamlValue } from "../../config/yaml/tree.ts";
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 
 const EXPLORES = "buffer.total_steps";
 const TRAINS = "trainer.total_steps";
@@ -19,7 +19,7 @@ export function stepsOf(tasks: number, read: Read): number {
 }
 
 /** Both lengths. One that the section `trinity` sets alone holds for the other as well. */
-export function lengths(section: ReadonlyMap<string, Value>, computed: number): [string, Value][] {
+export function lengths(section: ReadonlyMap<string, YamlValue>, computed: number): [string, YamlValue][] {
   const [explores, trains] = [section.get(EXPLORES), section.get(TRAINS)];
   return [
     [EXPLORES, explores ?? trains ?? computed],
@@ -28,7 +28,7 @@ export function lengths(section: ReadonlyMap<string, Value>, computed: number): 
 }
 
 interface Lengths {
-  readonly section: ReadonlyMap<string, Value>;
+  readonly section: ReadonlyMap<string, YamlValue>;
   /** A setting of Trinity's configuration. */
   readonly out: Read;
 }

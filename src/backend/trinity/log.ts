@@ -1,5 +1,5 @@
 /**
- * Reads the log of Trinity-RFT line by line. Explorer and trainer each log `Step N: {'name': value}`, and a step is told
+ * Reads the log of Trinity-RFT line by line. Explorer and trainer each log `Step N: {'name': value}`, and a step is reported
  * once both have: its metrics joined, under verl's names.
  */
 import { metricsToVerl } from "../../convert/metrics.ts";
@@ -45,7 +45,7 @@ export class TrinityLog implements TrainerLog {
   /** The explorer has logged all steps up to this one. */
   private explored = 0;
   private trained = 0;
-  /** The newest step that was told. */
+  /** The newest step that was reported. */
   private newest = 0;
   /** The training step of the explorer's weights. */
   private version: number | undefined;
@@ -83,8 +83,8 @@ export class TrinityLog implements TrainerLog {
     this.version = values["rollout/model_version"] ?? this.version;
     if (validation.length > 0) this.isEvaluating = false;
     const events =
-      validation.length > 0 ? [told(this.weightsOf(step, validation), Object.fromEntries(validation))] : [];
-    // The explorer's last line is for a step that may have been told.
+      validation.length > 0 ? [trainerEvent(this.weightsOf(step, validation), Object.fromEntries(validation))] : [];
+    // The explorer's last line is for a step that may have been reported.
     if (rest.length === 0 || step <= this.newest) return events;
     const half = this.halves.get(step) ?? { explorer: {}, trainer: {}, hasExplorer: false, hasTrainer: false };
     this.halves.set(step, half);
@@ -123,7 +123,7 @@ export class TrinityLog implements TrainerLog {
         const { explorer, trainer } = this.halves.get(step)!;
         this.halves.delete(step);
         this.newest = Math.max(this.newest, step);
-        return told(step, { ...explorer, ...trainer });
+        return trainerEvent(step, { ...explorer, ...trainer });
       });
   }
 
@@ -188,7 +188,7 @@ export class TrinityLog implements TrainerLog {
 const EVALUATION = /^(?:eval|bench)\//;
 
 /** An event under verl's names. */
-function told(step: number, values: Values): TrainerEvent {
+function trainerEvent(step: number, values: Values): TrainerEvent {
   const named = Object.entries(values).map(([name, value]) => [name.replace(/^bench\//, "eval/"), value]);
   const [row] = metricsToVerl(
     { explorer: [{ step, values: Object.fromEntries(named) }], trainer: [] },

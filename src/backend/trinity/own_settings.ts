@@ -1,5 +1,5 @@
-/** What a run sets in Trinity whatever the configuration says: its tasksets, its workflow, its length. */
-import type { Value } from "../../config/yaml/tree.ts";
+/** Settings of a run in Trinity whatever the configuration says: its tasksets, its workflow, its length. */
+import type { YamlValue } from "../../config/yaml/tree.ts";
 
 /** Folders within the job's working directory, each with one JSONL file. */
 export interface TaskFolders {
@@ -9,7 +9,7 @@ export interface TaskFolders {
   readonly val?: string | undefined;
 }
 
-export interface OwnOptions {
+export interface TrinitySettingOptions {
   readonly folders: TaskFolders;
   readonly hasAgent: boolean;
   readonly disablesThinking: boolean;
@@ -25,8 +25,8 @@ export const REWARD_WORKFLOW = "trinity_reward.GrpuReward";
 export const AGENT_WORKFLOW = "trinity_agent.GrpuAgent";
 
 /** Settings that nothing may change. */
-export function fixedSettings({ folders, hasAgent }: OwnOptions): Map<string, Value> {
-  const fixed = new Map<string, Value>([
+export function fixedSettings({ folders, hasAgent }: TrinitySettingOptions): Map<string, YamlValue> {
+  const fixed = new Map<string, YamlValue>([
     [`${INPUT}.default_workflow_type`, hasAgent ? AGENT_WORKFLOW : REWARD_WORKFLOW],
   ]);
   const sets = [
@@ -38,8 +38,8 @@ export function fixedSettings({ folders, hasAgent }: OwnOptions): Map<string, Va
 }
 
 /** Trinity opens a folder by its data files, whose name says the split. */
-function taskset(at: string, name: string, folder: string): [string, Value][] {
-  const keys: [string, Value][] = [
+function taskset(at: string, name: string, folder: string): [string, YamlValue][] {
+  const keys: [string, YamlValue][] = [
     ["name", name],
     ["storage_type", "file"],
     ["path", folder],
@@ -49,9 +49,9 @@ function taskset(at: string, name: string, folder: string): [string, Value][] {
 }
 
 /** Settings that the section `trinity` may change. */
-export function usualSettings({ hasAgent, ...own }: OwnOptions): Map<string, Value> {
-  const usual = new Map<string, Value>([
-    ["mode", own.onlyValidates ? "bench" : "both"],
+export function usualSettings({ hasAgent, ...options }: TrinitySettingOptions): Map<string, YamlValue> {
+  const usual = new Map<string, YamlValue>([
+    ["mode", options.onlyValidates ? "bench" : "both"],
     // As in verl, rollouts are made with the weights of the step before.
     ["synchronizer.sync_offset", 0],
     // One monitor writes files beside the checkpoints; this process reads the log and has loggers of its own.
@@ -59,7 +59,7 @@ export function usualSettings({ hasAgent, ...own }: OwnOptions): Map<string, Val
   ]);
   if (hasAgent) usual.set("explorer.concurrent_mode", "asynchronous");
   // Engines of a service are clients, which take no GPUs to divide.
-  if (own.isTinker) usual.set("explorer.rollout_model.engine_num", 1);
-  if (own.disablesThinking) usual.set("model.enable_thinking", false);
+  if (options.isTinker) usual.set("explorer.rollout_model.engine_num", 1);
+  if (options.disablesThinking) usual.set("model.enable_thinking", false);
   return usual;
 }

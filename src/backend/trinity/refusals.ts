@@ -1,20 +1,20 @@
-/** What a configuration asks for that cannot act in Trinity-RFT, each with the setting and what to do. */
+/** Demands of a configuration that cannot act in Trinity-RFT, each with the setting and what to do. */
 import type { Composed } from "../../config/compose.ts";
 import type { Problem } from "../../config/problem.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { leaves, type Value } from "../../config/yaml/tree.ts";
+import { leaves, type YamlValue } from "../../config/yaml/tree.ts";
 import type { TaskFolders } from "./own_settings.ts";
 
-export interface RefusalRequest {
+export interface TrinityRefusalRequest {
   readonly composed: Composed;
   readonly folders: TaskFolders;
   readonly tasks: number;
   readonly hasAgent: boolean;
   readonly hooks: readonly string[];
   /** A setting of the composed configuration. */
-  readonly read: (path: string) => Value | undefined;
+  readonly read: (path: string) => YamlValue | undefined;
   /** A setting of Trinity's configuration. */
-  readonly out: (path: string) => Value | undefined;
+  readonly out: (path: string) => YamlValue | undefined;
 }
 
 interface Finding {
@@ -23,7 +23,7 @@ interface Finding {
 }
 
 /** All problems; those of one setting name the line where it was written. */
-export function findRefusals(request: RefusalRequest): Problem[] {
+export function findTrinityRefusals(request: TrinityRefusalRequest): Problem[] {
   const { origins } = request.composed;
   const found = [
     ...modeFindings(request),
@@ -47,7 +47,7 @@ export function findRefusals(request: RefusalRequest): Problem[] {
 const MODES = ["both", "explore", "train", "bench", "colocate"];
 const EXPERIENCES = "buffer.trainer_input.experience_buffer.path";
 
-function modeFindings({ out, folders }: RefusalRequest): Finding[] {
+function modeFindings({ out, folders }: TrinityRefusalRequest): Finding[] {
   const mode = String(out("mode"));
   const path = "trinity.mode";
   if (!MODES.includes(mode)) {
@@ -66,7 +66,7 @@ function modeFindings({ out, folders }: RefusalRequest): Finding[] {
 }
 
 /** Trinity's reader goes on into the next epoch where a batch does not divide the tasks; fewer than one batch is a mistake. */
-function batchFindings({ read, tasks, out }: RefusalRequest): Finding[] {
+function batchFindings({ read, tasks, out }: TrinityRefusalRequest): Finding[] {
   const path = "data.train_batch_size";
   const size = Number(read(path));
   if (tasks >= size || out("mode") === "bench" || out("mode") === "train") return [];
@@ -78,7 +78,7 @@ const OVER = "explorer.over_rollout";
 const STYLE = "synchronizer.sync_style";
 
 /** An explorer that leaves the slowest tasks of a batch behind makes steps of its own length, which a fixed rhythm has no place for. */
-function overRolloutFindings({ out }: RefusalRequest): Finding[] {
+function overRolloutFindings({ out }: TrinityRefusalRequest): Finding[] {
   const ratio = Number(out(`${OVER}.ratio`) ?? 0);
   const path = `trinity.${OVER}.${ratio > 0 ? "ratio" : "return_partial_tasks"}`;
   if (ratio >= 1) {
@@ -91,7 +91,7 @@ function overRolloutFindings({ out }: RefusalRequest): Finding[] {
   return [{ path, message }];
 }
 
-function folderFindings({ read, out }: RefusalRequest): Finding[] {
+function folderFindings({ read, out }: TrinityRefusalRequest): Finding[] {
   const found: Finding[] = [];
   const root = out("checkpoint_root_dir");
   if (typeof root !== "string" || !root.startsWith("/")) {
@@ -108,7 +108,7 @@ function folderFindings({ read, out }: RefusalRequest): Finding[] {
   return found;
 }
 
-function rewardFindings({ composed: { config, origins } }: RefusalRequest): Finding[] {
+function rewardFindings({ composed: { config, origins } }: TrinityRefusalRequest): Finding[] {
   return [...leaves(config)].flatMap(([path, value]): Finding[] => {
     const isTyped = (originOf(origins, path)?.level ?? LEVEL.native) >= LEVEL.file;
     if (!isTyped || value === null) return [];
@@ -121,7 +121,7 @@ function rewardFindings({ composed: { config, origins } }: RefusalRequest): Find
 
 const SERVED = ["vllm", "tinker"];
 
-function engineFindings({ out, hasAgent }: RefusalRequest): Finding[] {
+function engineFindings({ out, hasAgent }: TrinityRefusalRequest): Finding[] {
   const path = "actor_rollout_ref.rollout.name";
   const engine = String(out("explorer.rollout_model.engine_type") ?? "vllm");
   if (engine === "external") {

@@ -1,4 +1,4 @@
-/** Where verl leaves checkpoints, how a run continues from one, and how one becomes a model folder. */
+/** Checkpoints of verl: where they lie, how a run continues from one, and how one becomes a model folder. */
 import { ConfigError } from "../../errors.ts";
 import { quoteWord } from "../ray/shell_word.ts";
 
@@ -11,7 +11,7 @@ export function stepFolder(root: string, step: number): string {
 }
 
 /** The step of a checkpoint folder; undefined for another folder. */
-export function stepOf(folder: string): number | undefined {
+export function verlCheckpointStep(folder: string): number | undefined {
   const step = /(?:^|\/)global_step_(\d+)\/?$/.exec(folder)?.[1];
   return step === undefined ? undefined : Number(step);
 }

@@ -2,7 +2,7 @@
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";
 
-/** Of each GPU's place (`ResourcePoolManager.max_colocate_count`): one for each group of workers that may share it. */
+/** CPUs of each GPU's place (`ResourcePoolManager.max_colocate_count`): one for each group of workers that may share it. */
 const PER_GPU = 3;
 
 export const STORAGE_UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units";

@@ -13,7 +13,7 @@ import type { RunFiles } from "./own_settings.ts";
 import { verlRows } from "./rows.ts";
 import type { VerlVersion } from "./versions.ts";
 
-export interface JobRequest {
+export interface VerlJobRequest {
   /** Composed with `rllm/backend=verl`. */
   readonly composed: Composed;
   readonly version: VerlVersion;
@@ -24,7 +24,7 @@ export interface JobRequest {
   readonly hasAgent: boolean;
   /** Names of the run's own stages, losses and other hooks that would act in the training step. */
   readonly hooks?: readonly string[];
-  /** Where the cluster's workers reach the service, and the key of this run. */
+  /** Address of the service for the cluster's workers, and the key of this run. */
   readonly service: { readonly url: string; readonly token: string };
   /** Text of a packaged file: verl's defaults and the Python files. */
   readonly readPackaged: (name: string) => string | undefined;
@@ -50,7 +50,7 @@ const LAST_METRICS = "&& python3 verl_metrics.py";
  *
  * @throws {ConfigError} for tasks that verl's rows cannot hold.
  */
-export function verlJob(request: JobRequest): VerlPlan {
+export function verlJob(request: VerlJobRequest): VerlPlan {
   const { submission_id, service, version, metadata = {} } = request;
   const names: RunFiles = {
     train: "train.jsonl",
@@ -73,14 +73,17 @@ export function verlJob(request: JobRequest): VerlPlan {
   return { job, command, facts: [], overrides, cpus, problems: [...problems, ...batchProblem(request)] };
 }
 
-/** Beside the checkpoints, which all nodes reach; without checkpoints in the working directory, which those of one node share. */
-function metricsFolder({ composed: { config }, submission_id }: JobRequest): string {
+/**
+ * Returns the folder of metrics: beside the checkpoints, which all nodes reach; without checkpoints the working
+ * directory, which those of one node share.
+ */
+function metricsFolder({ composed: { config }, submission_id }: VerlJobRequest): string {
   const dir = String(getAt(config, "trainer.default_local_dir"));
   const isShared = Number(getAt(config, "trainer.save_freq")) > 0 && dir.startsWith("/");
   return isShared ? `${dir.replace(/\/+$/, "")}/metrics/${submission_id}` : "metrics";
 }
 
-function filesOf(request: JobRequest, names: RunFiles): Map<string, Uint8Array> {
+function filesOf(request: VerlJobRequest, names: RunFiles): Map<string, Uint8Array> {
   const agentName = request.hasAgent ? AGENT_NAME : undefined;
   const texts: [string, string][] = [[names.train, verlRows(request.train, { split: "train", agentName })]];
   if (names.val !== undefined) texts.push([names.val, verlRows(request.val, { split: "val", agentName })]);
@@ -91,14 +94,14 @@ function filesOf(request: JobRequest, names: RunFiles): Map<string, Uint8Array> 
   return new Map(texts.map(([name, text]) => [name, encoder.encode(text)]));
 }
 
-function packaged({ readPackaged }: JobRequest, name: string): string {
+function packaged({ readPackaged }: VerlJobRequest, name: string): string {
   const text = readPackaged(name);
   if (text === undefined) throw new Error(`the package lacks config/${name}`);
   return text;
 }
 
 /** verl drops the last, incomplete batch of an epoch, and divides by the number of batches. */
-function batchProblem({ composed, train }: JobRequest): Problem[] {
+function batchProblem({ composed, train }: VerlJobRequest): Problem[] {
   const path = "data.train_batch_size";
   const size = getAt(composed.config, path);
   if (typeof size !== "number" || train.length >= size) return [];

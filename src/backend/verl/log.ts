@@ -1,7 +1,7 @@
 /** Reads the log of verl's trainer line by line: metrics, checkpoints, and the failures that it reports and survives. */
 import type { LogLine } from "../ray/contract.ts";
 import type { TrainerEvent, TrainerLog } from "../ray/trainer.ts";
-import { stepOf } from "./checkpoints.ts";
+import { verlCheckpointStep } from "./checkpoints.ts";
 
 export type VerlEvent = TrainerEvent;
 
@@ -57,7 +57,7 @@ export class VerlLog implements TrainerLog {
   private readonly raising = new Set<number>();
   private firstError: string | undefined;
 
-  /** What a line tells; most lines tell nothing. */
+  /** Returns the events that a line reports; most lines report none. */
   read({ text, worker }: LogLine): VerlEvent[] {
     const line = text.trim();
     const metrics = parseMetrics(line) ?? this.missed(line);
@@ -85,7 +85,7 @@ export class VerlLog implements TrainerLog {
     const save = /(?:^local_global_step_folder: |:Saving checkpoint to )(\S.*)/.exec(line)?.[1];
     if (save !== undefined) return this.startSave(save);
     const resumed = /(?:^|:)Resuming from (\S+global_step_\d+)\/?(?:,.*)?$/.exec(line)?.[1];
-    if (resumed !== undefined) return [{ kind: "resumed", step: stepOf(resumed)!, folder: resumed }];
+    if (resumed !== undefined) return [{ kind: "resumed", step: verlCheckpointStep(resumed)!, folder: resumed }];
     return this.readRows(line);
   }
 
@@ -99,7 +99,7 @@ export class VerlLog implements TrainerLog {
   }
 
   private startSave(folder: string): VerlEvent[] {
-    const step = stepOf(folder);
+    const step = verlCheckpointStep(folder);
     if (step === undefined) return [];
     this.saving = { step, folder };
     return [{ kind: "saving", step, folder }];

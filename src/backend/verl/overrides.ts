@@ -17,11 +17,11 @@ import {
   leaves,
   setAt,
   type Tree,
-  type Value,
+  type YamlValue,
 } from "../../config/yaml/tree.ts";
 import { overrideText } from "../../convert/write.ts";
 import { ownSettings, type RunFiles } from "./own_settings.ts";
-import { findRefusals } from "./refusals.ts";
+import { findVerlRefusals } from "./refusals.ts";
 import type { VerlVersion } from "./versions.ts";
 
 export interface OverrideRequest {
@@ -42,7 +42,7 @@ export interface VerlOverrides {
   readonly problems: readonly Problem[];
 }
 
-/** What the unified loop pins for itself (`config/rllm/backend/verl.yaml`); verl's own trainer keeps its defaults. */
+/** Settings that the unified loop pins for itself (`config/rllm/backend/verl.yaml`); verl's own trainer keeps its defaults. */
 const ONLY_UNIFIED: ReadonlySet<string> = new Set([
   "actor_rollout_ref.rollout.agent.num_workers",
   "actor_rollout_ref.actor.use_rollout_log_probs",
@@ -54,26 +54,26 @@ const ONLY_UNIFIED: ReadonlySet<string> = new Set([
 export function verlOverrides(request: OverrideRequest): VerlOverrides {
   const { composed, version } = request;
   const defaults = defaultTree(request);
-  const own = ownSettings(composed, { version, files: request.files });
-  const wanted = new Map([...explicitSettings(composed), ...own]);
+  const pinned = ownSettings(composed, { version, files: request.files });
+  const wanted = new Map([...explicitSettings(composed), ...pinned]);
   const problems: Problem[] = [];
-  const known = new Map<string, Value>();
+  const values = new Map<string, YamlValue>();
   for (const [path, value] of wanted) {
     const home = homeOf(path, defaults);
-    if (home !== undefined) known.set(home, home === path ? value : getAt(composed.config, home)!);
-    else if (isAdded(path, composed)) known.set(path, value);
+    if (home !== undefined) values.set(home, home === path ? value : getAt(composed.config, home)!);
+    else if (isAdded(path, composed)) values.set(path, value);
     else problems.push(lacking(path, request));
   }
   const tree = structuredClone(defaults);
-  for (const [path, value] of known) setAt(tree, path, value);
-  const differing = [...known].filter(([path, value]) => differs(path, value, { tree, defaults }));
+  for (const [path, value] of values) setAt(tree, path, value);
+  const differing = [...values].filter(([path, value]) => differs(path, value, { tree, defaults }));
   const overrides = differing.map(([path, value]) => {
     const sign = getAt(defaults, path) === undefined ? "+" : "";
     return `${sign}${path}=${overrideText(value)}`;
   });
   const engine = engineOf(composed);
   const choice = engine === DEFAULT_ENGINE ? [] : [`model_engine=${engine}`];
-  problems.push(...findRefusals({ composed, version, files: request.files, hooks: request.hooks ?? [] }));
+  problems.push(...findVerlRefusals({ composed, version, files: request.files, hooks: request.hooks ?? [] }));
   return { overrides: [...choice, ...overrides], problems };
 }
 
@@ -92,8 +92,8 @@ function defaultTree({ composed, version, readConfig }: OverrideRequest): Tree {
 }
 
 /** verl's settings that a file, an override, a base file of ours or the synchronisation wrote, with their values. */
-export function explicitSettings({ config, origins }: Composed): Map<string, Value> {
-  const found = new Map<string, Value>();
+export function explicitSettings({ config, origins }: Composed): Map<string, YamlValue> {
+  const found = new Map<string, YamlValue>();
   for (const [path, value] of leaves(config)) {
     const level = originOf(origins, path)?.level ?? LEVEL.native;
     if (level === LEVEL.native || path === "model_engine" || isOurs(path) || OF_THE_LOOP.test(path)) continue;
@@ -122,7 +122,7 @@ function homeOf(path: string, defaults: Tree): string | undefined {
   return undefined;
 }
 
-/** True of a key that no tree of verl's has: the user added it with `+`, and was told that it is passed on unchecked. */
+/** True of a key that no tree of verl's has: the user added it with `+`, and a warning said that it is passed on unchecked. */
 function isAdded(path: string, { schema }: Composed): boolean {
   return !schema.fields.has(path) || path in BACKEND_FIELDS.verl;
 }
@@ -134,7 +134,7 @@ function lacking(path: string, { composed, version }: OverrideRequest): Problem 
 }
 
 /** Compares with what verl would make of its default, given the other overrides: its defaults refer to each other. */
-function differs(path: string, value: Value, { tree, defaults }: { tree: Tree; defaults: Tree }): boolean {
+function differs(path: string, value: YamlValue, { tree, defaults }: { tree: Tree; defaults: Tree }): boolean {
   const usual = getAt(defaults, path);
   if (usual === undefined) return true;
   if (!hasInterpolation(usual)) return !equalValues(usual, value);

@@ -1,9 +1,12 @@
-/** What a run sets in verl whatever the configuration says: its data, its rewards, its agents and the lines that it follows. */
+/**
+ * Settings of a run in verl whatever the configuration says: its data, its rewards, its agents and the lines that it
+ * follows.
+ */
 
 import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
 import { LEVEL, originOf } from "../../config/yaml/layer.ts";
-import { getAt, type Value } from "../../config/yaml/tree.ts";
+import { getAt, type YamlValue } from "../../config/yaml/tree.ts";
 import type { VerlVersion } from "./versions.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
@@ -19,7 +22,7 @@ export interface RunFiles {
   readonly agents?: string | undefined;
 }
 
-export interface OwnOptions {
+export interface VerlSettingOptions {
   readonly version: VerlVersion;
   readonly files: RunFiles;
 }
@@ -28,8 +31,8 @@ export interface OwnOptions {
 export const REWARD_FUNCTION = "compute_score";
 
 /** Settings by path, with their values. */
-export function ownSettings(composed: Composed, { version, files }: OwnOptions): Map<string, Value> {
-  const own = new Map<string, Value>([
+export function ownSettings(composed: Composed, { version, files }: VerlSettingOptions): Map<string, YamlValue> {
+  const settings = new Map<string, YamlValue>([
     ["data.train_files", files.train],
     ["data.val_files", files.val ?? files.train],
     ["data.prompt_key", "prompt"],
@@ -41,24 +44,24 @@ export function ownSettings(composed: Composed, { version, files }: OwnOptions):
   ]);
   // verl opens a validation set in any case.
   if (files.val === undefined) {
-    own.set("data.val_max_samples", 1);
-    own.set("trainer.val_before_train", false);
-    own.set("trainer.test_freq", -1);
+    settings.set("data.val_max_samples", 1);
+    settings.set("trainer.val_before_train", false);
+    settings.set("trainer.test_freq", -1);
   }
   // An agent's prompts are rendered here, by the model's own template; verl's filter would render them by its tokenizer's.
-  if (files.agents) own.set("actor_rollout_ref.rollout.agent.agent_loop_config_path", files.agents);
-  else if (!isTyped(composed, "data.filter_overlong_prompts")) own.set("data.filter_overlong_prompts", true);
-  if (!isTyped(composed, "data.seed")) own.set("data.seed", getAt(composed.config, "rllm.data.seed") ?? null);
+  if (files.agents) settings.set("actor_rollout_ref.rollout.agent.agent_loop_config_path", files.agents);
+  else if (!isTyped(composed, "data.filter_overlong_prompts")) settings.set("data.filter_overlong_prompts", true);
+  if (!isTyped(composed, "data.seed")) settings.set("data.seed", getAt(composed.config, "rllm.data.seed") ?? null);
   if (getAt(composed.config, "rllm.disable_thinking") === true)
-    own.set("data.apply_chat_template_kwargs.enable_thinking", false);
+    settings.set("data.apply_chat_template_kwargs.enable_thinking", false);
   // The mode's default is token-mean; other versions average such a loss as it is averaged here.
   const loss = String(getAt(composed.config, `${ACTOR}.policy_loss.loss_mode`));
   const mode = `${ACTOR}.loss_agg_mode`;
-  if (version.averagesByMode.includes(loss) && !isTyped(composed, mode)) own.set(mode, ownAggregation(loss)!);
+  if (version.averagesByMode.includes(loss) && !isTyped(composed, mode)) settings.set(mode, ownAggregation(loss)!);
   // Otherwise a group in which a reward or an agent fails is padded over, and nothing tells.
   const refill = "trainer.v1.sampler.sync_refill_failed_groups";
-  if (version.hasV1 && !isTyped(composed, refill)) own.set(refill, true);
-  return own;
+  if (version.hasV1 && !isTyped(composed, refill)) settings.set(refill, true);
+  return settings;
 }
 
 /** True of a setting that a file, an override or the environment wrote, not a default. */

@@ -1,4 +1,4 @@
-/** What a configuration asks for that cannot act in verl's own trainer, each with the setting and what to do. */
+/** Demands of a configuration that cannot act in verl's own trainer, each with the setting and what to do. */
 
 import { ownAggregation } from "../../algorithm/loss/losses.ts";
 import type { Composed } from "../../config/compose.ts";
@@ -6,11 +6,11 @@ import type { Problem } from "../../config/problem.ts";
 import { aggregationConflict } from "../../config/rules/aggregation.ts";
 import { GDPO_KEYS } from "../../config/rules/gdpo.ts";
 import { originOf } from "../../config/yaml/layer.ts";
-import { getAt, isTree, leaves, type Value } from "../../config/yaml/tree.ts";
+import { getAt, isTree, leaves, type YamlValue } from "../../config/yaml/tree.ts";
 import { isTyped, type RunFiles } from "./own_settings.ts";
 import type { VerlVersion } from "./versions.ts";
 
-export interface RefusalRequest {
+export interface VerlRefusalRequest {
   readonly composed: Composed;
   readonly version: VerlVersion;
   readonly files: RunFiles;
@@ -23,13 +23,13 @@ interface Finding {
   readonly severity?: "warning";
 }
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 
 const ACTOR = "actor_rollout_ref.actor";
 const STEP = "verl's own trainer makes the step, and it has no such thing";
 
 /** Portable settings that act in the loop's own step, the value with which they do nothing, and what verl has instead. */
-const OF_THE_LOOP: readonly (readonly [path: string, idle: Value, advice: string])[] = [
+const OF_THE_LOOP: readonly (readonly [path: string, idle: YamlValue, advice: string])[] = [
   ["rllm.rejection_sample.enable", false, "On verl 0.9 set algorithm.filter_groups.enable=true instead"],
   ["rllm.rejection_sample.filter_uniform_groups", false, "On verl 0.9 set algorithm.filter_groups.enable=true instead"],
   ["rllm.rejection_sample.multiplier", 1, "Set it to 1"],
@@ -50,7 +50,7 @@ const OF_THE_LOOP: readonly (readonly [path: string, idle: Value, advice: string
 const MASKS = ["rllm.mask_truncated_samples", "rllm.agent.overlong_filter"];
 
 /** All problems; those of one setting name the line where it was written. */
-export function findRefusals(request: RefusalRequest): Problem[] {
+export function findVerlRefusals(request: VerlRefusalRequest): Problem[] {
   const { config, origins } = request.composed;
   const read: Read = (path) => getAt(config, path);
   const found: Finding[] = [
@@ -84,10 +84,10 @@ function loopFindings(read: Read): Finding[] {
 }
 
 function nameFindings(read: Read, { name, estimators, losses }: VerlVersion): Finding[] {
-  const check = (path: string, known: readonly string[]): Finding[] => {
+  const check = (path: string, accepted: readonly string[]): Finding[] => {
     const value = read(path);
-    if (known.includes(String(value))) return [];
-    const message = `Cannot set ${path}=${value}: verl ${name} has ${known.join(", ")}. Choose one of them.`;
+    if (accepted.includes(String(value))) return [];
+    const message = `Cannot set ${path}=${value}: verl ${name} has ${accepted.join(", ")}. Choose one of them.`;
     return [{ path, message }];
   };
   return [...check("algorithm.adv_estimator", estimators), ...check(`${ACTOR}.policy_loss.loss_mode`, losses)];
@@ -109,7 +109,7 @@ const TAKEN = new Set(
   ].concat(["raw_prompt", "raw_prompt_ids", "tools_kwargs", "interaction_kwargs", "multi_modal_inputs", "request_id"]),
 );
 
-/** What keys and weights must be, the rules of all backends say (config/rules/gdpo.ts). */
+/** Returns findings about GDPO in verl. The rules of all backends check its keys and weights (config/rules/gdpo.ts). */
 function gdpoFindings(read: Read, { name, hasV1 }: VerlVersion): Finding[] {
   if (read("algorithm.adv_estimator") !== "gdpo") return [];
   const found: Finding[] = [];
@@ -118,7 +118,7 @@ function gdpoFindings(read: Read, { name, hasV1 }: VerlVersion): Finding[] {
     const message = `Cannot set algorithm.adv_estimator=gdpo with ${trainer}=${read(trainer)}: this trainer of verl ${name} does not hand a reward's components to its estimator, and ends at its first step. Set ${trainer}=false, choose the tree of verl=0.8.0, or another estimator.`;
     found.push({ path: trainer, message });
   }
-  const keys = (read(GDPO_KEYS) ?? []) as readonly Value[];
+  const keys = (read(GDPO_KEYS) ?? []) as readonly YamlValue[];
   const taken = keys.find((key) => TAKEN.has(String(key)));
   if (taken !== undefined) {
     const message = `Cannot use the component ${taken} of ${GDPO_KEYS}: verl's rows have a column of that name. Rename it in the reward.`;
@@ -127,7 +127,7 @@ function gdpoFindings(read: Read, { name, hasV1 }: VerlVersion): Finding[] {
   return found;
 }
 
-function rewardFindings({ composed, version }: RefusalRequest): Finding[] {
+function rewardFindings({ composed, version }: VerlRefusalRequest): Finding[] {
   const typed = [...leaves(composed.config)].filter(([path]) => isTyped(composed, path));
   return typed.flatMap(([path, value]): Finding[] => {
     if (value === null) return [];
@@ -152,7 +152,7 @@ function newPlace(path: string): string {
   return `Set reward.${RENAMED[path] ?? path}`;
 }
 
-function managerFinding(path: string, value: Value): Finding[] {
+function managerFinding(path: string, value: YamlValue): Finding[] {
   const why: Record<string, string> = {
     remote: "it refuses asynchronous reward functions, and the run's is one",
     rate_limited: "it turns a reward that fails into 0",
@@ -164,7 +164,7 @@ function managerFinding(path: string, value: Value): Finding[] {
 /** The working directory of a job is a temporary folder on each node. */
 function folderFindings(read: Read): Finding[] {
   const found: Finding[] = [];
-  const isFixed = (value: Value | undefined) => typeof value === "string" && /^(\/|\w+:\/\/)/.test(value);
+  const isFixed = (value: YamlValue | undefined) => typeof value === "string" && /^(\/|\w+:\/\/)/.test(value);
   const saves = read("trainer.save_freq");
   const dir = read("trainer.default_local_dir");
   if (typeof saves === "number" && saves > 0 && !isFixed(dir)) {
@@ -196,19 +196,19 @@ function passFindings(read: Read): Finding[] {
 }
 
 /** A typed mode that the loss ignores, or that makes another loss of it than every other version has. */
-function aggregationFindings({ composed, version }: RefusalRequest, read: Read): Finding[] {
+function aggregationFindings({ composed, version }: VerlRefusalRequest, read: Read): Finding[] {
   const [path, loss] = [`${ACTOR}.loss_agg_mode`, String(read(`${ACTOR}.policy_loss.loss_mode`))];
   const mode = String(read(path));
   const conflict = aggregationConflict(loss, mode);
   if (conflict === undefined || !isTyped(composed, path)) return [];
-  const own = ownAggregation(loss);
+  const lossMode = ownAggregation(loss);
   const message = version.averagesByMode.includes(loss)
-    ? `verl ${version.name} averages ${loss} by ${path}=${mode}; verl 0.8.0, 0.9.0, its main branch and the other backends here by ${own}. Set it to ${own} to train the same loss everywhere.`
-    : `${path}=${mode} acts on KL and entropy terms alone: ${conflict} (verl ${version.name}). Set it to ${own}.`;
+    ? `verl ${version.name} averages ${loss} by ${path}=${mode}; verl 0.8.0, 0.9.0, its main branch and the other backends here by ${lossMode}. Set it to ${lossMode} to train the same loss everywhere.`
+    : `${path}=${mode} acts on KL and entropy terms alone: ${conflict} (verl ${version.name}). Set it to ${lossMode}.`;
   return [{ path, message, severity: "warning" }];
 }
 
-function rolloutFindings({ files }: RefusalRequest, read: Read): Finding[] {
+function rolloutFindings({ files }: VerlRefusalRequest, read: Read): Finding[] {
   const found: Finding[] = [];
   const replay = read("rllm.algorithm.router_replay");
   if (files.agents !== undefined && replay === "R3") {

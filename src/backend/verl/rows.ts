@@ -5,7 +5,7 @@ import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 
-export interface RowOptions {
+export interface VerlRowOptions {
   readonly split: "train" | "val";
   /** The trainer that reads them, for messages. Default: verl. */
   readonly system?: string;
@@ -29,7 +29,7 @@ interface VerlRow {
  *
  * @throws {ConfigError} for a task without a prompt, or with one that verl's rows cannot hold, naming it
  */
-export function verlRows(tasks: readonly Task[], options: RowOptions): string {
+export function verlRows(tasks: readonly Task[], options: VerlRowOptions): string {
   if (tasks.length === 0)
     throw new ConfigError(
       `Cannot send the ${options.split} tasks to ${options.system ?? "verl"}: there are none. Add some.`,
@@ -37,7 +37,7 @@ export function verlRows(tasks: readonly Task[], options: RowOptions): string {
   return tasks.map((task, index) => `${stringifyJson(rowOf(task, { ...options, index }))}\n`).join("");
 }
 
-function rowOf(task: Task, { split, agentName, index, system = "verl" }: RowOptions & { index: number }): VerlRow {
+function rowOf(task: Task, { split, agentName, index, system = "verl" }: VerlRowOptions & { index: number }): VerlRow {
   const { data_source, ability } = task.metadata;
   const row: VerlRow = {
     data_source: typeof data_source === "string" && data_source !== "" ? data_source : "grpu",
@@ -57,7 +57,7 @@ function rowOf(task: Task, { split, agentName, index, system = "verl" }: RowOpti
   return row;
 }
 
-function promptOf(task: Task, at: RowOptions & { index: number }): VerlRow["prompt"] {
+function promptOf(task: Task, at: VerlRowOptions & { index: number }): VerlRow["prompt"] {
   const messages: readonly ChatMessage[] = task.messages ?? [{ role: "user", content: task.instruction }];
   if (messages.every(({ content }) => content === ""))
     throw refusal(task, { ...at, why: "it has no prompt. Give it an instruction or messages" });
@@ -72,7 +72,7 @@ function promptOf(task: Task, at: RowOptions & { index: number }): VerlRow["prom
 
 function refusal(
   { id }: Task,
-  { split, index, system = "verl", why }: RowOptions & { index: number; why: string },
+  { split, index, system = "verl", why }: VerlRowOptions & { index: number; why: string },
 ): ConfigError {
   return new ConfigError(`Cannot send ${split} task ${index} (${id}) to ${system}: ${why}.`);
 }

@@ -13,9 +13,9 @@ export interface VerlVersion {
   readonly defaults?: Readonly<Record<string, null | string>>;
   /** The trainer that keeps rollouts in TransferQueue (`trainer.use_v1`). */
   readonly hasV1: boolean;
-  /** What `algorithm.adv_estimator` may name. */
+  /** Values of `algorithm.adv_estimator`. */
   readonly estimators: readonly string[];
-  /** What `actor_rollout_ref.actor.policy_loss.loss_mode` may name. */
+  /** Values of `actor_rollout_ref.actor.policy_loss.loss_mode`. */
   readonly losses: readonly string[];
   /** Losses that are averaged by `loss_agg_mode` in this version, and by their own mode in the others and here. */
   readonly averagesByMode: readonly string[];

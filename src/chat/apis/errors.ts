@@ -2,7 +2,7 @@
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { ApiError } from "../request.ts";
 
-/** Whose form an answer has. */
+/** The API whose form an answer has. */
 export type ApiForm = "openai" | "anthropic";
 
 /** Anthropic's clients send their version with every request, to routes that both APIs have too. */

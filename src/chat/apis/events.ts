@@ -2,7 +2,7 @@
 import { stringifyJson } from "../../json.ts";
 import type { ChatEngine } from "../engine.ts";
 
-/** What a route answers. */
+/** A route's answer. */
 export interface ApiCall {
   readonly engine: ChatEngine;
   /** Aborts when the client goes away. */
@@ -84,8 +84,8 @@ function openStream(onLeave: () => void): { readable: ReadableStream<Uint8Array>
     controller = undefined;
   };
   const readable = new ReadableStream<Uint8Array>({
-    start: (given) => {
-      controller = given;
+    start: (choice) => {
+      controller = choice;
     },
     cancel: () => {
       end();

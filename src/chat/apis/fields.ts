@@ -1,8 +1,8 @@
 /**
- * What becomes of the fields of requests that no reply here depends on. The rule: a value that changes nothing is accepted, one
- * that would be ignored is an error. Null changes nothing anywhere. Fields that replies depend on are read by each API's
- * `request.ts`; test/chat/apis/fields_test.ts holds both against the types of the official clients, so that a new field must be
- * decided.
+ * Treatment of the fields of requests that no reply here depends on. The rule: a value that changes nothing is
+ * accepted, one that would be ignored is an error. Null changes nothing anywhere. Fields that replies depend on are
+ * read by each API's `request.ts`; test/chat/apis/fields_test.ts holds both against the types of the official clients,
+ * so that a new field must be decided.
  */
 import { z } from "zod";
 import { stringifyJson } from "../../json.ts";
@@ -28,7 +28,7 @@ const unsupported = (why: string) => neutral([], why);
 const TIERS = neutral(["auto", "default"], "only auto and default are supported");
 const CACHE = { prompt_cache_key: note, prompt_cache_options: note, prompt_cache_retention: note };
 
-/** Of `/v1/chat/completions` and `/v1/completions`. */
+/** Fields of `/v1/chat/completions` and `/v1/completions`. */
 export const SAMPLING_FIELDS = {
   presence_penalty: neutral([0], "only 0 is supported"),
   frequency_penalty: neutral([0], "only 0 is supported"),
@@ -37,7 +37,7 @@ export const SAMPLING_FIELDS = {
   user: note,
 };
 
-/** Of `/v1/chat/completions`. */
+/** Fields of `/v1/chat/completions`. */
 export const CHAT_FIELDS = {
   audio: unsupported("the model writes text alone"),
   functions: neutral([[]], "send tools, which replaced it"),
@@ -52,7 +52,7 @@ export const CHAT_FIELDS = {
   ...CACHE,
 };
 
-/** Of `/v1/responses`. */
+/** Fields of `/v1/responses`. */
 export const RESPONSE_FIELDS = {
   background: neutral([false], "only false is supported"),
   context_management: neutral([[]], "only an empty one is supported, because a conversation is never shortened"),
@@ -67,7 +67,7 @@ export const RESPONSE_FIELDS = {
   ...CACHE,
 };
 
-/** Of `/v1/messages`, and of the count of its tokens. */
+/** Fields of `/v1/messages`, and of the count of its tokens. */
 export const MESSAGE_FIELDS = {
   betas: note,
   billing_policy: note,

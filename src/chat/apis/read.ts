@@ -7,7 +7,10 @@ import { anyObject, readAs } from "../../shape.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
 import { SAMPLING_FIELDS } from "./fields.ts";
 
-/** At 0 only the most probable token is sampled: no vocabulary is so large that one below 1e-6 is the most probable. */
+/**
+ * Least top_p. At 0 only the most probable token is sampled: no vocabulary is so large that one below 1e-6 is the most
+ * probable.
+ */
 const LEAST_TOP_P = 1e-6;
 export const topP = z
   .number()
@@ -17,10 +20,10 @@ export const topP = z
   .nullish();
 
 /** A count that a request may leave out. */
-export const count = z.number().int().min(1).nullish();
+export const optionalCount = z.number().int().min(1).nullish();
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
-export function check<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
+export function checkBody<T extends z.ZodType>(schema: T, body: unknown): z.infer<T> {
   const read = readAs(schema, body);
   if ("data" in read) return read.data;
   const { path: param, rule, value } = read.misfit;
@@ -39,7 +42,7 @@ export function checkMessages(value: unknown, param = "messages"): ChatMessage[]
   }
 }
 
-/** As for a request's own JSON: it is read within a request, and templates walk over it. */
+/** Limits of arguments, as for a request's own JSON: it is read within a request, and templates walk over it. */
 const MOST_ARGUMENTS = { letters: 2 ** 22, values: 65_536, levels: 64 };
 
 /** Arguments of calls are JSON within JSON, which the limits of the request do not see. */
@@ -66,7 +69,7 @@ function tooMany(message: number, what: string, param: string): ApiError {
   );
 }
 
-/** Of JSON; of any other text, some number. Stops where there are too many values. */
+/** Counts the values and levels of JSON; returns some number for any other text. Stops where there are too many values. */
 function jsonSize(text: string): { values: number; levels: number } {
   let [values, depth, levels, isText] = [1, 0, 0, false];
   for (let i = 0; i < text.length && values <= MOST_ARGUMENTS.values; i++) {
@@ -84,7 +87,7 @@ function jsonSize(text: string): { values: number; levels: number } {
   return { values, levels };
 }
 
-/** What tools replaced: the role `function`, and an assistant's `function_call`. A template would leave them out. */
+/** Refuses what tools replaced: the role `function`, and an assistant's `function_call`. A template would leave them out. */
 function withoutFunctions(message: unknown): unknown {
   if (typeof message !== "object" || message === null) return message;
   const { role, function_call, audio, refusal, content, ...others } = message as Readonly<Record<string, unknown>>;
@@ -106,7 +109,7 @@ function withoutFunctions(message: unknown): unknown {
 export const SAMPLING = {
   ...SAMPLING_FIELDS,
   model: z.string().nullish(),
-  max_tokens: count,
+  max_tokens: optionalCount,
   temperature: z.number().min(0).nullish(),
   top_p: topP,
   top_k: z.number().int().min(-1).nullish(),
@@ -125,7 +128,7 @@ export const SAMPLING = {
 
 type ReadSampling = z.infer<z.ZodObject<typeof SAMPLING>>;
 
-export function samplingOf(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
+export function samplingRequest(read: ReadSampling): Omit<SamplingRequest, "logprobs"> {
   const { max_tokens, temperature, top_p, top_k } = read;
   return {
     params: given({ max_tokens, temperature, top_p, top_k }),
@@ -144,8 +147,8 @@ const MOST_STOPS = 64;
 const MOST_STOP_LETTERS = 1024;
 
 /** Stop strings without empty ones. @throws {ApiError} for more or longer ones than a sampler should look for */
-export function stopsOf(given: string | readonly string[] | null | undefined, param: string): readonly string[] {
-  const stops = [given ?? []].flat().filter((text) => text !== "");
+export function stopsOf(stop: string | readonly string[] | null | undefined, param: string): readonly string[] {
+  const stops = [stop ?? []].flat().filter((text) => text !== "");
   if (stops.length > MOST_STOPS)
     throw new ApiError(`Cannot use ${param}: it has ${stops.length} texts, more than ${MOST_STOPS}. Name fewer.`, {
       param,
@@ -158,7 +161,7 @@ export function stopsOf(given: string | readonly string[] | null | undefined, pa
   );
 }
 
-/** Without null and undefined. */
+/** Returns the values that are neither null nor undefined. */
 export function given<T extends object>(values: T): { [K in keyof T]?: NonNullable<T[K]> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value != null)) as {
     [K in keyof T]?: NonNullable<T[K]>;
@@ -174,7 +177,7 @@ export const RESPONSE_FORMAT = z.discriminatedUnion("type", [
   z.object({ type: z.literal("json_schema"), name: z.string(), schema: SCHEMA, strict: z.boolean().nullish() }),
 ]);
 
-export function formatOf(read: z.infer<typeof RESPONSE_FORMAT> | null | undefined): {
+export function responseFormat(read: z.infer<typeof RESPONSE_FORMAT> | null | undefined): {
   responseFormat?: ResponseFormat;
 } {
   if (!read || read.type === "text") return {};

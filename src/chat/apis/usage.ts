@@ -5,7 +5,7 @@ export interface Usage {
   readonly prompt_tokens: number;
   readonly completion_tokens: number;
   readonly total_tokens: number;
-  /** For replies with reasoning. */
+  /** Details of replies with reasoning. */
   readonly completion_tokens_details?: { readonly reasoning_tokens: number };
 }
 

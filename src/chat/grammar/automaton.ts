@@ -4,7 +4,7 @@
  * repetitions do not grow the stack.
  */
 import { ConfigError } from "../../errors.ts";
-import type { ByteSet, PlacedSequence, Rule, Sequence } from "./rules.ts";
+import type { ByteSet, GrammarRule, PlacedSequence, SymbolSequence } from "./rules.ts";
 
 /** A place in a sequence, and where the text goes on after it. Equal ones are one object until the automaton forgets them. */
 interface Frame {
@@ -12,12 +12,12 @@ interface Frame {
   readonly sequence: PlacedSequence;
   readonly at: number;
   readonly parent: Frame | undefined;
-  /** By the place that stands on this one. */
+  /** Frames above by the place that stands on this one. */
   above: Map<number, Frame> | undefined;
 }
 
 /** See the head of this file. */
-export interface State {
+export interface ParseState {
   readonly id: number;
   /** Whether the text may end here. */
   readonly isComplete: boolean;
@@ -25,8 +25,8 @@ export interface State {
   readonly frames: readonly Frame[];
   /** The class of each byte: bytes of one class are in the same sets of the frames. */
   readonly classes: Uint8Array;
-  /** By class; `null` where no text goes on, `undefined` where that is not known yet. */
-  readonly next: (State | null | undefined)[];
+  /** Next states by class; `null` where no text goes on, `undefined` where that is not known yet. */
+  readonly next: (ParseState | null | undefined)[];
 }
 
 /** Frames, and the frames of all states, that are kept: about 20 MB. */
@@ -36,8 +36,8 @@ const MOST_KEPT = 200_000;
 const MOST_PLACES = 20_000;
 
 export class Automaton {
-  readonly start: State;
-  private readonly states = new Map<string, State>();
+  readonly start: ParseState;
+  private readonly states = new Map<string, ParseState>();
   /** Equal tables of classes are one, by the numbers of the sets that they tell apart. */
   private readonly tables = new Map<string, Uint8Array>();
   private readonly sets = new Map<ByteSet, number>();
@@ -48,7 +48,7 @@ export class Automaton {
   private kept = 0;
   private worked = 0;
 
-  constructor(rule: Rule) {
+  constructor(rule: GrammarRule) {
     const closure = new Closure((...place) => this.frame(...place));
     for (const sequence of rule.alternatives()) closure.enter(sequence, 0, undefined);
     this.start = this.state(closure);
@@ -68,9 +68,9 @@ export class Automaton {
    * The state after a byte. `null` where the text cannot go on with it.
    * @throws {ConfigError} where the text so far can be read in too many ways
    */
-  step(state: State, byte: number): State | null {
-    const known = state.next[state.classes[byte]!];
-    if (known !== undefined) return known;
+  step(state: ParseState, byte: number): ParseState | null {
+    const cached = state.next[state.classes[byte]!];
+    if (cached !== undefined) return cached;
     if (this.kept > MOST_KEPT) this.forget();
     const closure = new Closure((...place) => this.frame(...place));
     for (const { sequence, at, parent } of state.frames)
@@ -91,7 +91,7 @@ export class Automaton {
     this.kept = 0;
   }
 
-  private state({ frames, isComplete }: Closure): State {
+  private state({ frames, isComplete }: Closure): ParseState {
     const ordered = [...frames].sort((a, b) => a.id - b.id);
     const key = `${isComplete} ${ordered.map(({ id }) => id).join()}`;
     let state = this.states.get(key);
@@ -111,7 +111,7 @@ export class Automaton {
       return number;
     });
     const key = numbers.sort((a, b) => a - b).join();
-    const table = this.tables.get(key) ?? tellApart(sets);
+    const table = this.tables.get(key) ?? distinguishingClasses(sets);
     this.tables.set(key, table);
     return table;
   }
@@ -142,7 +142,7 @@ export class Automaton {
  * that the number of classes never exceeds 256.
  * @param tables 256 numbers each, below 256: sets of bytes, or classes
  */
-export function tellApart(tables: readonly Uint8Array[]): Uint8Array {
+export function distinguishingClasses(tables: readonly Uint8Array[]): Uint8Array {
   const classes = new Uint8Array(256);
   for (const table of tables) {
     const numbers = new Map<number, number>();
@@ -194,7 +194,7 @@ class Closure {
     if (this.entered.has(key)) return;
     this.entered.add(key);
     if (this.entered.size > MOST_PLACES) throw tooMany();
-    const symbol = (sequence.symbols as Sequence)[at];
+    const symbol = (sequence.symbols as SymbolSequence)[at];
     if (symbol === undefined) {
       if (parent) this.pending.push(parent);
       else this.isComplete = true;

@@ -3,7 +3,7 @@
 /** No text of a pattern has as many characters. */
 export const LONGEST_FORMAT = 1000;
 
-/** Of the years 1000 to 2999, which the dates of every language hold. */
+/** Dates of the years 1000 to 2999, which the dates of every language hold. */
 const DATE = String.raw`(?:[12]\d{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))|(?:[12]\d(?:0[48]|[2468][048]|[13579][26])|(?:1[26]|2[048])00)-02-29)`;
 const TIME = String.raw`(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`;
 
@@ -12,18 +12,18 @@ const DAYS = String.raw`(?:\d{1,9}Y(?:\d{1,9}M(?:\d{1,9}D)?)?|\d{1,9}M(?:\d{1,9}
 
 const LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,60}[A-Za-z0-9])?";
 const SHORT_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,28}[A-Za-z0-9])?";
-/** As {@link LABEL}, of any length. */
+/** Pattern like {@link LABEL}, of any length. */
 const FREE_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?";
 const WORD = "[A-Za-z0-9_+-]{1,30}";
 
 const OCTET = String.raw`(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`;
 const HEX = "[0-9A-Fa-f]{1,4}";
-/** With a `::` in place of one group of zeros or more. */
+/** Patterns with a `::` in place of one group of zeros or more. */
 const SHORT_IPV6 = [1, 2, 3, 4, 5, 6].map((count) => `(?:${HEX}:){${count}}(?::${HEX}){1,${7 - count}}`);
 
 const CHARACTER = "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
 
-/** By the name of a format. Other formats are annotations. */
+/** Patterns by the name of a format. Other formats are annotations. */
 export const FORMATS: ReadonlyMap<string, string> = new Map([
   ["date-time", `${DATE}T${TIME}`],
   ["date", DATE],
@@ -43,7 +43,7 @@ export const FORMATS: ReadonlyMap<string, string> = new Map([
 /** The longest text for which {@link SHORT_FORMATS} hold: that of a label in the name of a host. */
 export const SHORT_FORMAT = 63;
 
-/** Without limits of their own, so that they lead to few states together with a length. */
+/** Patterns without limits of their own, so that they lead to few states together with a length. */
 export const SHORT_FORMATS: ReadonlyMap<string, string> = new Map([
   ["email", String.raw`[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*@(?:${FREE_LABEL}\.)+[A-Za-z]{2,}`],
   ["hostname", String.raw`${FREE_LABEL}(?:\.${FREE_LABEL})*`],

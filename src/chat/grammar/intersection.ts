@@ -3,32 +3,32 @@
  * states. The result keeps only states from which a text ends, so that it has no dead ends.
  */
 import { ConfigError } from "../../errors.ts";
-import { Automaton, type State, tellApart } from "./automaton.ts";
-import { type ByteSet, Rule, type Sequence } from "./rules.ts";
+import { Automaton, distinguishingClasses, type ParseState } from "./automaton.ts";
+import { type ByteSet, GrammarRule, type SymbolSequence } from "./rules.ts";
 
 /** States of intersections that one schema, or all tools of a request, may have: less than a second of work. */
 export const MOST_STATES = 10_000;
 
-/** What is left of {@link MOST_STATES}. */
+/** Rest of {@link MOST_STATES}. */
 export interface StateBudget {
   left: number;
 }
 
-/** Where a schema asks for it, for errors. */
-export interface Place {
+/** Place in a schema that asks for it, for errors. */
+export interface SchemaPlace {
   readonly path: string;
   readonly budget: StateBudget;
 }
 
 export interface Overlap {
   /** Each holds the text. */
-  readonly all: readonly Rule[];
+  readonly all: readonly GrammarRule[];
   /** None holds it. */
-  readonly none?: readonly Rule[];
+  readonly none?: readonly GrammarRule[];
 }
 
 /** States of all grammars after the same bytes; null for one of `none` that cannot go on. */
-type States = readonly (State | null)[];
+type States = readonly (ParseState | null)[];
 
 interface Node {
   readonly isEnd: boolean;
@@ -40,17 +40,20 @@ interface Node {
  * @returns undefined where no text is in all of them
  * @throws {ConfigError} where they lead to more states than the budget holds
  */
-export function intersection({ all, none = [] }: Overlap, place: Place): Rule | undefined {
-  const nodes = new Walk([...all, ...none], { required: all.length, place }).nodes;
+export function intersection({ all: required, none = [] }: Overlap, place: SchemaPlace): GrammarRule | undefined {
+  const nodes = new Walk([...required, ...none], { required: required.length, place }).nodes;
   const living = livingOf(nodes);
   if (!living.has(0)) return undefined;
-  const rules = nodes.map((node): Rule => new Rule(() => alternatives(node, { living, rules })));
+  const rules = nodes.map((node): GrammarRule => new GrammarRule(() => alternatives(node, { living, rules })));
   return rules[0];
 }
 
-function alternatives({ isEnd, next }: Node, it: { living: ReadonlySet<number>; rules: readonly Rule[] }): Sequence[] {
-  const further = [...next].filter(([to]) => it.living.has(to));
-  return [...(isEnd ? [[]] : []), ...further.map(([to, bytes]): Sequence => [bytes, it.rules[to]!])];
+function alternatives(
+  { isEnd, next }: Node,
+  context: { living: ReadonlySet<number>; rules: readonly GrammarRule[] },
+): SymbolSequence[] {
+  const further = [...next].filter(([to]) => context.living.has(to));
+  return [...(isEnd ? [[]] : []), ...further.map(([to, bytes]): SymbolSequence => [bytes, context.rules[to]!])];
 }
 
 /** Visits every place that the grammars reach together. */
@@ -58,11 +61,11 @@ class Walk {
   readonly nodes: Node[] = [];
   private readonly automata: readonly Automaton[];
   private readonly required: number;
-  private readonly place: Place;
+  private readonly place: SchemaPlace;
   private readonly numbers = new Map<string, number>();
   private readonly places: States[] = [];
 
-  constructor(rules: readonly Rule[], { required, place }: { required: number; place: Place }) {
+  constructor(rules: readonly GrammarRule[], { required, place }: { required: number; place: SchemaPlace }) {
     this.automata = rules.map((rule) => new Automaton(rule));
     this.required = required;
     this.place = place;
@@ -72,8 +75,8 @@ class Walk {
 
   private number(states: States): number {
     const key = states.map((state) => state?.id ?? "-").join();
-    const known = this.numbers.get(key);
-    if (known !== undefined) return known;
+    const number = this.numbers.get(key);
+    if (number !== undefined) return number;
     const { path, budget } = this.place;
     if (--budget.left < 0)
       throw new ConfigError(
@@ -88,11 +91,11 @@ class Walk {
   private visit(states: States): Node {
     const next = new Map<number, ByteSet>();
     // Bytes of the same class in each grammar lead to the same place.
-    const classes = tellApart(states.flatMap((state) => (state ? [state.classes] : [])));
-    const known = new Map<number, number>();
+    const classes = distinguishingClasses(states.flatMap((state) => (state ? [state.classes] : [])));
+    const numbers = new Map<number, number>();
     for (let byte = 0; byte < 256; byte++) {
-      const to = known.get(classes[byte]!) ?? this.after(states, byte);
-      known.set(classes[byte]!, to);
+      const to = numbers.get(classes[byte]!) ?? this.after(states, byte);
+      numbers.set(classes[byte]!, to);
       if (to < 0) continue;
       const bytes = next.get(to) ?? new Uint8Array(256);
       bytes[byte] = 1;
@@ -104,7 +107,7 @@ class Walk {
 
   /** -1 where the text cannot go on. */
   private after(states: States, byte: number): number {
-    const next: (State | null)[] = [];
+    const next: (ParseState | null)[] = [];
     for (const [i, state] of states.entries()) {
       const to = state && this.automata[i]!.step(state, byte);
       if (!to && i < this.required) return -1;

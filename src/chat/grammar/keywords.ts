@@ -4,9 +4,9 @@ import { numberText, stringifyJson } from "../../json.ts";
 import { FORMATS } from "./formats.ts";
 import { MOST_DIGITS } from "./numbers.ts";
 
-export type Schema = Readonly<Record<string, unknown>> | boolean;
+export type JsonSchema = Readonly<Record<string, unknown>> | boolean;
 
-export type Fields = Readonly<Record<string, unknown>>;
+export type SchemaKeywords = Readonly<Record<string, unknown>>;
 
 /** Annotations: of the standard, of OpenAPI, and OpenAI's own. They say nothing of the value's form. */
 const SILENT = new Set([
@@ -45,15 +45,15 @@ const KNOWN = new Set([...GENERAL, ...Object.values(KEYWORDS).flat()]);
  * valid as well. Empty for any type.
  * @throws {ConfigError} for a type that does not exist, and for a keyword that no grammar keeps
  */
-export function typesOf(fields: Fields, path: string): readonly string[] {
+export function typesOf(fields: SchemaKeywords, path: string): readonly string[] {
   for (const key of Object.keys(fields))
     if (!KNOWN.has(key) && !isSilent(key))
-      throw refused(`${path}.${key}`, "this keyword is not supported", fields[key]);
+      throw unsupportedKeyword(`${path}.${key}`, "this keyword is not supported", fields[key]);
   if (fields.type !== undefined) {
     const types = [fields.type].flat();
     for (const type of types)
       if (typeof type !== "string" || !Object.hasOwn(KEYWORDS, type))
-        throw refused(`${path}.type`, "there is no such type", type);
+        throw unsupportedKeyword(`${path}.type`, "there is no such type", type);
     return types as string[];
   }
   const limits = Object.keys(fields).filter((key) => key !== "format" || FORMATS.has(String(fields.format)));
@@ -69,9 +69,9 @@ class NumberText {
   }
 }
 
-/** Of `const`, or of a value in `enum`. */
+/** Returns the text of `const`, or of a value in `enum`. */
 function textIn(holder: object, key: string | number): string {
-  const value = (holder as Fields)[key];
+  const value = (holder as SchemaKeywords)[key];
   return value instanceof NumberText ? value.text : (numberText(holder, key) ?? stringifyJson(value));
 }
 
@@ -79,12 +79,12 @@ function textIn(holder: object, key: string | number): string {
  * The schema as it is read first, with the text of its constant, which copies of it would lose.
  * @throws {ConfigError} for a limit that a number does not hold, unless no number that is written comes near it
  */
-export function withTexts(schema: Fields, path: string): Fields {
+export function withTexts(schema: SchemaKeywords, path: string): SchemaKeywords {
   for (const key of NUMBERS) {
     const text = numberText(schema, key);
     const isNear = Math.abs(Number(schema[key])) < 10 ** MOST_DIGITS;
     if (text !== undefined && isNear && numberKey(text) !== numberKey(String(schema[key])))
-      throw refused(`${path}.${key}`, "it has more digits than a number keeps", new NumberText(text));
+      throw unsupportedKeyword(`${path}.${key}`, "it has more digits than a number keeps", new NumberText(text));
   }
   const text = numberText(schema, "const");
   return text === undefined ? schema : { ...schema, const: new NumberText(text) };
@@ -107,73 +107,73 @@ export function valueKey(text: string): string {
 }
 
 /** Whether a value has a type of JSON schema. */
-export function isOfType(given: unknown, type: string): boolean {
-  const value = given instanceof NumberText ? Number(given.text) : given;
+export function isOfType(tested: unknown, type: string): boolean {
+  const value = tested instanceof NumberText ? Number(tested.text) : tested;
   if (type === "integer") return Number.isInteger(value);
   if (type === "null" || value === null) return type === "null" && value === null;
   return type === (Array.isArray(value) ? "array" : typeof value);
 }
 
 /** The values that `const` and `enum` leave, as JSON; undefined where neither is given. */
-export function valuesOf(fields: Fields): ReadonlySet<string> | undefined {
-  const given = fields.enum;
-  const values = Array.isArray(given) ? given.map((_, i) => textIn(given, i)) : undefined;
+export function valuesOf(fields: SchemaKeywords): ReadonlySet<string> | undefined {
+  const listed = fields.enum;
+  const values = Array.isArray(listed) ? listed.map((_, i) => textIn(listed, i)) : undefined;
   if (!("const" in fields)) return values && new Set(values);
   const fixed = textIn(fields, "const");
   return new Set(values === undefined || values.some((value) => isSameValue(value, fixed)) ? [fixed] : []);
 }
 
-export function isSameValue(one: string, other: string): boolean {
-  return valueKey(one) === valueKey(other);
+export function isSameValue(value: string, other: string): boolean {
+  return valueKey(value) === valueKey(other);
 }
 
 /** `false`, and what zod writes for `z.never()`. */
 export function isNever(schema: unknown): boolean {
   if (schema === false) return true;
-  const not = typeof schema === "object" && schema !== null ? (schema as Fields).not : undefined;
+  const not = typeof schema === "object" && schema !== null ? (schema as SchemaKeywords).not : undefined;
   return not === true || (typeof not === "object" && not !== null && Object.keys(not).length === 0);
 }
 
 /** OpenAPI's flag as a type, which keeps null to the other keywords. Without a type the flag stands: the value, or null. */
-export function withNull({ nullable, ...fields }: Fields): Fields {
+export function withNull({ nullable, ...fields }: SchemaKeywords): SchemaKeywords {
   if (nullable !== true) return fields;
   return fields.type === undefined
     ? { ...fields, nullable }
     : { ...fields, type: [...new Set([fields.type, "null"].flat())] };
 }
 
-export function isReference(part: unknown): part is Fields {
+export function isReference(part: unknown): part is SchemaKeywords {
   if (typeof part !== "object" || part === null) return false;
   return "$ref" in part && Object.keys(part).every((key) => key === "$ref" || isSilent(key));
 }
 
 /** The values of a pair of keywords such as `minItems` and `maxItems`. @throws {ConfigError} unless they are whole numbers */
-export function limitsOf(given: Fields, path: string): { least?: number; most?: number } {
-  const [least, most] = Object.entries(given).map(([key, value]) => {
+export function limitsOf(fields: SchemaKeywords, path: string): { least?: number; most?: number } {
+  const [least, most] = Object.entries(fields).map(([key, value]) => {
     if (value === undefined || (Number.isInteger(value) && (value as number) >= 0)) return value as number | undefined;
-    throw refused(`${path}.${key}`, "it must be a whole number", value);
+    throw unsupportedKeyword(`${path}.${key}`, "it must be a whole number", value);
   });
   if (least !== undefined && most !== undefined && least > most)
-    throw refused(path, "no length lies within its limits", most);
+    throw unsupportedKeyword(path, "no length lies within its limits", most);
   return { ...(least !== undefined && { least }), ...(most !== undefined && { most }) };
 }
 
-export function listOf(value: unknown, path: string): readonly unknown[] {
+export function keywordList(value: unknown, path: string): readonly unknown[] {
   if (Array.isArray(value)) return value;
-  throw refused(path, "it must be a list", value);
+  throw unsupportedKeyword(path, "it must be a list", value);
 }
 
-export function fieldsOf(value: unknown, path: string): Fields {
-  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
-  throw refused(path, "it must be an object", value);
+export function fieldsOf(value: unknown, path: string): SchemaKeywords {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as SchemaKeywords;
+  throw unsupportedKeyword(path, "it must be an object", value);
 }
 
-/** What a JSON pointer such as `#/$defs/item` leads to. */
+/** Returns the schema that a JSON pointer such as `#/$defs/item` leads to. */
 export function pointed(root: unknown, ref: string): unknown {
   const keys = ref.slice(1).split("/").slice(1);
   return keys.reduce((at: unknown, key) => {
     const name = unescaped(key);
-    return typeof at === "object" && at !== null && Object.hasOwn(at, name) ? (at as Fields)[name] : undefined;
+    return typeof at === "object" && at !== null && Object.hasOwn(at, name) ? (at as SchemaKeywords)[name] : undefined;
   }, root);
 }
 
@@ -186,7 +186,7 @@ function unescaped(key: string): string {
   }
 }
 
-export function refused(path: string, rule: string, value: unknown): ConfigError {
+export function unsupportedKeyword(path: string, rule: string, value: unknown): ConfigError {
   const shown = (value instanceof NumberText ? value.text : (stringifyJson(value) ?? "undefined")).slice(0, 80);
   return new ConfigError(`Cannot constrain the reply by its schema: ${rule} (${shown}).`, { path });
 }

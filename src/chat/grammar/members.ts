@@ -1,9 +1,9 @@
 /** Members of an object, or items of a set: in their order, each that is not required with or without. */
 import { bracketed, SPACE } from "./json.ts";
-import { choice, literal, Rule, type Sequence } from "./rules.ts";
+import { choiceRule, GrammarRule, literal, type SymbolSequence } from "./rules.ts";
 
 export interface Member {
-  readonly symbols: Sequence;
+  readonly symbols: SymbolSequence;
   readonly isRequired: boolean;
 }
 
@@ -12,19 +12,19 @@ export interface MemberLimits {
   readonly most?: number;
 }
 
-const SEPARATOR: Sequence = [...literal(","), SPACE];
+const SEPARATOR: SymbolSequence = [...literal(","), SPACE];
 
 /** @returns undefined where no number of members is within the limits */
 export function inOrder(
   brackets: readonly [open: string, close: string],
   { members, least = 0, most = Number.POSITIVE_INFINITY }: MemberLimits & { readonly members: readonly Member[] },
-): Rule | undefined {
+): GrammarRule | undefined {
   const [open, close] = brackets;
   const texts = new MemberTexts(members, { least, most });
   if (!texts.isPossible(0, 0)) return undefined;
   const empty = least === 0 && members.every(({ isRequired }) => !isRequired) ? [literal(open + close)] : [];
   const hasOne = most > 0 && members.length > 0;
-  return choice(...empty, ...(hasOne ? [bracketed(open, texts.from(0, 0), close)] : []));
+  return choiceRule(...empty, ...(hasOne ? [bracketed(open, texts.from(0, 0), close)] : []));
 }
 
 class MemberTexts {
@@ -35,7 +35,7 @@ class MemberTexts {
   private readonly cap: number;
   /** Required members from each place on. */
   private readonly required: readonly number[];
-  private readonly rules = new Map<string, Rule>();
+  private readonly rules = new Map<string, GrammarRule>();
 
   constructor(members: readonly Member[], { least, most }: { least: number; most: number }) {
     this.members = members;
@@ -52,21 +52,21 @@ class MemberTexts {
     return taken + this.members.length - i >= this.least && taken + this.required[i]! <= this.most;
   }
 
-  /** From member `i` on; at least one where none was taken. */
-  from(i: number, taken: number): Rule {
+  /** Returns the rule from member `i` on; at least one member where none was taken. */
+  from(i: number, taken: number): GrammarRule {
     const count = Math.min(taken, this.cap);
     const key = `${i} ${count}`;
-    const rule = this.rules.get(key) ?? new Rule(() => this.alternatives(i, count));
+    const rule = this.rules.get(key) ?? new GrammarRule(() => this.alternatives(i, count));
     this.rules.set(key, rule);
     return rule;
   }
 
-  private alternatives(i: number, taken: number): Sequence[] {
+  private alternatives(i: number, taken: number): SymbolSequence[] {
     const member = this.members[i];
     if (!member) return taken > 0 ? [[]] : [];
     const { symbols, isRequired } = member;
     const separator = taken > 0 ? SEPARATOR : [];
-    const texts: Sequence[] = [];
+    const texts: SymbolSequence[] = [];
     if (this.isPossible(i + 1, taken + 1)) texts.push([...separator, ...symbols, this.from(i + 1, taken + 1)]);
     if (!isRequired && this.isPossible(i + 1, taken)) texts.push([this.from(i + 1, taken)]);
     return texts;

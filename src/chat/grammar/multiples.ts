@@ -1,5 +1,5 @@
 /** Multiples of a number, digit by digit: a state is the remainder of the digits so far. */
-import { choice, literal, optional, Rule, type Sequence } from "./rules.ts";
+import { choiceRule, GrammarRule, literal, optional, type SymbolSequence } from "./rules.ts";
 
 /** So that limits beside it lead to few states. */
 const MOST_REMAINDERS = 100;
@@ -9,7 +9,7 @@ const MOST_DECIMALS = 12;
  * Decimal numbers, without exponents, that are multiples of a number.
  * @returns undefined for a number that is not `p * 10 ** k`, p below 100 and k from -12 to 12
  */
-export function multiplesOf(step: number): Rule | undefined {
+export function multiplesOf(step: number): GrammarRule | undefined {
   const [mantissa = "", exponent = "0"] = String(step).split("e");
   const [whole = "", fraction = ""] = mantissa.split(".");
   const digits = (whole + fraction).replace(/0+$/, "");
@@ -23,8 +23,8 @@ class Multiples {
   /** Digits after the point. */
   private readonly decimals: number;
   /** Zeros at the end of whole numbers. */
-  private readonly zeros: Sequence;
-  private readonly rules = new Map<string, Rule>();
+  private readonly zeros: SymbolSequence;
+  private readonly rules = new Map<string, GrammarRule>();
 
   /** Multiples of `step * 10 ** zeros`. */
   constructor(step: number, zeros: number) {
@@ -33,25 +33,25 @@ class Multiples {
     this.zeros = literal("0".repeat(Math.max(0, zeros)));
   }
 
-  rule(): Rule {
+  rule(): GrammarRule {
     const others = Array.from(
       { length: 9 },
-      (_, i): Sequence => [...literal(String(i + 1)), this.after(i + 1, -1), ...this.zeros],
+      (_, i): SymbolSequence => [...literal(String(i + 1)), this.after(i + 1, -1), ...this.zeros],
     );
     const fraction = this.decimals > 0 ? [optional(...literal("."), this.digit(0, 0))] : [];
-    return choice([optional(...literal("-")), choice([...literal("0"), ...fraction], ...others)]);
+    return choiceRule([optional(...literal("-")), choiceRule([...literal("0"), ...fraction], ...others)]);
   }
 
   /** @param places digits after the point so far; -1 before it */
-  private after(value: number, places: number): Rule {
+  private after(value: number, places: number): GrammarRule {
     const remainder = value % this.step;
     const key = `${remainder} ${places}`;
-    const rule = this.rules.get(key) ?? new Rule(() => this.alternatives(remainder, places));
+    const rule = this.rules.get(key) ?? new GrammarRule(() => this.alternatives(remainder, places));
     this.rules.set(key, rule);
     return rule;
   }
 
-  private alternatives(remainder: number, places: number): Sequence[] {
+  private alternatives(remainder: number, places: number): SymbolSequence[] {
     const missing = this.decimals - Math.max(0, places);
     const isMultiple = (remainder * (10 ** missing % this.step)) % this.step === 0;
     const mayPoint = places < 0 && this.decimals > 0;
@@ -63,12 +63,12 @@ class Multiples {
   }
 
   /** One digit, and what follows it. */
-  private digit(remainder: number, places: number): Rule {
+  private digit(remainder: number, places: number): GrammarRule {
     const next = places < 0 ? -1 : places + 1;
-    return choice(
+    return choiceRule(
       ...Array.from(
         { length: 10 },
-        (_, digit): Sequence => [...literal(String(digit)), this.after(remainder * 10 + digit, next)],
+        (_, digit): SymbolSequence => [...literal(String(digit)), this.after(remainder * 10 + digit, next)],
       ),
     );
   }

@@ -1,5 +1,5 @@
 /** Numbers within limits, digit by digit: a digit is allowed while some number within the limits begins with it. */
-import { bytes, choice, literal, Rule, type Sequence } from "./rules.ts";
+import { byteRanges, choiceRule, GrammarRule, literal, type SymbolSequence } from "./rules.ts";
 
 export interface NumberLimits {
   readonly isInteger: boolean;
@@ -16,8 +16,8 @@ export const MOST_DIGITS = 15;
 const MOST_DECIMALS = 12;
 
 /** Decimal numbers within the limits, without exponents. Without alternatives where there are none. */
-export function numberWithin(limits: NumberLimits): Rule {
-  return hasNumber(limits) ? new Rule(() => continuations("", limits)) : choice();
+export function numberWithin(limits: NumberLimits): GrammarRule {
+  return hasNumber(limits) ? new GrammarRule(() => continuations("", limits)) : choiceRule();
 }
 
 /** Whether one of the numbers that can be written lies within limits that are close to each other. */
@@ -29,7 +29,7 @@ function hasNumber(limits: NumberLimits): boolean {
 }
 
 /** The texts that may follow `prefix`. */
-function continuations(prefix: string, limits: NumberLimits): Sequence[] {
+function continuations(prefix: string, limits: NumberLimits): SymbolSequence[] {
   const parts = PREFIX.exec(prefix)!;
   const [, , whole = "", point, decimals = ""] = parts;
   if (isFree(parts, limits)) {
@@ -37,26 +37,26 @@ function continuations(prefix: string, limits: NumberLimits): Sequence[] {
     return [[freeDigits(whole === "0" ? 0 : MOST_DIGITS - whole.length, limits.isInteger)]];
   }
   const next = [..."-.0123456789"].filter((character) => mayBegin(prefix + character, limits));
-  const sequences = next.map((character): Sequence => {
+  const sequences = next.map((character): SymbolSequence => {
     const longer = prefix + character;
-    return [...literal(character), new Rule(() => continuations(longer, limits))];
+    return [...literal(character), new GrammarRule(() => continuations(longer, limits))];
   });
   return isWithin(prefix, limits) ? [[], ...sequences] : sequences;
 }
 
-const DIGIT = bytes([0x30, 0x39]);
+const DIGIT = byteRanges([0x30, 0x39]);
 
 /** Continuations that no limit touches are the same for all prefixes, so that numbers share their rules. */
-const shared = new Map<string, Rule>();
+const shared = new Map<string, GrammarRule>();
 
-function sharing(key: string, make: () => readonly Sequence[]): Rule {
-  const rule = shared.get(key) ?? new Rule(make);
+function sharing(key: string, make: () => readonly SymbolSequence[]): GrammarRule {
+  const rule = shared.get(key) ?? new GrammarRule(make);
   shared.set(key, rule);
   return rule;
 }
 
 /** After a digit of the whole part. */
-function freeDigits(left: number, isInteger: boolean): Rule {
+function freeDigits(left: number, isInteger: boolean): GrammarRule {
   return sharing(`${isInteger} ${left}`, () => [
     [],
     ...(left > 0 ? [[DIGIT, freeDigits(left - 1, isInteger)]] : []),
@@ -65,7 +65,7 @@ function freeDigits(left: number, isInteger: boolean): Rule {
 }
 
 /** After the point: a number does not end in it. */
-function freeDecimals(left: number, isFirst: boolean): Rule {
+function freeDecimals(left: number, isFirst: boolean): GrammarRule {
   return sharing(`.${isFirst} ${left}`, () => [
     ...(isFirst ? [] : [[]]),
     ...(left > 0 ? [[DIGIT, freeDecimals(left - 1, false)]] : []),
@@ -107,8 +107,13 @@ function valuesOf(parts: RegExpExecArray, limits: NumberLimits): [number, number
 }
 
 /** The values, first and last, of the numbers that begin with these digits. */
-function spans(it: { whole: string; decimals: string; hasPoint: boolean; limits: NumberLimits }): [number, number][] {
-  const { whole, decimals, hasPoint, limits } = it;
+function spans(number: {
+  whole: string;
+  decimals: string;
+  hasPoint: boolean;
+  limits: NumberLimits;
+}): [number, number][] {
+  const { whole, decimals, hasPoint, limits } = number;
   if (whole === "") return [[0, 10 ** MOST_DIGITS - 1]];
   const nines = (count: number) => "9".repeat(count);
   if (hasPoint)

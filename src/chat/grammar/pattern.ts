@@ -1,8 +1,16 @@
 /** Regular expressions of JSON schemas as rules over the characters of a JSON string. */
 import { ConfigError } from "../../errors.ts";
-import { intersection, type Place } from "./intersection.ts";
+import { intersection, type SchemaPlace } from "./intersection.ts";
 import { CHARACTER, IN_LINE } from "./json.ts";
-import { type ByteSet, bytes, choice, literal, type Rule, repeat, type Sequence } from "./rules.ts";
+import {
+  type ByteSet,
+  byteRanges,
+  choiceRule,
+  type GrammarRule,
+  literal,
+  repeat,
+  type SymbolSequence,
+} from "./rules.ts";
 
 /** Characters that stand for themselves in a JSON string, by code; others are left out of every class. */
 const PLAIN = Array.from({ length: 0x7f - 0x20 }, (_, i) => i + 0x20).filter((code) => code !== 0x22 && code !== 0x5c);
@@ -17,17 +25,17 @@ const MOST_DEPTH = 50;
 
 /** A part of a pattern. */
 interface Part {
-  readonly symbols: Sequence;
+  readonly symbols: SymbolSequence;
   /** Characters in all its alternatives, each as many times as its counts ask for it. */
   readonly size: number;
   readonly mayBeEmpty: boolean;
   /** It ends with what a look-ahead looks at: nothing may follow. */
   readonly isLast?: boolean;
-  /** What may follow the whole pattern stands in it already. */
+  /** Whether the pattern already contains what may follow it. */
   readonly isComplete?: boolean;
 }
 
-function one(symbols: Sequence): Part {
+function one(symbols: SymbolSequence): Part {
   return { symbols, size: 1, mayBeEmpty: false };
 }
 
@@ -41,7 +49,7 @@ const ANY = repeat(CHARACTER);
  *   part that is repeated or that other parts follow, for counts of what may be empty, and for counts of more than 1000
  *   characters in all
  */
-export function patternOf(source: string, place: Place): Rule {
+export function patternRule(source: string, place: SchemaPlace): GrammarRule {
   const reader = new PatternReader(source, place);
   const rule = reader.read();
   if (!/\(\?[=!]/.test(source)) return rule;
@@ -53,21 +61,21 @@ export function patternOf(source: string, place: Place): Rule {
 
 class PatternReader {
   private readonly source: string;
-  private readonly place: Place;
+  private readonly place: SchemaPlace;
   /** Whether the text begins where the pattern does. */
   private readonly isAnchored: boolean;
   private at = 0;
   private depth = 0;
 
-  constructor(source: string, place: Place, isAnchored = false) {
+  constructor(source: string, place: SchemaPlace, isAnchored = false) {
     this.source = source;
     this.place = place;
     this.isAnchored = isAnchored;
   }
 
-  read(): Rule {
+  read(): GrammarRule {
     let size = 0;
-    const alternatives = splitAlternatives(this.source).map((text): Sequence => {
+    const alternatives = splitAlternatives(this.source).map((text): SymbolSequence => {
       const starts = text.startsWith("^");
       const ends = /(^|[^\\])(\\\\)*\$$/.test(text);
       const isAnchored = starts || this.isAnchored;
@@ -77,7 +85,7 @@ class PatternReader {
       return isAnchored ? part.symbols : [ANY, ...part.symbols];
     });
     this.checkSize(size);
-    return choice(...alternatives);
+    return choiceRule(...alternatives);
   }
 
   private checkSize(size: number): void {
@@ -86,27 +94,27 @@ class PatternReader {
   }
 
   /** @param rest what may follow */
-  private whole(rest: Sequence): Part {
+  private whole(rest: SymbolSequence): Part {
     const part = this.alternatives(rest);
     if (this.at < this.source.length) throw this.refused(`a ${this.source[this.at]} too many`);
     return part;
   }
 
-  private alternatives(rest: Sequence = []): Part {
-    const all: Part[] = [this.sequence(rest)];
+  private alternatives(rest: SymbolSequence = []): Part {
+    const parts: Part[] = [this.sequence(rest)];
     while (this.source[this.at] === "|") {
       this.at++;
-      all.push(this.sequence(rest));
+      parts.push(this.sequence(rest));
     }
     return {
-      symbols: [choice(...all.map(({ symbols }) => symbols))],
-      size: sizeOf(all),
-      mayBeEmpty: all.some(({ mayBeEmpty }) => mayBeEmpty),
-      isLast: all.some(({ isLast }) => isLast),
+      symbols: [choiceRule(...parts.map(({ symbols }) => symbols))],
+      size: sizeOf(parts),
+      mayBeEmpty: parts.some(({ mayBeEmpty }) => mayBeEmpty),
+      isLast: parts.some(({ isLast }) => isLast),
     };
   }
 
-  private sequence(rest: Sequence): Part {
+  private sequence(rest: SymbolSequence): Part {
     const parts: Part[] = [];
     while (this.at < this.source.length && !"|)".includes(this.source[this.at]!)) {
       if (parts.at(-1)?.isLast) throw this.refused("nothing may follow a group with a look-ahead");
@@ -127,7 +135,7 @@ class PatternReader {
   }
 
   /** A look-ahead, with all that stands after it in its sequence: texts of the latter that it also allows. */
-  private ahead(rest: Sequence): Part {
+  private ahead(rest: SymbolSequence): Part {
     const isNegative = this.source[this.at + 2] === "!";
     const end = closingOf(this.source, this.at);
     if (end < 0) throw this.refused("a group is not closed");
@@ -138,9 +146,12 @@ class PatternReader {
       throw this.refused("^ is not supported here");
     const seen = new PatternReader(inner, this.place, true).read();
     const following = this.sequence(rest);
-    const own = choice(following.symbols);
-    const both = intersection(isNegative ? { all: [own], none: [seen] } : { all: [own, seen] }, this.place);
-    return { ...following, symbols: [both ?? choice()], isLast: true, isComplete: true };
+    const characters = choiceRule(following.symbols);
+    const both = intersection(
+      isNegative ? { all: [characters], none: [seen] } : { all: [characters, seen] },
+      this.place,
+    );
+    return { ...following, symbols: [both ?? choiceRule()], isLast: true, isComplete: true };
   }
 
   private counted(atom: Part): Part {
@@ -152,10 +163,10 @@ class PatternReader {
     // A lazy count matches the same texts.
     if (this.source[this.at] === "?") this.at++;
     const { symbols, mayBeEmpty } = atom;
-    const item = symbols.length === 1 ? symbols[0]! : choice(symbols);
+    const item = symbols.length === 1 ? symbols[0]! : choiceRule(symbols);
     if (text === "*") return { ...atom, symbols: [repeat(item)], mayBeEmpty: true };
     if (text === "+") return { ...atom, symbols: [repeat(item, { least: 1 })] };
-    if (text === "?") return { ...atom, symbols: [choice([], symbols)], mayBeEmpty: true };
+    if (text === "?") return { ...atom, symbols: [choiceRule([], symbols)], mayBeEmpty: true };
     const least = Number(low);
     const most = comma ? (high ? Number(high) : Number.POSITIVE_INFINITY) : least;
     if (least > most) throw this.refused(`a count ends before it begins, ${text}`);
@@ -188,11 +199,11 @@ class PatternReader {
     return part;
   }
 
-  private escape(): Sequence {
+  private escape(): SymbolSequence {
     const character = this.source[this.at++];
     if (character === undefined) throw this.refused("it ends in a backslash");
-    const known = CLASSES[character];
-    if (known) return [classOf((code) => known.test(String.fromCharCode(code)))];
+    const characterClass = CLASSES[character];
+    if (characterClass) return [classOf((code) => characterClass.test(String.fromCharCode(code)))];
     return escapedText(this.literalEscape(character));
   }
 
@@ -265,7 +276,7 @@ function splitAlternatives(source: string): string[] {
   return [...parts, source.slice(from)];
 }
 
-/** Where the group that opens at a place closes; -1 where it does not. */
+/** Returns where the group that opens at a place closes; -1 where it does not. */
 function closingOf(source: string, open: number): number {
   for (const { character, depth, at } of marksOf(source, open)) if (character === ")" && depth === 0) return at;
   return -1;
@@ -290,10 +301,10 @@ function* marksOf(source: string, from = 0): Generator<{ character: string; dept
 
 function classOf(test: (code: number) => boolean): ByteSet {
   const codes = PLAIN.filter(test);
-  return bytes(...codes.map((code) => [code, code] as const));
+  return byteRanges(...codes.map((code) => [code, code] as const));
 }
 
 /** A character as a JSON string has it. */
-function escapedText(character: string): Sequence {
+function escapedText(character: string): SymbolSequence {
   return literal(JSON.stringify(character).slice(1, -1));
 }

@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 
 /**
  * A constraint, and the one that takes its place in a reply where the grammar of the first leads to too many states, or to a
- * text that cannot go on. The other one is made when it is first needed, and is told the tokens so far.
+ * text that cannot go on. The other one is made when it is first needed, and receives the tokens so far.
  * @throws {ConfigError} in the reply: that of the first, where the other one refuses those tokens; that of the other one, where it fails later
  */
 export function relaxedTo(other: () => TokenConstraint, first: TokenConstraint): TokenConstraint {

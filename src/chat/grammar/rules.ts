@@ -3,25 +3,25 @@
 /** 256 flags: the bytes of a place in a text. */
 export type ByteSet = Uint8Array;
 
-export type GrammarSymbol = ByteSet | Rule;
+export type GrammarSymbol = ByteSet | GrammarRule;
 
 /** Symbols one after the other. */
-export type Sequence = readonly GrammarSymbol[];
+export type SymbolSequence = readonly GrammarSymbol[];
 
 /** Places over all sequences, so that each has a number of its own. */
 let places = 0;
 
 /** A sequence and the number of its first place. */
 export interface PlacedSequence {
-  readonly symbols: Sequence;
+  readonly symbols: SymbolSequence;
   readonly first: number;
 }
 
-export class Rule {
-  private make: (() => readonly Sequence[]) | undefined;
+export class GrammarRule {
+  private make: (() => readonly SymbolSequence[]) | undefined;
   private made: readonly PlacedSequence[] = [];
 
-  constructor(make: () => readonly Sequence[]) {
+  constructor(make: () => readonly SymbolSequence[]) {
     this.make = make;
   }
 
@@ -40,7 +40,7 @@ export class Rule {
 }
 
 /** @param ranges first and last byte of each run, both included */
-export function bytes(...ranges: readonly (readonly [first: number, last: number])[]): ByteSet {
+export function byteRanges(...ranges: readonly (readonly [first: number, last: number])[]): ByteSet {
   const set = new Uint8Array(256);
   for (const [first, last] of ranges) set.fill(1, first, last + 1);
   return set;
@@ -48,29 +48,31 @@ export function bytes(...ranges: readonly (readonly [first: number, last: number
 
 /** The bytes of these ASCII characters. */
 export function anyOf(characters: string): ByteSet {
-  return bytes(...Array.from(characters, (it) => [it.charCodeAt(0), it.charCodeAt(0)] as const));
+  return byteRanges(
+    ...Array.from(characters, (character) => [character.charCodeAt(0), character.charCodeAt(0)] as const),
+  );
 }
 
 const encoder = new TextEncoder();
 
-const SINGLE = Array.from({ length: 256 }, (_, byte) => bytes([byte, byte]));
+const SINGLE = Array.from({ length: 256 }, (_, byte) => byteRanges([byte, byte]));
 
 /** Exactly this text. Equal bytes share one set. */
-export function literal(text: string): Sequence {
+export function literal(text: string): SymbolSequence {
   return Array.from(encoder.encode(text), (byte) => SINGLE[byte]!);
 }
 
-export function choice(...alternatives: readonly Sequence[]): Rule {
-  return new Rule(() => alternatives);
+export function choiceRule(...alternatives: readonly SymbolSequence[]): GrammarRule {
+  return new GrammarRule(() => alternatives);
 }
 
-export function optional(...symbols: Sequence): Rule {
-  return choice([], symbols);
+export function optional(...symbols: SymbolSequence): GrammarRule {
+  return choiceRule([], symbols);
 }
 
-/** At least `least` times, and at most `most`. The item must not match the empty text. */
-export function repeat(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_INFINITY } = {}): Rule {
-  return new Rule(() => {
+/** Returns the rule of an item at least `least` times, and at most `most`. The item must not match the empty text. */
+export function repeat(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_INFINITY } = {}): GrammarRule {
+  return new GrammarRule(() => {
     if (most <= 0) return [[]];
     const rest = least <= 1 && most === Number.POSITIVE_INFINITY ? repeatAny(item) : undefined;
     const again = [item, rest ?? repeat(item, { least: Math.max(0, least - 1), most: most - 1 })];
@@ -79,46 +81,48 @@ export function repeat(item: GrammarSymbol, { least = 0, most = Number.POSITIVE_
 }
 
 /** Any number of times: one rule that contains itself. */
-function repeatAny(item: GrammarSymbol): Rule {
-  const rule: Rule = new Rule(() => [[], [item, rule]]);
+function repeatAny(item: GrammarSymbol): GrammarRule {
+  const rule: GrammarRule = new GrammarRule(() => [[], [item, rule]]);
   return rule;
 }
 
 /** Any text up to and including the first occurrence of `end`, which is ASCII. */
-export function textUntil(end: string): Rule {
+export function textUntil(end: string): GrammarRule {
   return textWith(end, { after: [], mayEnd: false });
 }
 
 /** Any text; where `mark`, which is ASCII, stands in it, what follows `mark` is one of `after`. */
-export function textAround(mark: string, after: Rule): Rule {
+export function textAround(mark: string, after: GrammarRule): GrammarRule {
   return textWith(mark, { after: [after], mayEnd: true });
 }
 
 interface AfterMark {
-  readonly after: Sequence;
+  readonly after: SymbolSequence;
   /** Whether the text may end before the mark. */
   readonly mayEnd: boolean;
 }
 
-function textWith(mark: string, it: AfterMark): Rule {
+function textWith(mark: string, options: AfterMark): GrammarRule {
   const marks = Array.from(mark, (character) => character.charCodeAt(0));
-  const rules: Rule[] = marks.map((_, matched) => new Rule(() => afterMatch(marks, { matched, rules, ...it })));
+  const rules: GrammarRule[] = marks.map(
+    (_, matched) => new GrammarRule(() => afterMatch(marks, { matched, rules, ...options })),
+  );
   return rules[0]!;
 }
 
 /** One alternative for each byte that extends a match of the mark, and one for all others. */
 function afterMatch(
   marks: readonly number[],
-  { matched, rules, after, mayEnd }: { matched: number; rules: readonly Rule[] } & AfterMark,
-): Sequence[] {
-  const others = bytes([0, 255]);
-  const alternatives: Sequence[] = mayEnd ? [[]] : [];
+  { matched, rules, after, mayEnd }: { matched: number; rules: readonly GrammarRule[] } & AfterMark,
+): SymbolSequence[] {
+  const others = byteRanges([0, 255]);
+  const alternatives: SymbolSequence[] = mayEnd ? [[]] : [];
   for (const byte of new Set(marks)) {
     const length = longestMatch([...marks.slice(0, matched), byte], marks);
     if (length === 0) continue;
     others[byte] = 0;
-    const one = bytes([byte, byte]);
-    alternatives.push(length === marks.length ? [one, ...after] : [one, rules[length]!]);
+    const single = byteRanges([byte, byte]);
+    alternatives.push(length === marks.length ? [single, ...after] : [single, rules[length]!]);
   }
   return [...alternatives, [others, rules[0]!]];
 }
@@ -130,17 +134,17 @@ function longestMatch(seen: readonly number[], marks: readonly number[]): number
   return 0;
 }
 
-const ANY_TEXT = repeat(bytes([0, 255]));
+const ANY_TEXT = repeat(byteRanges([0, 255]));
 const SPACES = [0x20, 0x09, 0x0a, 0x0d];
 
 /** Any text; one that begins with a mark, behind white space, goes on with what stands beside the mark. */
-export function textAfter(marks: ReadonlyMap<string, Rule>): Rule {
-  const start: Rule = new Rule(() =>
+export function textAfter(marks: ReadonlyMap<string, GrammarRule>): GrammarRule {
+  const start: GrammarRule = new GrammarRule(() =>
     alternatives([...marks].map(([mark, after]) => ({ left: encoder.encode(mark), after }))),
   );
-  function alternatives(open: readonly { left: Uint8Array; after: Rule }[], isStart = true): Sequence[] {
-    const others = bytes([0, 255]);
-    const further: Sequence[] = [];
+  function alternatives(open: readonly { left: Uint8Array; after: GrammarRule }[], isStart = true): SymbolSequence[] {
+    const others = byteRanges([0, 255]);
+    const further: SymbolSequence[] = [];
     for (const byte of new Set(open.map(({ left }) => left[0]!))) {
       others[byte] = 0;
       const next = open
@@ -149,11 +153,11 @@ export function textAfter(marks: ReadonlyMap<string, Rule>): Rule {
       const ended = next.filter(({ left }) => left.length === 0);
       const rest = next.filter(({ left }) => left.length > 0);
       for (const { after } of ended) further.push([SINGLE[byte]!, after]);
-      if (ended.length === 0) further.push([SINGLE[byte]!, new Rule(() => alternatives(rest, false))]);
+      if (ended.length === 0) further.push([SINGLE[byte]!, new GrammarRule(() => alternatives(rest, false))]);
     }
     if (isStart) {
       for (const byte of SPACES) others[byte] = 0;
-      further.push([bytes(...SPACES.map((byte) => [byte, byte] as const)), start]);
+      further.push([byteRanges(...SPACES.map((byte) => [byte, byte] as const)), start]);
     }
     return [[], ...further, [others, ANY_TEXT]];
   }

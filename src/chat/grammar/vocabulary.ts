@@ -1,10 +1,10 @@
-/** Which tokens may come next, for a grammar over bytes. */
+/** Tokens that may come next, for a grammar over bytes. */
 import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { RecentCache } from "../../recent_cache.ts";
-import { Automaton, type State } from "./automaton.ts";
-import type { Rule } from "./rules.ts";
+import { Automaton, type ParseState } from "./automaton.ts";
+import type { GrammarRule } from "./rules.ts";
 
 /** The tokens of a tokenizer in the order of their bytes. */
 interface Vocabulary {
@@ -14,7 +14,7 @@ interface Vocabulary {
   readonly first: Uint8Array;
   /** Bytes that each token shares with the one before it. */
   readonly shared: Uint32Array;
-  /** By id; undefined for tokens that are no text. */
+  /** Bytes by id; undefined for tokens that are no text. */
   readonly byId: readonly (Uint8Array | undefined)[];
   /** Tokens that are no text, the ends of a reply included. */
   readonly silent: readonly number[];
@@ -24,8 +24,8 @@ const vocabularies = new WeakMap<Tokenizer, Vocabulary>();
 
 /** @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for one that cannot write every text */
 function vocabularyOf(tokenizer: Tokenizer): Vocabulary {
-  const known = vocabularies.get(tokenizer);
-  if (known) return known;
+  const cached = vocabularies.get(tokenizer);
+  if (cached) return cached;
   const { tokenBytes } = tokenizer;
   if (!tokenBytes)
     throw new UnsupportedError("Cannot constrain the reply: the tokenizer's tokens have no bytes of their own.", {
@@ -51,10 +51,10 @@ function inByteOrder(byId: Vocabulary["byId"]): Vocabulary {
   const first = new Uint8Array(ids.length);
   const shared = new Uint32Array(ids.length);
   for (let i = 0; i < ids.length; i++) {
-    const own = byId[ids[i]!]!;
-    bytes.push(own);
-    first[i] = own[0]!;
-    if (i > 0) shared[i] = sharedLength(bytes[i - 1]!, own);
+    const tokenBytes = byId[ids[i]!]!;
+    bytes.push(tokenBytes);
+    first[i] = tokenBytes[0]!;
+    if (i > 0) shared[i] = sharedLength(bytes[i - 1]!, tokenBytes);
   }
   return { ids, bytes, first, shared, byId, silent };
 }
@@ -89,7 +89,10 @@ function idsInOrder(byId: Vocabulary["byId"], count: number): Uint32Array {
   return ids;
 }
 
-/** As one number, below 2^32: with an id below 2^21 it is exact in a double. Bytes behind the end are 0. */
+/**
+ * Returns the first four bytes as one number, below 2^32: with an id below 2^21 it is exact in a double. Bytes behind
+ * the end are 0.
+ */
 function firstFour(bytes: Uint8Array): number {
   const { length } = bytes;
   const byte = (at: number) => (at < length ? bytes[at]! : 0);
@@ -132,14 +135,14 @@ export class GrammarConstraint implements TokenConstraint {
   private readonly allowsSilent: boolean;
   private readonly words: number;
   /** The last state where every token may come, for {@link sameAsFree}. */
-  private free: State | undefined;
+  private free: ParseState | undefined;
 
   /**
    * @param options.allowsSilent tokens that are no text may come wherever the reply may end, as in a reply without a grammar
    * @throws {UnsupportedError} for a tokenizer whose tokens have no bytes; {ConfigError} for a vocabulary that lacks characters or
    *   an end token, and for a grammar without texts
    */
-  constructor(rule: Rule, tokenizer: Tokenizer, { allowsSilent = false }: { allowsSilent?: boolean } = {}) {
+  constructor(rule: GrammarRule, tokenizer: Tokenizer, { allowsSilent = false }: { allowsSilent?: boolean } = {}) {
     this.vocabulary = vocabularyOf(tokenizer);
     this.allowsSilent = allowsSilent;
     this.ends = tokenizer.eosTokenIds;
@@ -157,7 +160,7 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   start(): ConstraintState {
-    const allowed = (of: State) => this.allowedAt(of);
+    const allowed = (of: ParseState) => this.allowedAt(of);
     let state = this.automaton.start;
     return {
       fill: (mask) => {
@@ -175,17 +178,17 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   /** @throws {Error} for a token that was not allowed: the sampler did not apply the mask */
-  private after(state: State, token: number): State {
+  private after(state: ParseState, token: number): ParseState {
     if (this.ends.includes(token)) return state;
     const bytes = this.vocabulary.byId[token];
     if (!bytes && this.allowsSilent && state.isComplete) return state;
-    let next: State | null = bytes ? state : null;
+    let next: ParseState | null = bytes ? state : null;
     for (const byte of bytes ?? []) next &&= this.automaton.step(next, byte);
     if (next) return next;
     throw new Error(`Cannot continue the reply: the sampler drew a token that its constraint forbids (${token}).`);
   }
 
-  private allowedAt(state: State): Allowed {
+  private allowedAt(state: ParseState): Allowed {
     return this.masks.get(state.id, () => {
       const allowed = this.compute(state);
       if (allowed.isFree) this.free = state;
@@ -197,7 +200,7 @@ export class GrammarConstraint implements TokenConstraint {
    * First bytes after which the text goes on as from a state where every token may come: tokens that begin with one may come
    * here too, so that the states of free text cost little.
    */
-  private sameAsFree(state: State): Uint8Array {
+  private sameAsFree(state: ParseState): Uint8Array {
     const same = new Uint8Array(256);
     const { free, automaton } = this;
     if (free && free !== state && state.isComplete)
@@ -209,11 +212,11 @@ export class GrammarConstraint implements TokenConstraint {
   }
 
   /** Walks the tokens in order; each goes on from the state that the one before had after their shared bytes. */
-  private compute(start: State): Allowed {
+  private compute(start: ParseState): Allowed {
     const { ids, bytes, first, shared, silent } = this.vocabulary;
     const isSame = this.sameAsFree(start);
     const mask = new Uint32Array(this.words);
-    const path: State[] = [start];
+    const path: ParseState[] = [start];
     const most = this.automaton.work + MOST_WORK;
     let [alive, count] = [0, 0];
     for (let i = 0; i < ids.length; i++) {
@@ -226,14 +229,14 @@ export class GrammarConstraint implements TokenConstraint {
       const common = shared[i]!;
       // The byte that was refused before is one of this token too.
       if (common > alive) continue;
-      const own = bytes[i]!;
+      const tokenBytes = bytes[i]!;
       alive = common;
-      for (let state: State | null = path[common]!; alive < own.length; alive++) {
-        state = this.automaton.step(state, own[alive]!);
+      for (let state: ParseState | null = path[common]!; alive < tokenBytes.length; alive++) {
+        state = this.automaton.step(state, tokenBytes[alive]!);
         if (!state) break;
         path[alive + 1] = state;
       }
-      if (alive < own.length) continue;
+      if (alive < tokenBytes.length) continue;
       setBit(mask, ids[i]!);
       count++;
     }

@@ -36,7 +36,7 @@ export class LiveChoice {
   }
 
   /**
-   * What the whole reply adds to what was shown.
+   * Returns the part of the whole reply that was not shown yet.
    * @throws {Error} for a reply whose text does not start with what was shown
    */
   finish({ model_response, response_ids, logprobs, top_logprobs }: Drawn): LiveUpdate {

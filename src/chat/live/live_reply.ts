@@ -26,15 +26,15 @@ export function completeLive(
 async function drawLive<D extends Drawn & Partial<Pick<DrawnChat, "message">>>(
   { tokenizer }: Pick<ChatEngine, "tokenizer">,
   { stop }: SamplingRequest,
-  it: { listener: LiveListener; draw: (call: Parameters<ChatEngine["chat"]>[1]) => Promise<readonly D[]> },
+  options: { listener: LiveListener; draw: (call: Parameters<ChatEngine["chat"]>[1]) => Promise<readonly D[]> },
 ): Promise<readonly D[]> {
-  const { listener } = it;
+  const { listener } = options;
   const choices = new Map<number, LiveChoice>();
   const start = (index: number, started: ChoiceStart) => {
     choices.set(index, new LiveChoice(started.parse, { stop, tokenizer }));
     listener.onStart?.(index, started);
   };
-  const drawn = await it.draw({
+  const drawn = await options.draw({
     signal: listener.signal,
     onStart: start,
     onTokens: (index, ...sampled) => {

@@ -3,7 +3,7 @@ import type { Tokenizer } from "../../contract/text.ts";
 import { heldBack } from "../reply_reader.ts";
 import { firstStop } from "../stop.ts";
 
-/** What a decoder shows for bytes that are not a whole character. */
+/** Character that a decoder shows for bytes that are not a whole character. */
 export const INCOMPLETE = "\uFFFD";
 
 /**

@@ -1,4 +1,4 @@
-/** What was typed in earlier chats: a text file, one entry a line, the latest last. */
+/** Entries of earlier chats: a text file, one entry a line, the latest last. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileError } from "../../errors.ts";
 
@@ -12,7 +12,7 @@ export function readHistory(file: string | undefined): string[] {
   }
 }
 
-/** For this user alone: a chat may hold anything. */
+/** Writes the history for this user alone, because a chat may hold anything. */
 export function writeHistory(file: string | undefined, entries: readonly string[]): void {
   if (file === undefined || entries.length === 0) return;
   try {

@@ -3,7 +3,7 @@
 import type { Talk } from "../../chat/talk.ts";
 import { writeText } from "../../run/files.ts";
 
-/** What the chat does after a command. */
+/** The chat's next act after a command. */
 export type SlashEffect = "continue" | "retry" | "leave";
 
 export interface SlashContext {
@@ -51,8 +51,8 @@ const COMMANDS: Readonly<Record<string, Slash>> = {
     describe: "show or set temperature, top_p, top_k, max_tokens, seed",
     run(text, { talk, say }) {
       talk.set(text);
-      const own = Object.entries(talk.settings).map(([key, value]) => `${key}=${value}`);
-      say(own.length > 0 ? own.join(" ") : "the model's own settings");
+      const settings = Object.entries(talk.settings).map(([key, value]) => `${key}=${value}`);
+      say(settings.length > 0 ? settings.join(" ") : "the model's own settings");
       return "continue";
     },
   },

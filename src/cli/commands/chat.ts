@@ -3,7 +3,7 @@ import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, GPU, gpuOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK } from "../process/exit.ts";
-import { BASE, integer, MODEL, number, REPLY_SAMPLING } from "./model_options.ts";
+import { BASE, integerOption, MODEL, numberOption, REPLY_SAMPLING } from "./model_options.ts";
 
 export const chatCommand: Command = {
   path: "chat",
@@ -37,7 +37,9 @@ export const chatCommand: Command = {
 async function chat({ options }: Input, io: Io): Promise<number> {
   const sampling = replySampling(options);
   const seed =
-    options.seed === undefined ? undefined : integer(options.seed, { flag: "--seed", least: 0, most: 2 ** 32 - 1 });
+    options.seed === undefined
+      ? undefined
+      : integerOption(options.seed, { flag: "--seed", least: 0, most: 2 ** 32 - 1 });
   const { openServing } = await import("../../run/serve/serving.ts");
   const { servedEngine } = await import("../../serve/openai/engine.ts");
   const { chatLoop } = await import("../chat/chat_loop.ts");
@@ -80,9 +82,9 @@ async function chat({ options }: Input, io: Io): Promise<number> {
 /** Sampling flags that are given; the model's own values hold for the others. */
 export function replySampling({ maxTokens, temperature, topP, topK }: Input["options"]) {
   return {
-    ...(maxTokens !== undefined && { max_tokens: integer(maxTokens, { flag: "--max-tokens", least: 1 }) }),
-    ...(temperature !== undefined && { temperature: number(temperature, { flag: "--temperature", least: 0 }) }),
-    ...(topP !== undefined && { top_p: number(topP, { flag: "--top-p", least: 0, most: 1 }) }),
-    ...(topK !== undefined && { top_k: integer(topK, { flag: "--top-k", least: 0 }) }),
+    ...(maxTokens !== undefined && { max_tokens: integerOption(maxTokens, { flag: "--max-tokens", least: 1 }) }),
+    ...(temperature !== undefined && { temperature: numberOption(temperature, { flag: "--temperature", least: 0 }) }),
+    ...(topP !== undefined && { top_p: numberOption(topP, { flag: "--top-p", least: 0, most: 1 }) }),
+    ...(topK !== undefined && { top_k: integerOption(topK, { flag: "--top-k", least: 0 }) }),
   };
 }

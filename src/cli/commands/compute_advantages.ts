@@ -2,14 +2,14 @@
 
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, IMPORT } from "../options.ts";
-import { FIELDS, INPUT, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
-import { groupTable, metricLines, printJson, rowsOf } from "./compute_output.ts";
+import { FIELDS, INPUT_OPTION, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
+import { groupTable, listsByRow, metricLines, printJson } from "./compute_output.ts";
 
 export const advantagesCommand: Command = {
   path: "compute advantages",
   summary: "estimate the advantages of rollouts",
   options: [
-    INPUT,
+    INPUT_OPTION,
     {
       flag: "--estimator",
       value: "NAME",
@@ -45,7 +45,7 @@ async function runAdvantages(input: Input, io: Io): Promise<void> {
       io.err(metricLines(metrics));
       return;
     }
-    const { advantages, returns } = await rowsOf(rollouts, {
+    const { advantages, returns } = await listsByRow(rollouts, {
       advantages: result.advantages,
       returns: result.returns,
     });

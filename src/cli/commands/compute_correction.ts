@@ -1,12 +1,12 @@
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { INPUT, JSON_OUTPUT, readRollouts, SET, settingsOf } from "./compute_options.ts";
-import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+import { INPUT_OPTION, JSON_OUTPUT, readRollouts, SET, settingsOf } from "./compute_options.ts";
+import { listsByRow, metricLines, printJson } from "./compute_output.ts";
 
 export const correctionCommand: Command = {
   path: "compute rollout-correction",
   summary: "weight and reject tokens where the sampler's policy differs from the trainer's",
-  options: [INPUT, SET, JSON_OUTPUT],
+  options: [INPUT_OPTION, SET, JSON_OUTPUT],
   examples: [
     "grpu compute rollout-correction --input rollouts.jsonl --set rollout_is=token --json",
     "grpu compute rollout-correction --input rollouts.jsonl --set preset=decoupled_geo_rs",
@@ -31,8 +31,8 @@ async function runCorrection(input: Input, io: Io): Promise<void> {
     io.err(metricLines(result.metrics));
     return;
   }
-  const { mask: kept } = await rowsOf(rollouts, { mask: result.mask });
-  const weights = result.weights && (await rowsOf(rollouts, { weights: result.weights })).weights;
+  const { mask: kept } = await listsByRow(rollouts, { mask: result.mask });
+  const weights = result.weights && (await listsByRow(rollouts, { weights: result.weights })).weights;
   printJson(io, { weights: weights ?? null, mask: kept, metrics: result.metrics });
 }
 
@@ -44,11 +44,11 @@ const CORRECTION_SETTINGS = [
   "rollout_rs_threshold",
 ];
 
-function refuseUnknown(settings: Readonly<Record<string, unknown>>, known: readonly string[]): void {
+function refuseUnknown(settings: Readonly<Record<string, unknown>>, accepted: readonly string[]): void {
   for (const key of Object.keys(settings))
-    if (!known.includes(key))
+    if (!accepted.includes(key))
       throw new ConfigError(
-        `Cannot set ${key}: rollout correction has no such setting. Known: preset, ${known.join(", ")}.`,
+        `Cannot set ${key}: rollout correction has no such setting. Known: preset, ${accepted.join(", ")}.`,
         { path: key },
       );
 }

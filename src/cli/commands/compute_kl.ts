@@ -2,14 +2,14 @@
 
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE } from "../options.ts";
-import { AGGREGATION, INPUT, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
-import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+import { AGGREGATION, INPUT_OPTION, JSON_OUTPUT, onRollouts, SET, settingsOf } from "./compute_options.ts";
+import { listsByRow, metricLines, printJson } from "./compute_output.ts";
 
 export const klCommand: Command = {
   path: "compute kl",
   summary: "estimate the KL divergence of logprobs to ref_logprobs",
   options: [
-    INPUT,
+    INPUT_OPTION,
     {
       flag: "--kl",
       value: "NAME",
@@ -32,7 +32,8 @@ async function runKl(input: Input, io: Io): Promise<void> {
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };
     const { values, loss, dlogprobs } = await computeKl(klBatch(rollouts), spec, { device });
-    if (input.options.json) printJson(io, { loss, ...(await rowsOf(rollouts, { values, dlogprobs })), device: where });
+    if (input.options.json)
+      printJson(io, { loss, ...(await listsByRow(rollouts, { values, dlogprobs })), device: where });
     else io.err(`${kl} (${spec.loss_agg_mode}) on ${where}\n${metricLines({ loss })}`);
   });
 }

@@ -10,14 +10,14 @@ import { DEVICE, IMPORT } from "../options.ts";
 import {
   AGGREGATION,
   FIELDS,
-  INPUT,
+  INPUT_OPTION,
   JSON_OUTPUT,
   onRollouts,
   SET,
-  type Setting,
+  type SettingValue,
   settingsOf,
 } from "./compute_options.ts";
-import { metricLines, printJson, rowsOf } from "./compute_output.ts";
+import { listsByRow, metricLines, printJson } from "./compute_output.ts";
 
 const { default: _, ...MODES } = AGGREGATION;
 const LOSS_AGGREGATION = { ...MODES, describe: `${MODES.describe}; default: token-mean, or what the loss brings` };
@@ -26,7 +26,7 @@ export const lossCommand: Command = {
   path: "compute loss",
   summary: "compute a policy loss over rollouts, with its gradient and metrics",
   options: [
-    INPUT,
+    INPUT_OPTION,
     {
       flag: "--loss",
       value: "NAME",
@@ -70,7 +70,7 @@ async function runLoss(input: Input, io: Io): Promise<void> {
       io.err(metricLines({ loss, ...metrics }));
       return;
     }
-    printJson(io, { loss, ...(await rowsOf(rollouts, { dlogprobs })), metrics, device: where });
+    printJson(io, { loss, ...(await listsByRow(rollouts, { dlogprobs })), metrics, device: where });
   });
 }
 
@@ -86,12 +86,12 @@ const NORMALISERS = [
 /** `--loss`, `--agg` and `--set` as one spec, and the bound of `--rollout-is`. */
 function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | string } {
   const { kl_loss_coef, kl_loss_type, rollout_is_threshold, ...settings } = settingsOf(input);
-  const own = Object.entries(settings).filter(([key]) => !NORMALISERS.includes(key));
+  const lossSettings = Object.entries(settings).filter(([key]) => !NORMALISERS.includes(key));
   const spec: PolicyLossSpec = {
     ...(Object.fromEntries(Object.entries(settings).filter(([key]) => NORMALISERS.includes(key))) as object),
     name: String(input.options.loss),
     loss_agg_mode: modeOf(input),
-    settings: Object.fromEntries(own.map(([key, value]) => [key, settingNumber(key, value)])),
+    settings: Object.fromEntries(lossSettings.map(([key, value]) => [key, settingNumber(key, value)])),
     kl:
       kl_loss_coef === undefined
         ? undefined
@@ -102,14 +102,14 @@ function lossSpec(input: Input): { spec: PolicyLossSpec; threshold: number | str
 
 /** @throws {ConfigError} for a mode that the loss ignores */
 function modeOf({ options }: Input): string {
-  const [loss, given] = [String(options.loss), options.agg as string | undefined];
-  const conflict = aggregationConflict(loss, given);
-  if (conflict) throw new ConfigError(`Cannot set --agg ${given}: ${conflict}. Leave it out.`, { kind: "usage" });
-  return given ?? "token-mean";
+  const [loss, aggregation] = [String(options.loss), options.agg as string | undefined];
+  const conflict = aggregationConflict(loss, aggregation);
+  if (conflict) throw new ConfigError(`Cannot set --agg ${aggregation}: ${conflict}. Leave it out.`, { kind: "usage" });
+  return aggregation ?? "token-mean";
 }
 
 /** Published words for numbers of ours. */
-function settingNumber(key: string, value: Setting): number {
+function settingNumber(key: string, value: SettingValue): number {
   if (key === "importance_sampling_level") return value === "sequence" ? 1 : 0;
   return value as number;
 }

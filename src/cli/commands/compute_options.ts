@@ -6,7 +6,7 @@ import { utf8Chunks } from "../../utf8.ts";
 import type { Input, Io, Option } from "../command.ts";
 import { importsOf } from "../options.ts";
 
-export const INPUT: Option = {
+export const INPUT_OPTION: Option = {
   flag: "--input",
   value: "FILE",
   describe: "rollouts as JSONL or Parquet; - is standard input (JSONL)",
@@ -82,11 +82,11 @@ export async function readRollouts(input: Input, io: Io, device: Device | undefi
   return readParquet(await asyncBufferFromFile(path), { file: path, precision });
 }
 
-export type Setting = string | number | boolean | null;
+export type SettingValue = string | number | boolean | null;
 
 /** `--set key=value`: numbers, true, false and null as what they are, the rest as text. */
-export function settingsOf({ options }: Input): Record<string, Setting> {
-  const entries = ((options.set as readonly string[] | undefined) ?? []).map((text): [string, Setting] => {
+export function settingsOf({ options }: Input): Record<string, SettingValue> {
+  const entries = ((options.set as readonly string[] | undefined) ?? []).map((text): [string, SettingValue] => {
     const at = text.indexOf("=");
     if (at < 1) throw new ConfigError(`Cannot read --set: it has no key= (${JSON.stringify(text)}). Write key=value.`);
     return [text.slice(0, at), settingValue(text.slice(at + 1))];
@@ -103,7 +103,7 @@ const WORDS: Readonly<Record<string, boolean | null>> = {
   None: null,
 };
 
-function settingValue(text: string): Setting {
+function settingValue(text: string): SettingValue {
   if (Object.hasOwn(WORDS, text)) return WORDS[text]!;
   return text.trim() !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
 }

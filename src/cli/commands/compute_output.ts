@@ -1,10 +1,10 @@
-/** What the commands of `grpu compute` print: JSON by row, or tables for people. */
+/** Output of the commands of `grpu compute`: JSON by row, or tables for people. */
 
 import type { Rollouts } from "../../data/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";
 
-/** Per-token numbers as one list per row. */
-export async function rowsOf<K extends string>(
+/** Returns per-token numbers as one list per row. */
+export async function listsByRow<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,
 ): Promise<Record<K, number[][]>> {

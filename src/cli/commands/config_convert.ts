@@ -1,7 +1,13 @@
 /** `grpu config convert`: one system's configuration as another's. */
 
-import type { Value } from "../../config/yaml/tree.ts";
-import { type ConvertOptions, type Note, type Source, SYSTEMS, type System } from "../../convert/contract.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
+import {
+  type ConvertedSource,
+  type ConvertOptions,
+  type Note,
+  SYSTEMS,
+  type TrainingSystem,
+} from "../../convert/contract.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
 import { splitArguments } from "../../run/arguments.ts";
@@ -73,7 +79,7 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
   if (args.length === 0) throw new ConfigError("Cannot convert: no file is given. Name one, or - for standard input.");
   const inputs = await Promise.all(files.map((name) => readInput(name, io)));
   if (overrides.length > 0) inputs.push({ name: "command line.args", text: overrides.join("\n") });
-  const [from, to] = [options.from as System, options.to as System];
+  const [from, to] = [options.from as TrainingSystem, options.to as TrainingSystem];
   const source = await toSource(inputs, from, shellOptions(options));
   const profile = await readProfileFile(options.profile, to, io);
   const conversion: ConvertOptions = {
@@ -92,11 +98,11 @@ async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
 }
 
 interface Writing {
-  readonly from: System;
-  readonly to: System;
+  readonly from: TrainingSystem;
+  readonly to: TrainingSystem;
   readonly inputs: readonly SourceFile[];
-  readonly source: Source;
-  readonly values: ReadonlyMap<string, { readonly value: Value; readonly from: readonly string[] }>;
+  readonly source: ConvertedSource;
+  readonly values: ReadonlyMap<string, { readonly value: YamlValue; readonly from: readonly string[] }>;
   readonly options: Input["options"];
 }
 
@@ -118,7 +124,11 @@ async function written({ from, to, inputs, source, values, options }: Writing): 
   return writeYaml(values, { system: to, source });
 }
 
-async function readProfileFile(file: unknown, system: System, io: Io): Promise<Required<ConvertOptions>["profile"]> {
+async function readProfileFile(
+  file: unknown,
+  system: TrainingSystem,
+  io: Io,
+): Promise<Required<ConvertOptions>["profile"]> {
   if (file === undefined) return new Map();
   const [{ readYaml }, { readProfile }] = await Promise.all([
     import("../../config/yaml/read.ts"),
@@ -132,12 +142,12 @@ async function readProfileFile(file: unknown, system: System, io: Io): Promise<R
 
 interface Reporting {
   readonly options: Input["options"];
-  readonly from: System;
-  readonly to: System;
+  readonly from: TrainingSystem;
+  readonly to: TrainingSystem;
   readonly io: Io;
 }
 
-/** What is reported without --verbose: everything but plain renames. */
+/** Kinds of notes that are reported without --verbose: everything but plain renames. */
 const REPORTED: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
 
 async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {

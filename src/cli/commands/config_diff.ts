@@ -1,5 +1,5 @@
 /** `grpu config diff`: two configurations compared by meaning. */
-import { SYSTEMS, type System } from "../../convert/contract.ts";
+import { SYSTEMS, type TrainingSystem } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import { packagedText } from "../../run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
@@ -36,8 +36,8 @@ async function diff({ args, options }: Input, io: Io): Promise<number> {
     throw new ConfigError(`Cannot compare: two files are needed (${args.length} given). Name both.`);
   const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];
   const shell = shellOptions(options);
-  const left = await toSource([a], options.systemA as System | undefined, shell);
-  const right = await toSource([b], options.systemB as System | undefined, shell);
+  const left = await toSource([a], options.systemA as TrainingSystem | undefined, shell);
+  const right = await toSource([b], options.systemB as TrainingSystem | undefined, shell);
   const result = diffSources(left, right, packagedText);
   if (await printErrors(result.problems, io)) return EXIT_CONFIG;
   const text = formatDiff(result, { a: a.name, b: b.name });

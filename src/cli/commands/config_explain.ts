@@ -2,7 +2,7 @@ import { ConfigError } from "../../errors.ts";
 import { splitArguments } from "../../run/arguments.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts";
+import { CONFIG, configFiles, optionList, printProblems } from "./config_sources.ts";
 
 export const explainCommand: Command = {
   path: "config explain",
@@ -38,11 +38,11 @@ async function explain({ args, options }: Input, io: Io): Promise<number> {
       `Cannot explain ${key}: there is no such setting${close ? ` (nearest: ${close})` : ""}. List them with: grpu config show`,
     );
   }
-  const layers = { files: [...asList(options.config), ...files], overrides };
+  const layers = { files: [...optionList(options.config), ...files], overrides };
   const value = layers.files.length + overrides.length > 0 ? await valueIn(key, layers, io) : undefined;
   if (value === "refused") return EXIT_CONFIG;
-  const told = value === undefined ? about : { ...about, value };
-  io.out(options.json === true ? `${JSON.stringify(told, null, 2)}\n` : formatExplanation(told));
+  const explanation = value === undefined ? about : { ...about, value };
+  io.out(options.json === true ? `${JSON.stringify(explanation, null, 2)}\n` : formatExplanation(explanation));
   return 0;
 }
 

@@ -2,7 +2,7 @@ import { ConfigError } from "../../errors.ts";
 import { splitArguments } from "../../run/arguments.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
-import { asList, CONFIG, configFiles, printProblems } from "./config_sources.ts";
+import { CONFIG, configFiles, optionList, printProblems } from "./config_sources.ts";
 
 const FORMAT: Option = {
   flag: "--format",
@@ -52,7 +52,7 @@ async function show({ args, options }: Input, io: Io): Promise<number> {
   const attempt = tryCompose({
     ...configFiles(),
     base,
-    files: [...asList(options.config), ...files],
+    files: [...optionList(options.config), ...files],
     overrides,
     env: io.env,
     allowMissing: true,

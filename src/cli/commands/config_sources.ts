@@ -1,11 +1,11 @@
-/** What the commands of `grpu config` read: files and overrides of any of the systems, and the packaged defaults. */
+/** Inputs of the commands of `grpu config`: files and overrides of any of the systems, and the packaged defaults. */
 
 import type { Problem } from "../../config/problem.ts";
-import type { Source, System } from "../../convert/contract.ts";
+import type { ConvertedSource, TrainingSystem } from "../../convert/contract.ts";
 import type { ShellOptions } from "../../convert/shell/read.ts";
 import type { SourceFile } from "../../convert/source/read.ts";
 import { ConfigError } from "../../errors.ts";
-import { locate, packagedText, readText, textOf } from "../../run/files.ts";
+import { locate, packagedText, readText, readTextIfPresent } from "../../run/files.ts";
 import type { Input, Io, Option } from "../command.ts";
 
 export const CONFIG: Option = {
@@ -34,7 +34,7 @@ export function configFiles(): {
 /** Text of a user's file; undefined where there is none, or a folder. */
 function userText(path: string): string | undefined {
   try {
-    return textOf(locate(path));
+    return readTextIfPresent(locate(path));
   } catch {
     return undefined;
   }
@@ -42,16 +42,20 @@ function userText(path: string): string | undefined {
 
 /** `--env` and `--arg`. */
 export function shellOptions(options: Input["options"]): ShellOptions {
-  const env = asList(options.env).map((pair): [string, string] => {
+  const env = optionList(options.env).map((pair): [string, string] => {
     const match = /^([A-Za-z_]\w*)=([\s\S]*)$/.exec(pair);
     if (match === null) throw new ConfigError(`Cannot read --env: it has no NAME= (${pair}). Write NAME=VALUE.`);
     return [match[1]!, match[2]!];
   });
-  return { env: new Map(env), args: asList(options.arg) };
+  return { env: new Map(env), args: optionList(options.arg) };
 }
 
 /** The values of files of one system, which is recognised by their keys where it is not named. */
-export async function toSource(files: readonly SourceFile[], system?: System, shell?: ShellOptions): Promise<Source> {
+export async function toSource(
+  files: readonly SourceFile[],
+  system?: TrainingSystem,
+  shell?: ShellOptions,
+): Promise<ConvertedSource> {
   const [{ readSource }, { detectSystem }] = await Promise.all([
     import("../../convert/source/read.ts"),
     import("../../convert/inspect/validate.ts"),
@@ -88,7 +92,7 @@ export function printErrors(problems: readonly Problem[], io: Io): Promise<boole
 }
 
 /** The values of an option that may repeat. */
-export function asList(value: string | boolean | readonly string[] | undefined): string[] {
+export function optionList(value: string | boolean | readonly string[] | undefined): string[] {
   if (value === undefined || typeof value === "boolean") return [];
   return typeof value === "string" ? [value] : [...value];
 }

@@ -21,7 +21,7 @@ async function support({ options }: Input, io: Io): Promise<number> {
     import("../../config/fields/support.ts"),
     import("../../config/fields/field.ts"),
   ]);
-  const targets = TARGETS.filter((it) => options.backend === undefined || it === options.backend);
+  const targets = TARGETS.filter((target) => options.backend === undefined || target === options.backend);
   const table = supportTable();
   if (options.json === true) {
     io.out(`${JSON.stringify(table, null, 2)}\n`);

@@ -1,5 +1,5 @@
 /** `grpu config validate`: every problem of a configuration file, with its line. */
-import { SYSTEMS, type System } from "../../convert/contract.ts";
+import { SYSTEMS, type TrainingSystem } from "../../convert/contract.ts";
 import { ConfigError } from "../../errors.ts";
 import { splitArguments } from "../../run/arguments.ts";
 import type { Command, Input, Io } from "../command.ts";
@@ -33,7 +33,7 @@ async function validate({ args, options }: Input, io: Io): Promise<number> {
   const { formatProblem } = await import("../../config/problem.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0) throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input.");
-  const system = options.system as System | undefined;
+  const system = options.system as TrainingSystem | undefined;
   const shared = { ...configFiles(), env: io.env, system, overrides, shell: shellOptions(options) };
   let errors = 0;
   for (const name of files.length === 0 ? [undefined] : files) {

@@ -2,7 +2,7 @@
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_OK } from "../process/exit.ts";
 import { ALLOW_HOST, allowedHosts } from "./http_options.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const demoCommand: Command = {
   path: "demo",
@@ -23,7 +23,7 @@ async function demo({ options }: Input, io: Io): Promise<number> {
   const { serveDemo } = await import("../process/demo_server.ts");
   const server = await serveDemo({
     host: String(options.host),
-    port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),
+    port: integerOption(options.port, { flag: "--port", least: 0, most: 65_535 }),
     allowedHosts: allowedHosts(options),
   });
   io.out(`${server.url}/\n`);

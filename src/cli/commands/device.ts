@@ -63,15 +63,15 @@ async function list({ options }: Input, io: Io): Promise<void> {
   io.out(adapters.map(entry).join("\n"));
 }
 
-function entry(it: ListedAdapter): string {
+function entry(adapter: ListedAdapter): string {
   return [
-    `${it.index}  ${it.name}`,
-    `   backend   ${it.backend || "-"}`,
-    `   type      ${it.type === "cpu" ? "cpu (a software GPU)" : "gpu"}`,
-    `   vendor    ${[it.vendor, it.architecture].filter(Boolean).join(", ") || "-"}`,
-    `   driver    ${it.driver || "-"}`,
-    `   binding   at most ${bytes(it.limits.maxBindingBytes)}, buffer ${bytes(it.limits.maxBufferBytes)}`,
-    `   features  ${it.features.join(", ") || "none"}`,
+    `${adapter.index}  ${adapter.name}`,
+    `   backend   ${adapter.backend || "-"}`,
+    `   type      ${adapter.type === "cpu" ? "cpu (a software GPU)" : "gpu"}`,
+    `   vendor    ${[adapter.vendor, adapter.architecture].filter(Boolean).join(", ") || "-"}`,
+    `   driver    ${adapter.driver || "-"}`,
+    `   binding   at most ${bytes(adapter.limits.maxBindingBytes)}, buffer ${bytes(adapter.limits.maxBufferBytes)}`,
+    `   features  ${adapter.features.join(", ") || "none"}`,
     "",
   ].join("\n");
 }
@@ -122,14 +122,14 @@ const REASONS: Readonly<Record<string, string>> = {
   rows: "barriers are slow on this adapter: each invocation keeps a tile in registers",
 };
 
-function measurements(it: Ceilings, { family, device }: { family: string; device: Device }): string {
+function measurements(ceilings: Ceilings, { family, device }: { family: string; device: Device }): string {
   const { kind, tileSource } = device.info;
   const why = [REASONS[family], tileSource].filter(Boolean).join("; ");
   const reason = kind === "cpu" ? "the kernels' references, in plain TypeScript" : why;
   return [
-    `copy        ${bytes(it.copyBytesPerSecond)}/s measured`,
-    `arithmetic  ${flops(it.arithmeticFlops)} measured, f32`,
-    `matmul      ${flops(it.matmulFlops)} measured, f32`,
+    `copy        ${bytes(ceilings.copyBytesPerSecond)}/s measured`,
+    `arithmetic  ${flops(ceilings.arithmeticFlops)} measured, f32`,
+    `matmul      ${flops(ceilings.matmulFlops)} measured, f32`,
     `kernels     ${family}: ${reason}`,
     "",
   ].join("\n");

@@ -2,7 +2,7 @@
 import { ConfigError } from "../../errors.ts";
 import { GGUF_FORMS, type GgufForm } from "../../model/gguf/form.ts";
 import type { Command, Input, Io } from "../command.ts";
-import { BASE, integer } from "./model_options.ts";
+import { BASE, integerOption } from "./model_options.ts";
 
 export const exportCommand: Command = {
   path: "export",
@@ -45,7 +45,7 @@ export const exportCommand: Command = {
 };
 
 async function exportModel({ args, options }: Input, io: Io): Promise<void> {
-  const maxShardBytes = integer(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
+  const maxShardBytes = integerOption(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
   const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
   const { exportFolder } = await import("../../model/export.ts");
   const out = String(options.out);

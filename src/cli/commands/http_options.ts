@@ -2,7 +2,7 @@
 import { ConfigError } from "../../errors.ts";
 import { checkOriginName, isHostName } from "../../http/origin.ts";
 import type { Input, Option } from "../command.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const ALLOW_HOST: Option = {
   flag: "--allow-host",
@@ -42,10 +42,10 @@ export function allowedHosts(options: Input["options"]): string[] {
   });
 }
 
-/** What `createApp` and `listen` take. @throws {ConfigError} */
+/** Returns the options of `createApp` and `listen`. @throws {ConfigError} */
 export function httpSettings(options: Input["options"]) {
   const mebibytes = (name: "bodyMib" | "bodiesMib", flag: string) =>
-    integer(options[name], { flag, least: 1, most: 2 ** 20 }) * 2 ** 20;
+    integerOption(options[name], { flag, least: 1, most: 2 ** 20 }) * 2 ** 20;
   const bodyBytes = mebibytes("bodyMib", "--body-mib");
   const bodiesBytes = mebibytes("bodiesMib", "--bodies-mib");
   if (bodiesBytes < 2 * bodyBytes)

@@ -70,7 +70,7 @@ async function pushModel({ args, options }: Input, io: Io): Promise<void> {
       isPrivate: options.private === true,
       card: modelCard(folder.dir, { name: repo.split("/")[1]!, run: folder.run }),
       useXet: io.env.HF_HUB_DISABLE_XET !== "1",
-      tell: io.err,
+      notify: io.err,
     });
     io.out(options.json ? `${JSON.stringify({ repo, sha, url, files })}\n` : `${url}\n`);
   } finally {

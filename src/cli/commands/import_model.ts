@@ -1,6 +1,6 @@
 /** `grpu import`: a model of another program's file, as a folder in Hugging Face's layout. */
 import type { Command, Input, Io } from "../command.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const importCommand: Command = {
   path: "import",
@@ -34,7 +34,7 @@ export const importCommand: Command = {
 };
 
 async function importModel({ args, options }: Input, io: Io): Promise<void> {
-  const maxShardBytes = integer(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
+  const maxShardBytes = integerOption(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
   const { importGguf } = await import("../../model/export.ts");
   const dtype = options.dtype as "bfloat16" | "float32";
   const written = await importGguf(args[0]!, { out: String(options.out), dtype, maxShardBytes });

@@ -1,8 +1,8 @@
-/** What `grpu jobs list|show|logs|stop|delete` do. */
+/** Actions of `grpu jobs list|show|logs|stop|delete`. */
 import { CauseFinder } from "../../backend/ray/cause.ts";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
 import { isTerminal } from "../../backend/ray/details.ts";
-import { failureOf } from "../../backend/ray/failure.ts";
+import { jobFailureText } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import { LineSplitter } from "../../backend/ray/lines.ts";
 import { ConfigError } from "../../errors.ts";
@@ -36,7 +36,7 @@ export async function showJob(input: Input, io: Io): Promise<undefined> {
   ];
   io.out(table(rows));
   if (message) io.out(`\n${message.trimEnd()}\n`);
-  const failure = failureOf(details);
+  const failure = jobFailureText(details);
   if (failure) io.err(`\n${failure}\n`);
 }
 
@@ -59,12 +59,12 @@ export async function printLog(input: Input, io: Io): Promise<number> {
     },
     io.signal,
   );
-  const failure = failureOf(details, finder.cause());
+  const failure = jobFailureText(details, finder.cause());
   io.err(failure ? `grpu: ${failure}\n` : `the job ${id} has ended: ${details.status}\n`);
   return failure ? EXIT_FAILED : EXIT_OK;
 }
 
-/** As Ray prints it, without its colours. */
+/** Returns a line as Ray prints it, without its colours. */
 function shown({ text, worker }: LogLine): string {
   if (!worker) return `${text}\n`;
   const { name, pid, ip } = worker;

@@ -3,7 +3,7 @@
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import type { RayHead } from "../process/ray_head.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const launchCommands: readonly Command[] = [
   {
@@ -25,18 +25,18 @@ export const launchCommands: readonly Command[] = [
 
 async function launchLocal({ options }: Input, io: Io): Promise<number> {
   const count = (flag: string, value: Input["options"][string], least: number) =>
-    value === undefined ? undefined : integer(value, { flag, least });
+    value === undefined ? undefined : integerOption(value, { flag, least });
   const { startRayHead } = await import("../process/ray_head.ts");
   const head = await startRayHead({
     python: String(options.python),
-    port: integer(options.port, { flag: "--port", least: 1, most: 65_535 }),
+    port: integerOption(options.port, { flag: "--port", least: 1, most: 65_535 }),
     numCpus: count("--num-cpus", options.numCpus, 1),
     numGpus: count("--num-gpus", options.numGpus, 0),
     token: io.env.RAY_AUTH_TOKEN || undefined,
     env: io.env,
     signal: io.signal,
   });
-  io.err(greeting(head));
+  io.err(startupText(head));
   const words = await Promise.race([head.ended, aborted(io.signal)]);
   if (words !== undefined) io.err(`grpu: Cannot go on: Ray has ended by itself. Its last words:\n${words}\n`);
   else io.err("ending Ray and its jobs\n");
@@ -46,7 +46,7 @@ async function launchLocal({ options }: Input, io: Io): Promise<number> {
   return words !== undefined || io.signal.reason instanceof Fault ? EXIT_FAILED : EXIT_OK;
 }
 
-function greeting({ address, version, tokenFile, logs }: RayHead): string {
+function startupText({ address, version, tokenFile, logs }: RayHead): string {
   return [
     `Ray ${version} listens on ${address}, its logs are in ${logs}`,
     "",

@@ -1,4 +1,4 @@
-/** What Ctrl-C means for a job on a cluster. */
+/** Meaning of Ctrl-C for a job on a cluster. */
 import type { Io } from "../command.ts";
 
 /**

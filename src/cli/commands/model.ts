@@ -3,7 +3,7 @@ import type { LocalBackend } from "../../backend/local/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
-import { BASE, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+import { BASE, MODEL, modelSamplingParams, numberOption, SAMPLING_OPTIONS } from "./model_options.ts";
 
 export const modelCommands: readonly Command[] = [
   {
@@ -38,7 +38,7 @@ export const modelCommands: readonly Command[] = [
       MODEL,
       BASE,
       { flag: "--tokens", value: "IDS", describe: "the prompt, as 1,2,3", required: true },
-      ...SAMPLING,
+      ...SAMPLING_OPTIONS,
       { flag: "--ignore-eos", describe: "continue after an end token" },
       DEVICE,
       ...ADAPTER,
@@ -67,7 +67,7 @@ async function withModel(
 }
 
 async function score({ options }: Input, io: Io): Promise<void> {
-  const temperature = number(options.temperature, { flag: "--temperature", least: Number.MIN_VALUE });
+  const temperature = numberOption(options.temperature, { flag: "--temperature", least: Number.MIN_VALUE });
   const { readText } = await import("../../run/files.ts");
   const file = String(options.input);
   const text = file === "-" ? await io.stdin() : readText(file, "token file");
@@ -125,8 +125,8 @@ async function generate({ options }: Input, io: Io): Promise<void> {
       `Cannot read --tokens: it is not a list of token ids (${options.tokens}). Write ids like 1,2,3.`,
     );
   }
-  const params = samplingOf(options);
-  const seed = number(options.seed, { flag: "--seed", least: 0 });
+  const params = modelSamplingParams(options);
+  const seed = numberOption(options.seed, { flag: "--seed", least: 0 });
   await withModel({ options, io }, async (backend) => {
     const stop_token_ids = options.ignoreEos ? [] : backend.model.eosTokenIds;
     const request = { prompt_ids, params: { ...params, stop_token_ids }, seed };

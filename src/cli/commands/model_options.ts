@@ -20,7 +20,7 @@ export const BASE: Option = {
 /** Values of the sampling flags that are not given, of a model that recommends none. */
 const DEFAULTS = { temperature: 1, top_p: 1, top_k: 0 } as const;
 
-export const SAMPLING: readonly Option[] = [
+export const SAMPLING_OPTIONS: readonly Option[] = [
   { flag: "--max-tokens", value: "N", describe: "number of new tokens at most", default: "64" },
   { flag: "--temperature", value: "T", describe: "0 always takes the most likely token (default: 1)" },
   {
@@ -46,15 +46,15 @@ type Value = Input["options"][string];
  * The sampling options as the backend takes them, without stop tokens.
  * @param recommended values of the model's authors, for flags that are not given
  */
-export function samplingOf(options: Input["options"], recommended: SamplingDefaults = {}): SamplingParams {
+export function modelSamplingParams(options: Input["options"], recommended: SamplingDefaults = {}): SamplingParams {
   const { temperature, topP, topK } = options;
   const other = { ...DEFAULTS, ...recommended };
   return {
-    max_tokens: integer(options.maxTokens, { flag: "--max-tokens", least: 1 }),
+    max_tokens: integerOption(options.maxTokens, { flag: "--max-tokens", least: 1 }),
     temperature:
-      temperature === undefined ? other.temperature : number(temperature, { flag: "--temperature", least: 0 }),
-    top_p: topP === undefined ? other.top_p : number(topP, { flag: "--top-p", least: 0, most: 1 }),
-    top_k: topK === undefined ? other.top_k : integer(topK, { flag: "--top-k", least: 0 }),
+      temperature === undefined ? other.temperature : numberOption(temperature, { flag: "--temperature", least: 0 }),
+    top_p: topP === undefined ? other.top_p : numberOption(topP, { flag: "--top-p", least: 0, most: 1 }),
+    top_k: topK === undefined ? other.top_k : integerOption(topK, { flag: "--top-k", least: 0 }),
     stop_token_ids: [],
   };
 }
@@ -66,15 +66,15 @@ interface Range {
 }
 
 /** @throws {ConfigError} for anything but a number in the range. */
-export function number(value: Value, { flag, least, most = Number.POSITIVE_INFINITY }: Range): number {
+export function numberOption(value: Value, { flag, least, most = Number.POSITIVE_INFINITY }: Range): number {
   const read = typeof value === "string" && value.trim() !== "" ? Number(value) : Number.NaN;
   if (read >= least && read <= most) return read;
   const range = most === Number.POSITIVE_INFINITY ? `at least ${least}` : `in [${least}, ${most}]`;
   throw new ConfigError(`Cannot use ${flag}: it takes a number ${range} (${value}).`);
 }
 
-export function integer(value: Value, range: Range): number {
-  const read = number(value, range);
+export function integerOption(value: Value, range: Range): number {
+  const read = numberOption(value, range);
   if (Number.isInteger(read)) return read;
   throw new ConfigError(`Cannot use ${range.flag}: it takes a whole number (${value}).`);
 }

@@ -38,10 +38,10 @@ function text(value: unknown): string {
 
 async function factsOf(folder: string): Promise<Facts> {
   const { folderKind } = await import("../../model/files/open_folder.ts");
-  const { describeAdapter } = await import("../../model/files/peft.ts");
+  const { readAdapterShape } = await import("../../model/files/peft.ts");
   const { openModelFolder } = await import("../../model/files/folder.ts");
   const { generationConfigOf } = await import("../../run/model/recommended_sampling.ts");
-  if ((await folderKind(folder)) === "adapter") return adapterFacts(folder, await describeAdapter(folder));
+  if ((await folderKind(folder)) === "adapter") return adapterFacts(folder, await readAdapterShape(folder));
   return modelFacts(await openModelFolder(folder), await generationConfigOf(folder));
 }
 

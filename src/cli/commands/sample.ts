@@ -7,7 +7,7 @@ import { OTHER_PROMPT_KEYS } from "../../data/rows.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
-import { BASE, integer, MODEL, number, SAMPLING, samplingOf } from "./model_options.ts";
+import { BASE, integerOption, MODEL, modelSamplingParams, numberOption, SAMPLING_OPTIONS } from "./model_options.ts";
 
 export const sampleCommand: Command = {
   path: "sample",
@@ -31,7 +31,7 @@ export const sampleCommand: Command = {
       value: "FILE",
       describe: "Jinja file that replaces the model's template; plain is a simple one for any model",
     },
-    ...SAMPLING,
+    ...SAMPLING_OPTIONS,
     { flag: "--n", value: "N", describe: "how many continuations", default: "1" },
     DEVICE,
     ...ADAPTER,
@@ -52,9 +52,9 @@ export const sampleCommand: Command = {
 
 async function sample({ options }: Input, io: Io): Promise<void> {
   const prompts = await promptsOf(options, io);
-  samplingOf(options);
-  const n = integer(options.n, { flag: "--n", least: 1 });
-  const seed = number(options.seed, { flag: "--seed", least: 0 });
+  modelSamplingParams(options);
+  const n = integerOption(options.n, { flag: "--n", least: 1 });
+  const seed = numberOption(options.seed, { flag: "--seed", least: 0 });
   const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
   const { openForInference } = await import("../../run/model/local_backend.ts");
   const { recommendedSampling } = await import("./recommended_options.ts");
@@ -75,7 +75,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       );
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
-    const params = samplingOf(options, await recommendedSampling(folder, { base, given: options, io }));
+    const params = modelSamplingParams(options, await recommendedSampling(folder, { base, given: options, io }));
     const requests = prompts.flatMap((prompt, p) => {
       const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : encodeText(tokenizer, prompt);
       const room = backend.model.contextLength - prompt_ids.length;

@@ -7,7 +7,7 @@ import type { Command, Input, Io, Option } from "../command.ts";
 import { ADAPTER, adapterOf, DEVICE, IMPORT, importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
 import { HTTP_OPTIONS, httpSettings } from "./http_options.ts";
-import { BASE, integer, MODEL } from "./model_options.ts";
+import { BASE, integerOption, MODEL } from "./model_options.ts";
 import { KEY_OPTIONS, serverKey, TINKER_KEY } from "./serve_key.ts";
 
 const STABLE_METHODS: readonly StableMethod[] = ["score_centering"];
@@ -97,8 +97,8 @@ export const serveCommands: readonly Command[] = [
 async function serveTinker(input: Input, io: Io): Promise<number> {
   const { options } = input;
   const host = String(options.host);
-  const port = integer(options.port, { flag: "--port", least: 0, most: 65_535 });
-  const minutes = integer(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
+  const port = integerOption(options.port, { flag: "--port", least: 0, most: 65_535 });
+  const minutes = integerOption(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
   const settings = httpSettings(options);
   const key = await serverKey(options, io);
   const { importModules } = await import("../../run/task/modules.ts");
@@ -109,7 +109,7 @@ async function serveTinker(input: Input, io: Io): Promise<number> {
   const app = createApp({ ...settings, service, apiKey: key.value });
   return serveUntilStopped(service, io, async () => {
     const listening = await listen(app, { host, port });
-    io.err(greeting(listening.url, { key: key.shown, service }));
+    io.err(startupText(listening.url, { key: key.shown, service }));
     return listening;
   });
 }
@@ -173,8 +173,8 @@ async function openService(
 }
 
 /** @throws ConfigError for an address that is not one of HTTP */
-function peersOf(given: Input["options"][string]): string[] {
-  return ((given as readonly string[] | undefined) ?? []).map((url) => {
+function peersOf(urls: Input["options"][string]): string[] {
+  return ((urls as readonly string[] | undefined) ?? []).map((url) => {
     if (/^https?:$/.test(URL.parse(url)?.protocol ?? "")) return url.replace(/\/+$/, "");
     throw new ConfigError(`Cannot take checkpoints from --peer ${url}: it is no address. Give http://HOST:PORT.`);
   });
@@ -182,16 +182,16 @@ function peersOf(given: Input["options"][string]): string[] {
 
 const UNLOAD_MINUTES = 30;
 
-function idleMinutes(given: Input["options"][string], models: number): number {
-  if (given !== undefined) return integer(given, { flag: "--unload-minutes", least: 1 });
+function idleMinutes(minutes: Input["options"][string], models: number): number {
+  if (minutes !== undefined) return integerOption(minutes, { flag: "--unload-minutes", least: 1 });
   return models > 1 ? UNLOAD_MINUTES : Number.POSITIVE_INFINITY;
 }
 
 function memoryBudget(gib: Input["options"][string]): number | undefined {
-  return gib === undefined ? undefined : integer(gib, { flag: "--memory-gib", least: 1 }) * 2 ** 30;
+  return gib === undefined ? undefined : integerOption(gib, { flag: "--memory-gib", least: 1 }) * 2 ** 30;
 }
 
-function greeting(url: string, { key, service }: { key: string; service: TinkerService }): string {
+function startupText(url: string, { key, service }: { key: string; service: TinkerService }): string {
   return [
     `${service.models.all[0]!.engine.device}`,
     `listening on ${url}, checkpoints in ${service.checkpoints.root}`,

@@ -4,7 +4,7 @@ import { isLoopback } from "../../http/origin.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, GPU } from "../options.ts";
 import { allowedHosts, HTTP_OPTIONS, httpSettings } from "./http_options.ts";
-import { BASE, integer, MODEL, REPLY_SAMPLING } from "./model_options.ts";
+import { BASE, integerOption, MODEL, REPLY_SAMPLING } from "./model_options.ts";
 import { RETENTION_OPTIONS } from "./retention_options.ts";
 import { KEY_OPTIONS, type KeyKind, keyInFile, randomKey, type ServerKey, serverKey } from "./serve_key.ts";
 import { SPECULATIVE } from "./speculative_option.ts";
@@ -137,7 +137,7 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   const bounds = httpSettings(options);
   const served = await openServedGateway({
     ...bounds,
-    port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),
+    port: integerOption(options.port, { flag: "--port", least: 0, most: 65_535 }),
     store: isRecording ? String(store) : undefined,
     retention: retentionOf(input),
     model: model === undefined ? undefined : modelOptions(options, io),
@@ -148,15 +148,15 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
         : undefined,
     auth: { apiKeys: key.value === undefined ? [] : [key.value], adminToken: admin.value },
     limits: {
-      concurrency: integer(options.concurrency, { flag: "--concurrency", least: 1 }),
-      perMinute: integer(options.perMinute, { flag: "--per-minute", least: 1 }),
+      concurrency: integerOption(options.concurrency, { flag: "--concurrency", least: 1 }),
+      perMinute: integerOption(options.perMinute, { flag: "--per-minute", least: 1 }),
       bodyBytes: bounds.bodyBytes,
       allBodyBytes: bounds.bodiesBytes,
     },
     log: (line) => io.err(`${line}\n`),
   });
-  const graceMs = 1000 * integer(options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
-  io.err(greeting({ ...served, key, admin, store: isRecording ? String(store) : undefined }));
+  const graceMs = 1000 * integerOption(options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
+  io.err(startupText({ ...served, key, admin, store: isRecording ? String(store) : undefined }));
   await aborted(io.signal);
   const { pending } = served;
   if (pending > 0) io.err(`finishing ${pending} ${pending === 1 ? "reply" : "replies"}; Ctrl-C again ends at once\n`);
@@ -175,7 +175,10 @@ function checkExposed(options: Input["options"], key: ServerKey): void {
   );
 }
 
-/** Where agents have keys, as they do beyond this machine, there is always one: no page and no trace is open to all. */
+/**
+ * Returns the administrator's key. There is always one where agents have keys, as they do beyond this machine: no page
+ * and no trace is open to all.
+ */
 async function adminToken(
   options: Input["options"],
   { io, key }: { readonly io: Io; readonly key: ServerKey },
@@ -189,7 +192,7 @@ async function adminToken(
   return { value, shown: value };
 }
 
-interface Greeted {
+interface StartupDetails {
   readonly url: string;
   readonly models: readonly string[];
   readonly device: string | undefined;
@@ -198,7 +201,7 @@ interface Greeted {
   readonly store: string | undefined;
 }
 
-function greeting({ url, models, device, key, admin, store }: Greeted): string {
+function startupText({ url, models, device, key, admin, store }: StartupDetails): string {
   const what = models.length > 0 ? models.join(", ") : "workers";
   return [
     ...(device === undefined ? [] : [device]),

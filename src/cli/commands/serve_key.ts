@@ -29,9 +29,9 @@ export interface KeyKind {
   /** New keys begin with it. */
   readonly prefix: string;
   readonly accepts: RegExp;
-  /** What `accepts` demands. */
+  /** Rule that `accepts` checks, in words. */
   readonly rule: string;
-  /** What clients may send where no key is asked for. */
+  /** Key that clients may send where none is asked for. */
   readonly none: string;
   /** The command, for the list of processes. */
   readonly command: string;

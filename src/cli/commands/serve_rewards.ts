@@ -4,7 +4,7 @@ import type { Service, ServiceStats } from "../../service/service.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ALLOW_UNSUPPORTED, IMPORT, importsOf } from "../options.ts";
 import { EXIT_OK } from "../process/exit.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 
 export const serveRewardsCommand: Command = {
   path: "serve rewards",
@@ -58,8 +58,8 @@ async function serveRewards(input: Input, io: Io): Promise<number> {
       token,
       run: String(options.run ?? setting(session.config, "rllm.trainer.experiment_name")),
       host: String(options.host),
-      port: integer(options.port, { flag: "--port", least: 0, most: 65_535 }),
-      limits: { rollouts: integer(options.rollouts, { flag: "--rollouts", least: 1 }) },
+      port: integerOption(options.port, { flag: "--port", least: 0, most: 65_535 }),
+      limits: { rollouts: integerOption(options.rollouts, { flag: "--rollouts", least: 1 }) },
       warn: (message) => io.err(`warning: ${message}\n`),
     });
     const { train, val } = session.tasks;
@@ -83,7 +83,7 @@ function tokenIn(name: string, { env }: Io): string {
 }
 
 async function servedUntilStopped(service: Service, { input, io }: { input: Input; io: Io }): Promise<void> {
-  const graceMs = 1000 * integer(input.options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
+  const graceMs = 1000 * integerOption(input.options.finishSeconds, { flag: "--finish-seconds", least: 0, most: 3600 });
   if (!io.signal.aborted)
     await new Promise<void>((resolve) => io.signal.addEventListener("abort", () => resolve(), { once: true }));
   const closed = service.close({ graceMs });

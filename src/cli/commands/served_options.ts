@@ -1,11 +1,11 @@
-/** What to serve, from the options of a command line. */
+/** Models and adapters to serve, from the options of a command line. */
 import type { DeviceName } from "../../compute/open.ts";
 import { ConfigError } from "../../errors.ts";
 import type { OpenServingOptions } from "../../run/serve/serving.ts";
 import type { Input, Io } from "../command.ts";
 import { gpuOf } from "../options.ts";
 import { replySampling } from "./chat.ts";
-import { integer } from "./model_options.ts";
+import { integerOption } from "./model_options.ts";
 import { speculativeOf } from "./speculative_option.ts";
 
 /** @throws {ConfigError} for an adapter without a name, and for sampling values out of range */
@@ -23,7 +23,7 @@ export function modelOptions(options: Input["options"], io: Io): OpenServingOpti
       device: (options.device as DeviceName | undefined) ?? "auto",
       ...gpuOf(options),
       ...(memoryGib !== undefined && {
-        memoryBudgetBytes: integer(memoryGib, { flag: "--memory-gib", least: 1 }) * 2 ** 30,
+        memoryBudgetBytes: integerOption(memoryGib, { flag: "--memory-gib", least: 1 }) * 2 ** 30,
       }),
     },
     log: (line) => io.err(`${line}\n`),
@@ -31,9 +31,9 @@ export function modelOptions(options: Input["options"], io: Io): OpenServingOpti
 }
 
 /** `NAME=DIR`, each name once. */
-export function adaptersOf(given: Input["options"][string]): Record<string, string> {
+export function adaptersOf(option: Input["options"][string]): Record<string, string> {
   const adapters: Record<string, string> = {};
-  for (const text of Array.isArray(given) ? (given as string[]) : []) {
+  for (const text of Array.isArray(option) ? (option as string[]) : []) {
     const [, name, dir] = /^([^=]+)=(.+)$/s.exec(text) ?? [];
     if (name === undefined || dir === undefined)
       throw new ConfigError(

@@ -19,14 +19,14 @@ const NUMBERS = {
 /** @throws {ConfigError} for text that is no such configuration */
 export function speculativeOf(text: unknown): SpeculativeOptions | undefined {
   if (text === undefined) return undefined;
-  const { method, ...given } = parsed(String(text));
+  const { method, ...settings } = parsed(String(text));
   if (method !== "ngram") throw wrong(`method must be "ngram" (${JSON.stringify(method) ?? "missing"})`);
-  const unknown = Object.keys(given).find((key) => !Object.hasOwn(NUMBERS, key));
+  const unknown = Object.keys(settings).find((key) => !Object.hasOwn(NUMBERS, key));
   if (unknown !== undefined) throw wrong(`it has no ${unknown}. It takes method, ${Object.keys(NUMBERS).join(", ")}`);
-  const noNumber = Object.entries(given).find(([, value]) => typeof value !== "number");
+  const noNumber = Object.entries(settings).find(([, value]) => typeof value !== "number");
   if (noNumber) throw wrong(`${noNumber[0]} must be a number (${JSON.stringify(noNumber[1])})`);
-  if (given.num_speculative_tokens === undefined) throw wrong("num_speculative_tokens is missing");
-  const numbers = Object.entries(NUMBERS).map(([key, name]) => [name, given[key]]);
+  if (settings.num_speculative_tokens === undefined) throw wrong("num_speculative_tokens is missing");
+  const numbers = Object.entries(NUMBERS).map(([key, name]) => [name, settings[key]]);
   const options = { method: "ngram", ...(Object.fromEntries(numbers) as Omit<SpeculativeOptions, "method">) } as const;
   lookupOf(options);
   return options;

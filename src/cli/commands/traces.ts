@@ -2,7 +2,7 @@
 import type { Command, Input, Io, Option } from "../command.ts";
 import { RETENTION_OPTIONS } from "./retention_options.ts";
 
-/** Of the settings: `rllm.sdk.store.path`. */
+/** Default of the settings: `rllm.sdk.store.path`. */
 export const DEFAULT_STORE = "~/.rllm/traces.db";
 
 const STORE: Option = {

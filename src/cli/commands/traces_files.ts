@@ -1,7 +1,7 @@
 /** `grpu traces export|import`. */
 import { closeSync, openSync, writeSync } from "node:fs";
 import { ConfigError, fileError } from "../../errors.ts";
-import { type Format, formatOf, readItems } from "../../run/trace_files.ts";
+import { type Format, readTraceItems, traceFormat } from "../../run/trace_files.ts";
 import { exportItems, importItems, type TraceItem } from "../../trace/files/item.ts";
 import { itemLine } from "../../trace/files/jsonl.ts";
 import { writeParquet } from "../../trace/files/parquet.ts";
@@ -14,7 +14,7 @@ export function exportTraces(input: Input, io: Io): Promise<void> {
   const { args, options } = input;
   const file = options.output === undefined ? undefined : String(options.output);
   const format =
-    file === undefined ? ((options.format as Format | undefined) ?? "jsonl") : formatOf(file, options.format);
+    file === undefined ? ((options.format as Format | undefined) ?? "jsonl") : traceFormat(file, options.format);
   if (format === "database")
     throw new ConfigError(
       `Cannot export to ${file}: a database is no export. Copy it, or name a .jsonl or .parquet file.`,
@@ -69,13 +69,13 @@ async function writeChunks(file: string, chunks: AsyncIterable<string | Uint8Arr
 }
 
 export async function importTraces(input: Input, io: Io): Promise<void> {
-  const read = input.args.map((file) => ({ file, format: formatOf(file, input.options.format) }));
+  const read = input.args.map((file) => ({ file, format: traceFormat(file, input.options.format) }));
   await withStore(
     input,
     async (store) => {
       const total = { sessions: 0, traces: 0, untrainable: 0 };
       for (const { file, format } of read) {
-        const counts = await importItems(store, await readItems(file, format));
+        const counts = await importItems(store, await readTraceItems(file, format));
         for (const name of ["sessions", "traces", "untrainable"] as const) total[name] += counts[name];
       }
       const { untrainable, ...counts } = total;

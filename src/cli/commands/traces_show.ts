@@ -7,7 +7,7 @@ import { mean, smallest } from "../../statistics.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import type { Input, Io } from "../command.ts";
 import { withStore } from "./trace_options.ts";
-import { rewardOf, timeOf } from "./traces_store.ts";
+import { outcomeText, timeOf } from "./traces_store.ts";
 
 export function showTraces(input: Input, io: Io): Promise<void> {
   const [id] = input.args as [string];
@@ -31,8 +31,8 @@ async function find(store: OpenTraceStore, id: string): Promise<Found> {
   const session = await store.getSession(id);
   if (session) return { session, traces: await store.traces({ session_id: id }) };
   const trace = await store.getTrace(id);
-  const own = trace && (await store.getSession(trace.session_id));
-  if (own) return { session: own, traces: [trace] };
+  const traceSession = trace && (await store.getSession(trace.session_id));
+  if (traceSession) return { session: traceSession, traces: [trace] };
   throw new ConfigError(
     `Cannot show ${id}: the store has no session and no trace of that id. See grpu traces list for its sessions.`,
     { kind: "data" },
@@ -54,7 +54,7 @@ function heading(session: SessionSummary, style: Style): string {
   const { session_id, metadata, outcome, created_at, trace_count } = session;
   const facts = [
     `${trace_count} ${trace_count === 1 ? "call" : "calls"}`,
-    outcome ? `reward ${rewardOf(outcome)}` : "no outcome yet",
+    outcome ? `reward ${outcomeText(outcome)}` : "no outcome yet",
     ...(outcome?.is_correct === undefined ? [] : [outcome.is_correct ? "correct" : "wrong"]),
     ...(outcome?.termination_reason === undefined ? [] : [outcome.termination_reason]),
     timeOf(created_at),
@@ -76,10 +76,10 @@ interface CallOptions {
 }
 
 function call(trace: TraceRecord, { number, before, style, hasTokens }: CallOptions): string {
-  const known = before ? sharedMessages(before, trace) : 0;
+  const shared = before ? sharedMessages(before, trace) : 0;
   const lines = [`\n${style.dim(`call ${number}  ${callFacts(trace).join(", ")}`)}\n`];
-  if (known > 0) lines.push(style.dim(`  ${"...".padEnd(ROLE)}${known} earlier messages\n`));
-  for (const message of trace.messages.slice(known)) lines.push(turn(message, style));
+  if (shared > 0) lines.push(style.dim(`  ${"...".padEnd(ROLE)}${shared} earlier messages\n`));
+  for (const message of trace.messages.slice(shared)) lines.push(turn(message, style));
   lines.push(turn({ role: "assistant", ...trace.response_message }, style));
   if (hasTokens) lines.push(tokenLines(trace, style));
   return lines.join("");
@@ -133,8 +133,8 @@ function turn(message: Readonly<Record<string, unknown>>, style: Style): string 
 }
 
 function toolCall(call: { function?: { name?: string; arguments?: unknown } }): string {
-  const { name = "?", arguments: given } = call.function ?? {};
-  return `${name}(${typeof given === "string" ? given : short(given ?? {})})`;
+  const { name = "?", arguments: args } = call.function ?? {};
+  return `${name}(${typeof args === "string" ? args : short(args ?? {})})`;
 }
 
 /** A role, and its text in a column of its own. */

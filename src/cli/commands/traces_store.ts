@@ -23,11 +23,11 @@ export function listTraces(input: Input, io: Io): Promise<void> {
 function cells(session: SessionSummary): string[] {
   const { session_id, trace_count, outcome, last_at, created_at } = session;
   const group = groupOf(session, { keys: { group: null, name: null } });
-  return [session_id, String(trace_count), rewardOf(outcome), group, timeOf(last_at ?? created_at)];
+  return [session_id, String(trace_count), outcomeText(outcome), group, timeOf(last_at ?? created_at)];
 }
 
-/** What a session's reward is, for people. */
-export function rewardOf(outcome: SessionSummary["outcome"]): string {
+/** Returns a session's reward as text for people. */
+export function outcomeText(outcome: SessionSummary["outcome"]): string {
   if (!outcome) return "-";
   const { reward, trajectory_rewards } = outcome;
   if (reward !== null) return String(Number(reward.toPrecision(6)));

@@ -48,8 +48,8 @@ async function view({ args, options }: Input, io: Io): Promise<number> {
   return EXIT_OK;
 }
 
-function portOf(given: Input["options"][string]): number {
-  const port = Number(given ?? DEFAULT_PORT);
+function portOf(option: Input["options"][string]): number {
+  const port = Number(option ?? DEFAULT_PORT);
   if (Number.isInteger(port) && port >= 0 && port <= 65535) return port;
-  throw new ConfigError(`Cannot listen: --port takes a whole number from 0 to 65535 (${given}).`);
+  throw new ConfigError(`Cannot listen: --port takes a whole number from 0 to 65535 (${option}).`);
 }

@@ -7,11 +7,11 @@ import type { LoopSettings } from "../../loop/settings.ts";
 import type { ModelAttempts } from "../../run/evaluate_models.ts";
 import { writeText } from "../../run/files.ts";
 import type { Io } from "../command.ts";
-import { comparisonTable, metricLines } from "./scores_text.ts";
+import { comparisonTable, scoreLines } from "./scores_text.ts";
 
 export interface PrintOptions {
   readonly io: Io;
-  /** Of pass@k and maj@k. */
+  /** Sizes of pass@k and maj@k. */
   readonly sizes: readonly number[];
   /** Whether two answers are one vote of maj@k. */
   readonly equal: EqualAnswers;
@@ -24,8 +24,8 @@ export interface PrintOptions {
 }
 
 /** Scores of an evaluation that was stopped are marked as partial. */
-export function printScores(evaluated: readonly ModelAttempts[], it: PrintOptions): void {
-  const { io, isJson, sizes, equal, settings, page } = it;
+export function printScores(evaluated: readonly ModelAttempts[], options: PrintOptions): void {
+  const { io, isJson, sizes, equal, settings, page } = options;
   const models = evaluated.filter(({ episodes }) => episodes.length > 0);
   if (models.length === 0) return;
   const report = evaluationReport(models, { ks: sizes, equal });
@@ -35,12 +35,12 @@ export function printScores(evaluated: readonly ModelAttempts[], it: PrintOption
     writeText(page, evaluationPage({ ...report, tasks: shown, made: Date.now() }), "page");
     io.err(`${page}: the scores with every attempt\n`);
   }
-  const partial = partialMark(evaluated, it);
+  const partial = partialMark(evaluated, options);
   if (isJson)
     io.out(
       `${JSON.stringify({ ...partial, ...(models.length === 1 && metrics[0]), ...withMetrics(report, metrics) })}\n`,
     );
-  else io.out(models.length === 1 ? metricLines(metrics[0]!, report.models[0]!) : comparisonTable(report));
+  else io.out(models.length === 1 ? scoreLines(metrics[0]!, report.models[0]!) : comparisonTable(report));
   if (partial) io.err(`stopped: these scores cover ${partial.attempts} of ${partial.total} attempts\n`);
 }
 

@@ -1,12 +1,13 @@
 /** The scores of an evaluation as text: metrics of one model, or a table of several. */
-import type { Difference, Estimate, EvaluationReport, ModelScores } from "../../evaluation/contract.ts";
+import type { EvaluationReport, IntervalEstimate, ModelScores, PairedDifference } from "../../evaluation/contract.ts";
 import { shortNames } from "../../run/evaluation/named_models.ts";
 
 /** A metric a line, under the names that training logs, with its interval where it has one. */
-export function metricLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {
+export function scoreLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {
   const lines = new Map(Object.entries(metrics).map(([name, value]) => [name, value.toFixed(4)]));
   for (const [source, estimates] of Object.entries(sources))
-    for (const [name, it] of Object.entries(estimates)) lines.set(`val/${source}/${name}`, withInterval(it));
+    for (const [name, estimate] of Object.entries(estimates))
+      lines.set(`val/${source}/${name}`, withInterval(estimate));
   return Array.from(lines, ([name, text]) => `${name.padEnd(40)} ${text}\n`).join("");
 }
 
@@ -19,7 +20,7 @@ export function comparisonTable({ models, differences }: EvaluationReport): stri
 
 interface Compared {
   readonly models: readonly ModelScores[];
-  readonly differences: readonly Difference[];
+  readonly differences: readonly PairedDifference[];
   readonly names: readonly string[];
 }
 
@@ -35,7 +36,8 @@ function sourceTable(source: string, { models, differences, names }: Compared): 
   return columns([heads, ...rows]);
 }
 
-const cell = (it: Estimate | undefined, show: (it: Estimate) => string) => (it ? show(it) : "-");
+const cell = (estimate: IntervalEstimate | undefined, show: (estimate: IntervalEstimate) => string) =>
+  estimate ? show(estimate) : "-";
 
 function columns(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
@@ -44,12 +46,12 @@ function columns(rows: readonly (readonly string[])[]): string {
 }
 
 /** `0.4120 [0.3861, 0.4384]` */
-export function withInterval({ mean, interval }: Estimate): string {
+export function withInterval({ mean, interval }: IntervalEstimate): string {
   return interval ? `${mean.toFixed(4)} [${interval.map((end) => end.toFixed(4)).join(", ")}]` : mean.toFixed(4);
 }
 
 /** `+0.0320 [+0.0104, +0.0536] *`; the star: the interval does not contain 0. */
-export function signedWithInterval({ mean, interval }: Estimate): string {
+export function signedWithInterval({ mean, interval }: IntervalEstimate): string {
   const signed = (value: number) => `${value < 0 ? "-" : "+"}${Math.abs(value).toFixed(4)}`;
   if (!interval) return signed(mean);
   const [low, high] = interval;

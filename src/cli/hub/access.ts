@@ -29,14 +29,14 @@ export interface HubFile {
 
 /** The part of `@huggingface/hub` that is used here: the package is optional, and so are its types. */
 export interface HubPackage {
-  modelInfo(it: Common & { name: string; revision: string; additionalFields: readonly string[] }): Promise<{
+  modelInfo(query: Common & { name: string; revision: string; additionalFields: readonly string[] }): Promise<{
     readonly sha?: string;
   }>;
-  listFiles(it: Common & { repo: string; revision: string; recursive: boolean }): AsyncIterable<HubFile>;
-  createRepo(it: Common & { repo: string; visibility?: "private" }): Promise<unknown>;
-  createBranch(it: Common & { repo: string; branch: string }): Promise<void>;
+  listFiles(query: Common & { repo: string; revision: string; recursive: boolean }): AsyncIterable<HubFile>;
+  createRepo(request: Common & { repo: string; visibility?: "private" }): Promise<unknown>;
+  createBranch(request: Common & { repo: string; branch: string }): Promise<void>;
   commit(
-    it: Common & {
+    request: Common & {
       repo: string;
       branch: string;
       title: string;
@@ -49,12 +49,12 @@ export interface HubPackage {
 
 export interface Hub extends Common {
   readonly package: HubPackage;
-  /** For files, whose bodies are as long as they are. */
+  /** A `fetch` for files, whose bodies are as long as they are. */
   readonly fetchFile: typeof fetch;
   readonly signal: AbortSignal;
 }
 
-/** What the package's functions take of a hub. */
+/** Returns the parameters of a hub that the package's functions take. */
 export function common({ hubUrl, fetch, accessToken }: Hub): Common {
   return { hubUrl, fetch, ...(accessToken !== undefined && { accessToken }) };
 }
@@ -63,7 +63,7 @@ export function common({ hubUrl, fetch, accessToken }: Hub): Common {
  * Calls the package. Errors of its own, for answers that it does not understand, become a {@link RemoteError}.
  * @throws errors of requests, and the package's for a conflict (409), as they are.
  */
-export async function ask<T>(hub: Hub, call: (it: HubPackage, common: Common) => Promise<T>): Promise<T> {
+export async function ask<T>(hub: Hub, call: (hubPackage: HubPackage, common: Common) => Promise<T>): Promise<T> {
   try {
     return await call(hub.package, common(hub));
   } catch (error) {
@@ -104,8 +104,8 @@ export async function openHub({ env, signal, err }: Io, options: { needsToken: b
     package: await openPackage(),
     hubUrl,
     ...(token !== undefined && { accessToken: token }),
-    fetch: hubFetch({ hubUrl, token, signal, tell: err }),
-    fetchFile: hubFetch({ hubUrl, token, signal, tell: err, isFile: true }),
+    fetch: hubFetch({ hubUrl, token, signal, notify: err }),
+    fetchFile: hubFetch({ hubUrl, token, signal, notify: err, isFile: true }),
     signal,
   };
 }

@@ -5,7 +5,7 @@ import { ConfigError } from "../../errors.ts";
 import type { RunData } from "../../log/page/page_data.ts";
 import { isRepoName } from "./repo_name.ts";
 
-/** What a command trains, and how a reader compares its runs. */
+/** A command's kind of training, and how a reader compares its runs. */
 interface Kind {
   /** How a setting starts that the runs of no later kind have. */
   readonly mark: string;
@@ -97,8 +97,11 @@ function baseOf(dir: string): string | undefined {
 
 /** The last value of each validation metric, and the training reward. */
 function lastMetrics({ curves }: RunData): (readonly [string, string])[] {
-  const all = [...Object.entries(curves.val), ...Object.entries(curves.train).filter(([name]) => name === "reward")];
-  return all.slice(0, MOST_METRICS).map(([name, { last }]) => [name, String(Number(last.toPrecision(4)))]);
+  const entries = [
+    ...Object.entries(curves.val),
+    ...Object.entries(curves.train).filter(([name]) => name === "reward"),
+  ];
+  return entries.slice(0, MOST_METRICS).map(([name, { last }]) => [name, String(Number(last.toPrecision(4)))]);
 }
 
 function table(title: string, rows: readonly (readonly [string, string])[]): string[] {

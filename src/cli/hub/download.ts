@@ -12,11 +12,11 @@ const MOST_EMPTY = 3;
 
 export interface DownloadOptions {
   readonly repo: string;
-  /** Of the commit. */
+  /** Hash of the commit. */
   readonly sha: string;
-  /** Where whole files go, under their paths. */
+  /** Folder of whole files, under their paths. */
   readonly files: string;
-  /** Where parts of files lie, named by the digest of the whole. */
+  /** Folder of parts of files, named by the digest of the whole. */
   readonly parts: string;
   /** Takes the number of bytes that are here. */
   readonly progress: (bytes: number) => void;
@@ -44,13 +44,13 @@ export async function download(hub: Hub, file: ListedFile, options: DownloadOpti
   await rename(part, path);
 }
 
-async function complete(hub: Hub, file: ListedFile, it: DownloadOptions & { part: string }): Promise<void> {
-  const path = [it.sha, ...file.path.split("/")].map(encodeURIComponent).join("/");
-  const have = () => statSync(it.part, { throwIfNoEntry: false })?.size ?? -1;
+async function complete(hub: Hub, file: ListedFile, options: DownloadOptions & { part: string }): Promise<void> {
+  const path = [options.sha, ...file.path.split("/")].map(encodeURIComponent).join("/");
+  const have = () => statSync(options.part, { throwIfNoEntry: false })?.size ?? -1;
   let most = have();
   for (let empty = 0; have() < file.size; ) {
-    const request = { part: it.part, from: Math.max(have(), 0), size: file.size, progress: it.progress };
-    await append(hub, `${hub.hubUrl}/${it.repo}/resolve/${path}`, request);
+    const request = { part: options.part, from: Math.max(have(), 0), size: file.size, progress: options.progress };
+    await append(hub, `${hub.hubUrl}/${options.repo}/resolve/${path}`, request);
     empty = have() > most ? 0 : empty + 1;
     most = Math.max(most, have());
     if (have() < file.size && empty === MOST_EMPTY)
@@ -65,7 +65,7 @@ interface Request {
   readonly part: string;
   /** Bytes that are here. */
   readonly from: number;
-  /** Of the whole file: no more is written than shows that the server sends too much. */
+  /** Size of the whole file: no more is written than shows that the server sends too much. */
   readonly size: number;
   readonly progress: (bytes: number) => void;
 }
@@ -104,7 +104,7 @@ async function append(hub: Hub, url: string, { part, from, size, progress }: Req
   }
 }
 
-/** What is wrong with the file at a path; undefined where it is the repository's. */
+/** Returns the fault of the file at a path; undefined where it is the repository's. */
 async function damageOf(path: string, { size, digest, isLfs }: ListedFile): Promise<string | undefined> {
   const bytes = statSync(path).size;
   if (bytes !== size) return `it has ${bytes} bytes, and the repository says ${size}`;

@@ -3,10 +3,10 @@ import { ConfigError } from "../../errors.ts";
 import { ask, type Hub, type HubFile } from "./access.ts";
 import { checkNames, checkPath } from "./paths.ts";
 
-export interface Choice {
+export interface HubSelection {
   /** `owner/name` */
   readonly repo: string;
-  /** Of the commit. */
+  /** Hash of the commit. */
   readonly sha: string;
   /** Globs of paths, as fnmatch has them: `*` crosses folders, and a `/` at the end takes the folder. None takes every file. */
   readonly include: readonly string[];
@@ -26,24 +26,26 @@ export interface ListedFile {
 const MOST_FILES = 100_000;
 
 /** @throws {ConfigError} for a list that names files outside of its folder, without digests, or without end, and where no file fits. */
-export async function chosenFiles(hub: Hub, choice: Choice): Promise<readonly ListedFile[]> {
-  const all = await ask(hub, (it, common) => listed(it.listFiles({ ...common, ...listOf(choice), recursive: true })));
+export async function chosenFiles(hub: Hub, choice: HubSelection): Promise<readonly ListedFile[]> {
+  const files = await ask(hub, (hubPackage, common) =>
+    listed(hubPackage.listFiles({ ...common, ...listOf(choice), recursive: true })),
+  );
   const [include, exclude] = [choice.include.map(globPattern), choice.exclude.map(globPattern)];
   const isAny = (globs: readonly RegExp[], path: string) => globs.some((glob) => glob.test(path));
-  const chosen = all.filter(({ path }) => (include.length === 0 || isAny(include, path)) && !isAny(exclude, path));
-  if (chosen.length === 0) throw noneFits(all);
+  const chosen = files.filter(({ path }) => (include.length === 0 || isAny(include, path)) && !isAny(exclude, path));
+  if (chosen.length === 0) throw noneFits(files);
   checkNames(chosen.map(({ path }) => path));
   return chosen;
 }
 
 /** The package puts the revision into the address as it is. */
-const listOf = ({ repo, sha }: Choice) => ({ repo, revision: encodeURIComponent(sha) });
+const listOf = ({ repo, sha }: HubSelection) => ({ repo, revision: encodeURIComponent(sha) });
 
 async function listed(files: AsyncIterable<HubFile>): Promise<ListedFile[]> {
-  const all: ListedFile[] = [];
+  const list: ListedFile[] = [];
   let entries = 0;
   for await (const file of files) {
-    if (file.type === "file") all.push(checked(file));
+    if (file.type === "file") list.push(checked(file));
     // Folders too: a list of them alone may be endless.
     if (++entries > MOST_FILES)
       throw new ConfigError(
@@ -53,7 +55,7 @@ async function listed(files: AsyncIterable<HubFile>): Promise<ListedFile[]> {
         },
       );
   }
-  return all;
+  return list;
 }
 
 function checked({ path, size, oid, lfs }: HubFile): ListedFile {
@@ -67,10 +69,10 @@ function checked({ path, size, oid, lfs }: HubFile): ListedFile {
   );
 }
 
-function noneFits(all: readonly ListedFile[]): ConfigError {
-  const names = all.slice(0, 10).map(({ path }) => path);
+function noneFits(files: readonly ListedFile[]): ConfigError {
+  const names = files.slice(0, 10).map(({ path }) => path);
   return new ConfigError(
-    `Cannot pull: none of the repository's ${all.length} files fits --include and --exclude (${names.join(", ")}). Correct the globs.`,
+    `Cannot pull: none of the repository's ${files.length} files fits --include and --exclude (${names.join(", ")}). Correct the globs.`,
     { kind: "usage" },
   );
 }

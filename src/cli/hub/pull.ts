@@ -9,10 +9,10 @@ import { Progress } from "../../log/progress.ts";
 import type { Screen } from "../../log/terminal.ts";
 import { ask, type Hub } from "./access.ts";
 import { download } from "./download.ts";
-import { type Choice, chosenFiles, type ListedFile } from "./listing.ts";
+import { chosenFiles, type HubSelection, type ListedFile } from "./listing.ts";
 import { openPartial, type PartialPull } from "./partial.ts";
 
-export interface PullOptions extends Omit<Choice, "sha"> {
+export interface PullOptions extends Omit<HubSelection, "sha"> {
   /** A branch, a tag or a commit. */
   readonly revision: string;
   readonly out: string;
@@ -31,8 +31,8 @@ export interface Pulled {
  */
 export async function pull(hub: Hub, options: PullOptions): Promise<Pulled> {
   const out = placeOf(options.out);
-  const { sha = options.revision } = await ask(hub, (it, common) =>
-    it.modelInfo({ ...common, name: options.repo, revision: options.revision, additionalFields: ["sha"] }),
+  const { sha = options.revision } = await ask(hub, (hubPackage, common) =>
+    hubPackage.modelInfo({ ...common, name: options.repo, revision: options.revision, additionalFields: ["sha"] }),
   );
   const choice = { ...options, sha };
   const files = await chosenFiles(hub, choice);
@@ -55,23 +55,23 @@ export async function pull(hub: Hub, options: PullOptions): Promise<Pulled> {
 }
 
 /** The folder that a link leads to, because a link itself cannot be replaced by a folder. */
-function placeOf(given: string): string {
-  if (!existsSync(given)) return resolve(given);
-  if (readdirSync(given).length === 0) return realpathSync(given);
+function placeOf(place: string): string {
+  if (!existsSync(place)) return resolve(place);
+  if (readdirSync(place).length === 0) return realpathSync(place);
   throw new ConfigError("Cannot pull: the folder is not empty. Name another, or remove its files.", {
-    file: given,
+    file: place,
     kind: "data",
   });
 }
 
-interface Downloads extends Choice {
+interface Downloads extends HubSelection {
   readonly place: PartialPull;
   readonly lock: FolderLock;
   readonly screen: Screen;
 }
 
-async function downloadAll(hub: Hub, files: readonly ListedFile[], it: Downloads): Promise<void> {
-  const { repo, sha, place, lock, screen } = it;
+async function downloadAll(hub: Hub, files: readonly ListedFile[], downloads: Downloads): Promise<void> {
+  const { repo, sha, place, lock, screen } = downloads;
   for (const [i, file] of files.entries()) {
     screen.err(`${i + 1}/${files.length}  ${file.path}  ${formatBytes(file.size)}\n`);
     const shown = new Progress(screen, file.path, { unit: "MB" });

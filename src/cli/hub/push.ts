@@ -14,7 +14,7 @@ export interface PushOptions {
   readonly card: string;
   /** False uploads large files in the basic way of Git LFS. */
   readonly useXet: boolean;
-  readonly tell: (text: string) => void;
+  readonly notify: (text: string) => void;
 }
 
 export interface Pushed {
@@ -25,7 +25,7 @@ export interface Pushed {
 
 /** @throws {ConfigError} for a folder without files. */
 export async function push(hub: Hub, dir: string, options: PushOptions): Promise<Pushed> {
-  const { repo, branch, tell } = options;
+  const { repo, branch, notify } = options;
   const files = filesIn(dir);
   if (files.length === 0) throw new ConfigError("Cannot push: the folder has no files.", { file: dir, kind: "data" });
   await makeRepo(hub, options);
@@ -37,10 +37,10 @@ export async function push(hub: Hub, dir: string, options: PushOptions): Promise
   if (!files.includes(CARD) && !(await hasCard(hub, { repo, branch })))
     operations.push({ operation: "addOrUpdate", path: CARD, content: new Blob([options.card]) });
   const bytes = files.reduce((sum, path) => sum + statSync(join(dir, path)).size, 0);
-  tell(`pushing ${operations.length} files, ${bytes} bytes, to ${hub.hubUrl}/${repo}\n`);
+  notify(`pushing ${operations.length} files, ${bytes} bytes, to ${hub.hubUrl}/${repo}\n`);
   const title = "Upload with grpu";
   const commit = { repo, branch, title, operations, useXet: options.useXet, abortSignal: hub.signal };
-  const made = await ask(hub, (it, common) => it.commit({ ...common, ...commit }));
+  const made = await ask(hub, (hubPackage, common) => hubPackage.commit({ ...common, ...commit }));
   if (made === undefined)
     throw new RemoteError("Cannot push: the hub names no commit. Look at the repository's page.", { retryable: true });
   return { sha: made.commit.oid, url: made.commit.url, files: operations.map(({ path }) => path).sort() };
@@ -70,21 +70,25 @@ function isFile(file: string): boolean {
 }
 
 /** A repository and a branch that exist stay what they are. */
-async function makeRepo(hub: Hub, { repo, branch, isPrivate, tell }: PushOptions): Promise<void> {
+async function makeRepo(hub: Hub, { repo, branch, isPrivate, notify }: PushOptions): Promise<void> {
   const visibility = isPrivate ? ({ visibility: "private" } as const) : {};
   const isNew =
     !(await isThere(hub, repo)) &&
-    (await unlessThere(() => ask(hub, (it, common) => it.createRepo({ ...common, repo, ...visibility }))));
-  if (isNew) tell(`made the repository ${repo}\n`);
-  else if (isPrivate) tell(`${repo} exists: --private changes nothing\n`);
+    (await unlessThere(() =>
+      ask(hub, (hubPackage, common) => hubPackage.createRepo({ ...common, repo, ...visibility })),
+    ));
+  if (isNew) notify(`made the repository ${repo}\n`);
+  else if (isPrivate) notify(`${repo} exists: --private changes nothing\n`);
   if (branch !== "main")
-    await unlessThere(() => ask(hub, (it, common) => it.createBranch({ ...common, repo, branch })));
+    await unlessThere(() => ask(hub, (hubPackage, common) => hubPackage.createBranch({ ...common, repo, branch })));
 }
 
 /** Asked first, because a token that may write to one repository may make no other. */
 async function isThere(hub: Hub, name: string): Promise<boolean> {
   try {
-    await ask(hub, (it, common) => it.modelInfo({ ...common, name, revision: "main", additionalFields: ["sha"] }));
+    await ask(hub, (hubPackage, common) =>
+      hubPackage.modelInfo({ ...common, name, revision: "main", additionalFields: ["sha"] }),
+    );
     return true;
   } catch (error) {
     if (error instanceof RemoteError && error.status === 404) return false;
@@ -105,8 +109,8 @@ async function unlessThere(make: () => Promise<unknown>): Promise<boolean> {
 
 function hasCard(hub: Hub, { repo, branch }: { repo: string; branch: string }): Promise<boolean> {
   const place = { repo, revision: encodeURIComponent(branch), recursive: false };
-  return ask(hub, async (it, common) => {
-    for await (const { path } of it.listFiles({ ...common, ...place })) if (path === CARD) return true;
+  return ask(hub, async (hubPackage, common) => {
+    for await (const { path } of hubPackage.listFiles({ ...common, ...place })) if (path === CARD) return true;
     return false;
   });
 }

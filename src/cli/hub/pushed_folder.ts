@@ -1,4 +1,4 @@
-/** What `grpu push` uploads for a name: a folder as it is, or what `grpu export` writes of a run or a checkpoint. */
+/** Folders that `grpu push` uploads for a name: a folder as it is, or what `grpu export` writes of a run or a checkpoint. */
 import { existsSync, statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -27,16 +27,16 @@ export interface FolderOptions {
 }
 
 /** @throws {ConfigError} for a folder that does not exist, and where the export fails. */
-export async function pushedFolder(given: string, options: FolderOptions, io: Io): Promise<PushedFolder> {
-  if (!statSync(given, { throwIfNoEntry: false })?.isDirectory())
-    throw new ConfigError(`Cannot push: there is no such folder (${given}). Check the path.`, { kind: "data" });
-  const run = runOf(given);
-  if (run === undefined && !options.merge) return { dir: given, run: undefined, remove: async () => {} };
+export async function pushedFolder(name: string, options: FolderOptions, io: Io): Promise<PushedFolder> {
+  if (!statSync(name, { throwIfNoEntry: false })?.isDirectory())
+    throw new ConfigError(`Cannot push: there is no such folder (${name}). Check the path.`, { kind: "data" });
+  const run = runOf(name);
+  if (run === undefined && !options.merge) return { dir: name, run: undefined, remove: async () => {} };
   const parent = await mkdtemp(join(tmpdir(), "grpu-push-"));
   const remove = () => rm(parent, { recursive: true, force: true });
   try {
     const dir = join(parent, "export");
-    await exportFolder(await checkpointDir(given, io), { out: dir, ...options });
+    await exportFolder(await checkpointDir(name, io), { out: dir, ...options });
     return { dir, run: run === undefined ? undefined : dataOf(run), remove };
   } catch (error) {
     await remove();
@@ -45,8 +45,8 @@ export async function pushedFolder(given: string, options: FolderOptions, io: Io
 }
 
 /** The folder of the run that is named, or whose checkpoint is; undefined for other folders. */
-function runOf(given: string): string | undefined {
-  const dir = resolve(given);
+function runOf(source: string): string | undefined {
+  const dir = resolve(source);
   const isModel = ["config.json", "adapter_config.json"].some((name) => existsSync(join(dir, name)));
   if (!isModel) return isRunFolder(dir) ? dir : undefined;
   return /^global_step_\d+$/.test(basename(dir)) && isRunFolder(dirname(dir)) ? dirname(dir) : undefined;

@@ -8,7 +8,7 @@ export interface RequestOptions {
   readonly token: string | undefined;
   readonly signal: AbortSignal;
   /** Takes a line for each wait. */
-  readonly tell: (text: string) => void;
+  readonly notify: (text: string) => void;
 }
 
 const ATTEMPTS = 5;
@@ -19,13 +19,13 @@ const PASSING = [408, 429, 500, 502, 503, 504];
 /** 409: it exists already. 416: the whole file is here already. Callers decide what these mean. */
 const FOR_CALLERS = [409, 416];
 
-/** Of an answer about files and commits, unpacked. */
+/** Most bytes of an answer about files and commits, unpacked. */
 const MOST_BYTES = 64 * 2 ** 20;
 /** Answers that a command asks for: lists of files come in pages of a thousand, and each names the next. */
 const MOST_PAGES = 1000;
 
 /**
- * As `fetch`, with retries; replies other than successes and {@link FOR_CALLERS} are errors.
+ * Returns a `fetch` with retries; replies other than successes and {@link FOR_CALLERS} are errors.
  * @param options.isFile replies are files, which their readers bound
  */
 export function hubFetch(options: RequestOptions & { readonly isFile?: boolean }): typeof fetch {
@@ -67,7 +67,7 @@ function fileFetch(options: RequestOptions): typeof fetch {
         throw await refusal(url, reply, options);
       if (reply instanceof Response) await reply.body?.cancel();
       const what = status === undefined ? "did not answer" : `answered ${status}`;
-      options.tell(`the hub ${what}; trying again in ${(wait / 1000).toFixed(1)} s\n`);
+      options.notify(`the hub ${what}; trying again in ${(wait / 1000).toFixed(1)} s\n`);
       await sleep(wait, undefined, { signal: options.signal });
     }
   };

@@ -1,7 +1,7 @@
 /** Serves the page that trains a model: a few files of the build, to this machine's browser. */
 import { readFileSync } from "node:fs";
 import { ConfigError } from "../../errors.ts";
-import { guarded, type Handler } from "../../http/guard.ts";
+import { guardHandler, type Handler } from "../../http/guard.ts";
 import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
 
@@ -31,7 +31,7 @@ const POLICY =
 export function serveDemo({ host, port, limits, allowedHosts = [] }: DemoOptions): Promise<Listening> {
   const texts = new Map(Object.values(FILES).map(([, name]) => [name, pageFile(name)]));
   const site = { host, names: allowedHosts, origins: [] };
-  const fetch = guarded(routes(texts), { site, methods: [], headers: [] });
+  const fetch = guardHandler(routes(texts), { site, methods: [], headers: [] });
   return listen({ fetch }, { host, port, limits });
 }
 

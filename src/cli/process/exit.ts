@@ -32,7 +32,7 @@ const OF_INPUT: Readonly<Record<InputKind, number>> = {
   code: EXIT_FAILED,
 };
 
-/** Why `Io.signal` aborts: a signal of the operating system. */
+/** Reason of an aborted `Io.signal`: a signal of the operating system. */
 export class Interruption extends Error {
   override readonly name = "Interruption";
   readonly status: number;
@@ -53,7 +53,7 @@ export function interruptedStatus({ reason }: AbortSignal): number {
   return reason instanceof Fault ? EXIT_FAILED : EXIT_INTERRUPTED;
 }
 
-/** Why `Io.signal` aborts: an error that nothing caught. It has been printed. */
+/** Reason of an aborted `Io.signal`: an error that nothing caught. The error has been printed. */
 export class Fault extends Error {
   override readonly name = "Fault";
 }

@@ -13,7 +13,7 @@ import { httpFetch } from "../../run/net/http.ts";
 export interface HeadOptions {
   /** The Python that has Ray: a name on the PATH, or a path. */
   readonly python: string;
-  /** Of the dashboard. */
+  /** Port of the dashboard. */
   readonly port: number;
   readonly numCpus?: number | undefined;
   readonly numGpus?: number | undefined;
@@ -133,8 +133,8 @@ async function startArguments({ port, numCpus, numGpus }: HeadOptions, root: str
     "num-cpus": numCpus,
     "num-gpus": numGpus,
   };
-  const given = Object.entries(values).filter(([, value]) => value !== undefined);
-  return ["--head", "--block", "--disable-usage-stats", ...given.map(([name, value]) => `--${name}=${value}`)];
+  const defined = Object.entries(values).filter(([, value]) => value !== undefined);
+  return ["--head", "--block", "--disable-usage-stats", ...defined.map(([name, value]) => `--${name}=${value}`)];
 }
 
 function environment(
@@ -154,7 +154,7 @@ function environment(
   };
 }
 
-/** Where `python` and `python3`, as jobs call them, are this Python. */
+/** Returns a folder where `python` and `python3`, as jobs call them, are this Python. */
 function programFolder(executable: string, root: string): string {
   const folder = dirname(executable);
   if (existsSync(join(folder, "python")) && existsSync(join(folder, "python3"))) return folder;

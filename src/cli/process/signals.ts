@@ -10,7 +10,7 @@ import { answerSignal, endingSignal } from "./watchdog.ts";
 
 /** Less than the watchdog waits after the second signal. */
 const FINISHING_MS = 900;
-/** What an error that nothing caught leaves a command to save its work. */
+/** Time that an error which nothing caught leaves a command to save its work. */
 const SAVING_MS = 60_000;
 
 export interface Signals {

@@ -8,7 +8,7 @@ const MOST_HISTORY = 1000;
 const CTRL_C = 3;
 
 export interface TypingOptions {
-  /** What was typed before, the latest first. */
+  /** Earlier entries, the latest first. */
   readonly history: readonly string[];
   /** Ends the input. */
   readonly signal: AbortSignal;
@@ -43,8 +43,8 @@ class TerminalTyping implements Typing {
       prompt,
     });
     this.reading = reader;
-    reader.on("history", (all: string[]) => {
-      this.history = all;
+    reader.on("history", (entries: string[]) => {
+      this.history = entries;
     });
     reader.prompt();
     try {
@@ -83,10 +83,10 @@ function typed(reader: Interface, signal: AbortSignal): Promise<Typed> {
   return new Promise((resolve) => {
     const lines: string[] = [];
     let timer: NodeJS.Timeout | undefined;
-    const settle = (it: Typed) => {
+    const settle = (typed: Typed) => {
       clearTimeout(timer);
       signal.removeEventListener("abort", onAbort);
-      resolve(it);
+      resolve(typed);
     };
     const onAbort = () => settle({ kind: "end" });
     const whole = () => settle({ kind: "text", text: lines.join("\n") });

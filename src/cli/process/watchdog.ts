@@ -5,13 +5,13 @@
  */
 import { Worker } from "node:worker_threads";
 
-/** Beside this file, in the sources and in dist/. */
+/** Address of the worker beside this file, in the sources and in dist/. */
 const WORKER = new URL(`./watchdog_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
 /** Seen by both threads: how many signals this one has handled, and the number of the signal that shall end the process. */
 const shared = new Int32Array(new SharedArrayBuffer(8));
 
-/** To be called by the main thread's handler. */
+/** Answers a signal; the main thread's handler calls it. */
 export function answerSignal(): void {
   Atomics.add(shared, 0, 1);
 }

@@ -1,9 +1,9 @@
 /** How much memory an adapter has, in the platform's own words. WebGPU does not tell. */
 import { nodeModule } from "../../node_module.ts";
 import { formatBytes } from "../memory.ts";
-import { type Budget, budgetOf, type MainMemory, mainMemory, mainMemoryBudget } from "./machine.ts";
+import { budgetOf, type MainMemory, type MemoryBudget, mainMemory, mainMemoryBudget } from "./machine.ts";
 
-/** What WebGPU says of an adapter (`GPUAdapterInfo`), as far as it is needed here. */
+/** WebGPU's description of an adapter (`GPUAdapterInfo`), as far as it is needed here. */
 export interface AdapterWords {
   readonly vendor: string;
   readonly architecture: string;
@@ -13,15 +13,15 @@ export interface AdapterWords {
   readonly isSoftware: boolean;
 }
 
-/** What this asks of the system; tests give their own. */
-export interface System {
+/** Questions about the system; tests give their own answers. */
+export interface SystemProbe {
   readonly platform: string;
   readonly memory: MainMemory;
   /** Undefined where there is no such file. */
   readText(path: string): string | undefined;
   /** Empty where there is no such folder. */
   list(folder: string): readonly string[];
-  /** What a program prints; undefined when it is missing, fails or takes too long. */
+  /** Returns the output of a program; undefined when it is missing, fails or takes too long. */
   run(program: string, args: readonly string[]): Promise<string | undefined>;
 }
 
@@ -30,7 +30,7 @@ export interface System {
  * nvidia-smi, Linux' amdgpu, macOS.
  * @returns undefined when nothing says it
  */
-export async function askPlatform(adapter: AdapterWords, system: System): Promise<Budget | undefined> {
+export async function askPlatform(adapter: AdapterWords, system: SystemProbe): Promise<MemoryBudget | undefined> {
   if (adapter.isSoftware || isIntegratedIntel(adapter)) return mainMemoryBudget(system.memory);
   if (adapter.vendor === "nvidia") return nvidia(adapter, system);
   if (adapter.vendor === "amd" && system.platform === "linux") return amd(system);
@@ -38,11 +38,14 @@ export async function askPlatform(adapter: AdapterWords, system: System): Promis
   return undefined;
 }
 
-/** For the display, other programs, and what the driver takes besides buffers: pipelines, staging memory, page tables. */
+/**
+ * Share reserved for the display, other programs, and what the driver takes besides buffers: pipelines, staging memory,
+ * page tables.
+ */
 const RESERVED_SHARE = 1 / 16;
 const LEAST_RESERVED_BYTES = 512 * 2 ** 20;
 
-function ofOwnMemory({ total, free }: { total: number; free: number }, who: string): Budget {
+function ofOwnMemory({ total, free }: { total: number; free: number }, who: string): MemoryBudget {
   const reserve = Math.max(total * RESERVED_SHARE, LEAST_RESERVED_BYTES);
   return budgetOf(
     free - reserve,
@@ -52,7 +55,7 @@ function ofOwnMemory({ total, free }: { total: number; free: number }, who: stri
 
 const MIB = 2 ** 20;
 
-async function nvidia(adapter: AdapterWords, system: System): Promise<Budget | undefined> {
+async function nvidia(adapter: AdapterWords, system: SystemProbe): Promise<MemoryBudget | undefined> {
   const query = ["--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"];
   const text = await system.run("nvidia-smi", query);
   const rows = (text ?? "").split("\n").flatMap((line) => {
@@ -70,7 +73,7 @@ function dashed(name: string): string {
   return name.toLowerCase().replace(/[^a-z0-9]+/g, "-");
 }
 
-/** Cards of one name cannot be told apart: the one with the least is counted on. */
+/** The row with the least free memory, because cards of one name cannot be distinguished. */
 function leastFree<R extends { readonly free: number }>(rows: readonly R[]): R | undefined {
   return rows.toSorted((a, b) => a.free - b.free)[0];
 }
@@ -79,7 +82,7 @@ const CARDS = "/sys/class/drm";
 /** Less than this is the part of main memory that firmware sets aside for a GPU inside the processor. */
 const LEAST_CARD_BYTES = 3 * 2 ** 30;
 
-function amd(system: System): Budget | undefined {
+function amd(system: SystemProbe): MemoryBudget | undefined {
   const cards = system.list(CARDS).filter((name) => /^card\d+$/.test(name));
   const rows = cards.flatMap((name) => {
     const read = (file: string) => Number(system.readText(`${CARDS}/${name}/device/${file}`));
@@ -94,7 +97,7 @@ function amd(system: System): Budget | undefined {
 /** Metal recommends two thirds of the memory of small machines and three quarters of large ones. */
 const LARGE_MAC_BYTES = 36 * 2 ** 30;
 
-async function apple({ memory, run }: System): Promise<Budget> {
+async function apple({ memory, run }: SystemProbe): Promise<MemoryBudget> {
   const set = Number(await run("sysctl", ["-n", "iogpu.wired_limit_mb"]));
   const recommended = memory.total * (memory.total <= LARGE_MAC_BYTES ? 2 / 3 : 3 / 4);
   const total = set > 0 ? set * MIB : recommended;
@@ -109,7 +112,7 @@ function isIntegratedIntel({ vendor, architecture }: AdapterWords): boolean {
 const ANSWER_LIMIT_MS = 3000;
 
 /** This machine; undefined in a page. */
-export function thisSystem(): System | undefined {
+export function thisSystem(): SystemProbe | undefined {
   const memory = mainMemory();
   if (!memory) return undefined;
   const fs = nodeModule("node:fs");

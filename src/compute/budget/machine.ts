@@ -3,14 +3,14 @@ import { nodeModule } from "../../node_module.ts";
 import { formatBytes } from "../memory.ts";
 
 /** How many bytes live buffers may hold, and where the figure comes from. */
-export interface Budget {
+export interface MemoryBudget {
   readonly bytes: number;
-  /** For people: `half of 24 GiB of main memory`. */
+  /** Source for people: `half of 24 GiB of main memory`. */
   readonly source: string;
 }
 
 /** The user's own figure. */
-export function statedBudget(bytes: number): Budget {
+export function statedBudget(bytes: number): MemoryBudget {
   return { bytes, source: "memory_budget_bytes" };
 }
 
@@ -47,13 +47,13 @@ function ask(process: NonNullable<Runtime["process"]>): MainMemory {
   return { total, available: Math.min(process.availableMemory?.() ?? freemem(), total) };
 }
 
-/** What is taken of the total; the rest is for this process, the driver and other programs. */
+/** Share of the total that is taken; the rest is for this process, the driver and other programs. */
 const SHARE_OF_TOTAL = 1 / 2;
-/** At most this much of what is available now, so that a busy machine does not swap. */
+/** Largest share of what is available now, so that a busy machine does not swap. */
 const SHARE_OF_AVAILABLE = 3 / 4;
 
 /** A device in main memory (`cpu`, a software GPU, a GPU without memory of its own). */
-export function mainMemoryBudget(memory: MainMemory | undefined = mainMemory()): Budget {
+export function mainMemoryBudget(memory: MainMemory | undefined = mainMemory()): MemoryBudget {
   if (!memory) return PAGE_BUDGET;
   const share = memory.total * SHARE_OF_TOTAL;
   const free = memory.available * SHARE_OF_AVAILABLE;
@@ -62,7 +62,7 @@ export function mainMemoryBudget(memory: MainMemory | undefined = mainMemory()):
 }
 
 /** A page cannot ask; phones and small laptops run pages too. */
-export const PAGE_BUDGET: Budget = {
+export const PAGE_BUDGET: MemoryBudget = {
   bytes: 2 * 2 ** 30,
   source: "the default where the memory cannot be asked for, as in a page",
 };
@@ -72,7 +72,7 @@ const STEP_BYTES = 256 * 2 ** 20;
 const LEAST_BYTES = 64 * 2 ** 20;
 
 /** Whole steps of 256 MiB; what is less than one stays as it is. */
-export function budgetOf(bytes: number, source: string): Budget {
+export function budgetOf(bytes: number, source: string): MemoryBudget {
   const whole = Math.floor(bytes / STEP_BYTES) * STEP_BYTES || Math.floor(bytes);
   return { bytes: Math.max(whole, LEAST_BYTES), source };
 }

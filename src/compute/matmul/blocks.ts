@@ -53,7 +53,7 @@ function joinMagnitudes(
     }
 }
 
-/** What a row of this magnitude is multiplied by, and its inverse: as in `matmul/parts/powers.wgsl`. */
+/** Returns the power that a row of this magnitude is multiplied by, and its inverse: as in `matmul/parts/powers.wgsl`. */
 export function powersFor(magnitude: number): { power: number; inverse: number } {
   const exponent = magnitude >>> 23;
   const limited = exponent === 255 ? 141 : Math.max(exponent, 15);
@@ -125,7 +125,7 @@ export function blocksBytes(m: number, k: number, { inputs }: { inputs: MatrixIn
   return filledElements(m, k) * (inputs === "f16" ? 2 : 4);
 }
 
-/** Where an element of a matrix with `k` columns lies. */
+/** Returns where an element of a matrix with `k` columns lies. */
 export function elementAt(row: number, column: number, { k }: { k: number }): number {
   const block = Math.floor(row / BLOCK) * Math.ceil(k / BLOCK) + Math.floor(column / BLOCK);
   return (block * BLOCK + (row % BLOCK)) * BLOCK + (column % BLOCK);

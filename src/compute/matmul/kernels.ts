@@ -32,22 +32,22 @@ export const PARAMS = {
   mode: "u32",
 } as const;
 
-/** Of a product that takes over an adapter's: {@link AdapterProduct}. */
+/** Params of a product that takes over an adapter's: {@link AdapterProduct}. */
 const FUSED_PARAMS = { ...PARAMS, rank: "u32", low_row: "u32", scale: "f32", second: "u32", third: "u32" } as const;
 
 export type ProductParams = Values<typeof PARAMS>;
 export type FusedParams = Values<typeof FUSED_PARAMS>;
 
-/** What a kernel does to A's rows when it reads them: the shaders' constant INPUT. */
+/** Functions that a kernel applies to A's rows when it reads them: the shaders' constant INPUT. */
 export const INPUT = { plain: 0, swiglu: 1, rms_norm: 2 } as const;
 
-/** What a kernel does to its sums before it stores them: the shaders' constant OUTPUT. */
+/** Functions that a kernel applies to its sums before it stores them: the shaders' constant OUTPUT. */
 export const OUTPUT = { plain: 0, swiglu: 1 } as const;
 
-/** What becomes of the sums: the param `mode`. From `continue` on they start at what C holds. */
+/** Uses of the sums: the param `mode`. From `continue` on they start at what C holds. */
 export const MODE = { write: 0, accumulate: 1, add: 2, continue: 3, continueAndAdd: 4 } as const;
 
-/** At most this many rows of A take kernels that keep few sums. */
+/** Most rows of A that take kernels which keep few sums. */
 export const FEW_ROWS = 8;
 
 /** Parts along k are whole steps of the kernels. */
@@ -87,7 +87,7 @@ const CONSTANTS: Readonly<Partial<Record<MatmulFamily, Constants>>> = {
   tiled_large: { ROWS: TILES.tiled_large.rows, PARTS: 1 },
 };
 
-/** What a family's kernels share, whatever B is. */
+/** Returns the parts that a family's kernels share, whatever B is. */
 function shared(family: MatmulFamily) {
   const tile = TILES[family];
   return {
@@ -102,7 +102,7 @@ function shared(family: MatmulFamily) {
       return [columns, y, z];
     },
     work: ({ m, n, k }: ProductParams) => 2 * m * n * k,
-    // f32 sums of k products: the error grows with the sum of magnitudes, hence the absolute part.
+    // f32 sums of k products: the error grows with the sum of magnitudes, so there is an absolute part.
     tolerance: { relative: 2e-5, absolute: 2e-5 },
   };
 }
@@ -112,7 +112,7 @@ function plain(name: string, family: MatmulFamily): MatmulKernel<typeof BINDINGS
     ...shared(family),
     name,
     bindings: BINDINGS,
-    reference: multiply,
+    reference: multiplyReference,
   });
 }
 
@@ -137,7 +137,7 @@ function fused(name: string, family: FewTiledFamily) {
     params: FUSED_PARAMS,
     bindings: { ...BINDINGS, ...FUSED_BINDINGS },
     constants: { ...constants, ...FUSED_CONSTANTS },
-    reference: multiply,
+    reference: multiplyReference,
   });
 }
 
@@ -211,7 +211,7 @@ interface Views {
   readonly b: Float32Array;
   readonly addend: Float32Array;
   readonly c: Float32Array;
-  /** Of kernels that take over those around them. */
+  /** Weights of the norm, for kernels that take over those around them. */
   readonly normWeight?: Float32Array;
   readonly low?: Float32Array;
   readonly factor?: Float32Array;
@@ -225,7 +225,7 @@ function multiplyPacked({ b, scales, ...views }: PackedViews, params: Params, co
   const read = elementReader(constants.FORMAT!, b, scales);
   const values = new Float32Array(n > 0 && k > 0 ? (k - 1) * b_k + (n - 1) * b_column + 1 : 0);
   for (let i = 0; i < values.length; i++) values[i] = read(b_offset + i);
-  multiply({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
+  multiplyReference({ ...views, b: values }, { ...params, b_offset: 0 }, constants);
 }
 
 /** Elements along k of each of a product's parts but the last. */
@@ -239,13 +239,13 @@ function multiplyParts(views: Views, p: Params, { PARTS: parts, ...constants }: 
   for (let part = 0; part < parts!; part++) {
     const first = Math.min(part * length, p.k);
     const [a_offset, b_offset] = [p.a_offset + first * p.a_k, p.b_offset + first * p.b_k];
-    const own = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
-    multiply(views, { ...p, ...own, k: Math.min(length, p.k - first) }, constants);
+    const offsets = { a_offset, b_offset, c_offset: p.c_offset + part * p.m * p.c_row };
+    multiplyReference(views, { ...p, ...offsets, k: Math.min(length, p.k - first) }, constants);
   }
 }
 
 /** The common reference. */
-export function multiply(views: Views, p: Params, constants: Constants): void {
+export function multiplyReference(views: Views, p: Params, constants: Constants): void {
   if ((constants.PARTS ?? 1) > 1) {
     multiplyParts(views, p, constants);
     return;
@@ -270,7 +270,7 @@ export function multiply(views: Views, p: Params, constants: Constants): void {
   }
 }
 
-/** What a row of A contributes: as it is, or what INPUT makes of it. */
+/** Returns the contribution of a row of A: the row as it is, or what INPUT makes of it. */
 function inputsOf(
   { a, normWeight }: Views,
   { k: K, a_offset, a_row, a_k }: ProductParams,

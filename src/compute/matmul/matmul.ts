@@ -157,7 +157,10 @@ function widened(family: MatmulFamily, { m, n, b, input, continues }: MatmulOpti
   return isWide && !packedFormat(b) && !input && !continues ? "wide" : family;
 }
 
-/** Of any kernel: what one does not bind is not read. Spreads of so many members take a microsecond each. */
+/**
+ * Returns the buffers of any kernel: those that one does not bind are not read. Spreads of so many members take a
+ * microsecond each.
+ */
 function boundBuffers({ a, b, c, addend, bias }: MatmulOptions) {
   const scales = b.scales ?? b.buffer;
   return { a: a.buffer, b: b.buffer, scales, addend: addend ?? bias?.buffer ?? b.buffer, c: c.buffer };
@@ -302,7 +305,7 @@ export function tileColumns(device: Device): number {
   return TILES[matmulFamily(device)].columns;
 }
 
-/** What decides which kernel a product takes. */
+/** Parts of a product's shape that decide which kernel it takes. */
 type ProductShape = Omit<ProductParams, "alpha" | "addend_row" | "mode">;
 
 /** Smaller products gain less from matrix units than their scales and tiles of 128 x 128 cost. */

@@ -59,7 +59,7 @@ function operands(product: MatmulOptions): Operand[] {
   ];
 }
 
-/** What to bind of a buffer: all of it where it fits, else the operand's rows. */
+/** Range of a buffer to bind: all of it where it fits, else the operand's rows. */
 interface BoundRange {
   readonly firstElement: number;
   readonly elements: number;
@@ -145,7 +145,7 @@ function moved(product: MatmulOptions, { axis, from }: { axis: Axis; from: numbe
 /** The same product over slices that hold only the operands' rows. */
 function narrowed(product: MatmulOptions, limit: number): MatmulOptions {
   const [c, a, b] = operands(product).map((operand) => narrow(operand.matrix, boundRange(operand, limit)));
-  // Laid out as C, hence sliced as C.
+  // Sliced as C, because it is laid out as C.
   const addend =
     product.addend && narrow({ ...product.c, buffer: product.addend }, boundRange(operands(product)[0]!, limit)).buffer;
   const bias =

@@ -11,7 +11,7 @@ export interface Matrix {
   readonly stride?: number | undefined;
   /** How elements lie in the buffer; default `float32`. Only B may be packed. */
   readonly format?: MatrixFormat | undefined;
-  /** For `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
+  /** Scales of `int8` and `nf4`: one f32 for each block of 64 elements, counted from the start of the buffer. */
   readonly scales?: Buffer | undefined;
 }
 
@@ -48,9 +48,9 @@ export interface MatmulOptions {
    * depend on the number of rows.
    */
   readonly splits?: boolean;
-  /** What is done to A's rows when they are read, where `fuses` allows it. */
+  /** Function of A's rows when they are read, where `fuses` allows it. */
   readonly input?: SwigluInput | RmsNormInput | undefined;
-  /** What is done to the sums, where `fuses` allows it. Needs an alpha of 1 and nothing that is added. */
+  /** Function of the sums, where `fuses` allows it. Needs an alpha of 1 and nothing that is added. */
   readonly output?: SwigluOutput | undefined;
   /** Added to the sums, after an addend and before a bias, where `fuses` allows it. Needs an alpha of 1. */
   readonly adapter?: AdapterProduct | undefined;
@@ -76,7 +76,7 @@ export interface SwigluOutput {
   readonly kind: "swiglu";
 }
 
-/** What a LoRA adapter adds to C: scale * low * factor^T, each matrix that lies in C with its own columns of `low`. */
+/** A LoRA adapter's addend of C: scale * low * factor^T, each matrix that lies in C with its own columns of `low`. */
 export interface AdapterProduct {
   /** [m, rank * matrices]. */
   readonly low: Buffer;

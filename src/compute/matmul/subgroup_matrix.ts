@@ -17,7 +17,7 @@ import {
   magnitudesPacked,
   powersFor,
 } from "./blocks.ts";
-import { multiply, PARAMS, type ProductParams } from "./kernels.ts";
+import { multiplyReference, PARAMS, type ProductParams } from "./kernels.ts";
 
 const TILE = 128;
 
@@ -31,7 +31,7 @@ const shared = {
   grid: ({ m, n }: ProductParams) => [Math.ceil(n / TILE), Math.ceil(m / TILE)] as const,
   work: ({ m, n, k }: ProductParams) => 2 * m * n * k,
 };
-/** Of values around 1: each element may be rounded to either neighbour, by at most 2^-10 of itself. */
+/** Tolerance for values around 1: each element may be rounded to either neighbour, by at most 2^-10 of itself. */
 const inHalves = { ...shared, tolerance: { relative: 2e-3, absolute: 2e-3 } };
 const inFloats = { ...shared, tolerance: { relative: 2e-5, absolute: 2e-5 } };
 
@@ -86,7 +86,7 @@ interface BlockViews {
   readonly column_magnitudes: Uint32Array;
   readA(at: number): number;
   readB(at: number): number;
-  /** What an element of B is in the inputs' type. */
+  /** Returns an element of B in the inputs' type. */
   rounded(value: number, magnitude: number): number;
 }
 
@@ -103,19 +103,19 @@ function multiplyBlocks({ addend, c, readA, readB, rounded, ...views }: BlockVie
     for (let j = 0; j < n; j++)
       columns[i * n + j] = rounded(readB(b_offset + i * b_k + j * b_column), views.column_magnitudes[j]!);
   const strides = { a_offset: 0, a_row: k, a_k: 1, b_offset: 0, b_k: n, b_column: 1 };
-  multiply({ a: rows, b: columns, addend, c }, { ...params, ...strides }, {});
+  multiplyReference({ a: rows, b: columns, addend, c }, { ...params, ...strides }, {});
 }
 
 /** A product whose B can be read in vec4 along the axis that it lies on. */
 export interface MatrixProduct {
   readonly params: ProductParams;
   readonly buffers: { readonly a: Buffer; readonly b: Buffer; readonly addend: Buffer; readonly c: Buffer };
-  /** Of a packed B. */
+  /** Format of a packed B. */
   readonly format?: PackedFormat | undefined;
   readonly scales?: Buffer | undefined;
 }
 
-/** What the device's units multiply. */
+/** Returns the types that the device's units multiply. */
 export function inputsOf({ info }: Device): MatrixInputs {
   return info.subgroupMatrix?.inputs ?? "f16";
 }

@@ -1,4 +1,4 @@
-/** Which tiles a GPU multiplies large matrices by: measured once per adapter and driver, or set. */
+/** Tiles by which a GPU multiplies large matrices: measured once per adapter and driver, or set. */
 import { ConfigError } from "../../errors.ts";
 import { nodeModule } from "../../node_module.ts";
 import type { Buffer, Device, DeviceInfo, TileFamily } from "../device.ts";
@@ -7,18 +7,19 @@ import { checkMatrices } from "./matrix_check.ts";
 import { inputsOf } from "./subgroup_matrix.ts";
 
 /**
- * What `device.products` takes. `subgroup_matrix` multiplies 128 rows and more on the GPU's matrix units, in f16 with f32 sums or
- * where it has such units in f32, and fewer by `tiled_large`: rows do not have the same bits among few rows as among many.
+ * Values of `device.products`. `subgroup_matrix` multiplies 128 rows and more on the GPU's matrix units, in f16 with
+ * f32 sums or where it has such units in f32, and fewer by `tiled_large`: rows do not have the same bits among few rows
+ * as among many.
  */
 export type ProductChoice = "auto" | TileFamily | "subgroup_matrix";
 
 /** FLOP/s by tiles. */
 export type TileRates = Readonly<Record<TileFamily, number>>;
 
-/** Where measurements are kept between processes, by adapter and driver. */
+/** Store of measurements between processes, by adapter and driver. */
 export interface TileStore {
   read(): Readonly<Record<string, TileRates>>;
-  write(all: Readonly<Record<string, TileRates>>): void;
+  write(rates: Readonly<Record<string, TileRates>>): void;
 }
 
 export interface TileOptions {
@@ -47,10 +48,10 @@ export async function chooseTiles(
   if (choice === "subgroup_matrix") return chooseMatrices(device);
   if (choice !== "auto") return { tile: choice, tileSource: "set by device.products" };
   if (device.memory.budget < MEASURED_BYTES) return { tile: "tiled_large", tileSource: "too little memory to measure" };
-  const known = store?.read() ?? {};
+  const stored = store?.read() ?? {};
   const key = keyOf(device.info);
-  const rates = known[key] ?? (await measure(device));
-  if (!known[key]) store?.write({ ...known, [key]: rates });
+  const rates = stored[key] ?? (await measure(device));
+  if (!stored[key]) store?.write({ ...stored, [key]: rates });
   return { tile: rates.tiled > rates.tiled_large ? "tiled" : "tiled_large", tileSource: describe(rates) };
 }
 
@@ -144,9 +145,9 @@ function fileStore(): TileStore | undefined {
     write(path, text) {
       fs.mkdirSync(folder, { recursive: true });
       // Replaced as a whole, because other processes read it.
-      const own = `${path}.${Math.random().toString(36).slice(2)}`;
-      fs.writeFileSync(own, text);
-      fs.renameSync(own, path);
+      const temporary = `${path}.${Math.random().toString(36).slice(2)}`;
+      fs.writeFileSync(temporary, text);
+      fs.renameSync(temporary, path);
     },
   });
 }
@@ -172,9 +173,9 @@ export function jsonStore(
         return {};
       }
     },
-    write(all) {
+    write(rates) {
       try {
-        files.write(path, `${JSON.stringify(all, null, 2)}\n`);
+        files.write(path, `${JSON.stringify(rates, null, 2)}\n`);
       } catch {
         // A read-only home.
       }

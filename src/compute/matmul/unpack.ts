@@ -9,7 +9,7 @@ import type { MatmulOptions } from "./product.ts";
 export const UNPACKED_BYTES = 16 * 2 ** 20;
 
 /** Rows of a packed matrix as f32, or their transpose. */
-export const unpack = defineKernel({
+export const unpackMatrix = defineKernel({
   name: "matmul/unpack",
   bindings: { words: "read u32", scales: "read f32", out: "write f32" },
   params: { rows: "u32", columns: "u32", offset: "u32", stride: "u32", out_row: "u32", out_column: "u32" },
@@ -48,7 +48,7 @@ function unpackInto(
   { n, k, b, transposeB, format }: MatmulOptions & { format: PackedFormat },
 ): void {
   const [rows, columns] = transposeB ? [n, k] : [k, n];
-  device.dispatch(unpack, {
+  device.dispatch(unpackMatrix, {
     buffers: { words: b.buffer, scales: b.scales ?? b.buffer, out },
     params: {
       ...{ rows, columns, offset: b.offset ?? 0, stride: b.stride ?? columns },

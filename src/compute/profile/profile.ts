@@ -1,4 +1,7 @@
-/** What a device and its user did, in order of time: the runs of kernels, the host's calls and waits, and named spans. */
+/**
+ * Records what a device and its user did, in order of time: the runs of kernels, the host's calls and waits, and named
+ * spans.
+ */
 import type { Device } from "../device.ts";
 import type { DeviceObserver, HostEvent, KernelRuns, Observation } from "../observer.ts";
 
@@ -50,7 +53,7 @@ export class Profile implements DeviceObserver {
     this.observation = device.observe?.(this);
   }
 
-  /** Why there are no times of kernels; undefined where there are. */
+  /** Reason why there are no times of kernels; undefined where there are. */
   get untimed(): string | undefined {
     return this.observation ? this.observation.untimed : "the backend has no device of its own";
   }

@@ -1,13 +1,13 @@
 /** The time of a profile by kernel, as a table for people. */
 import { kernelRuns, type Profile } from "./profile.ts";
 
-/** What one kernel took in a profile. */
+/** Time of one kernel in a profile. */
 export interface KernelTime {
   readonly name: string;
   readonly calls: number;
-  /** Of all calls. */
+  /** Time of all calls. */
   readonly ms: number;
-  /** Of the time of all kernels, 0 to 1. */
+  /** Share of the time of all kernels, 0 to 1. */
   readonly share: number;
 }
 

@@ -84,7 +84,7 @@ function placed(at: number, since: number): { ts: number } {
   return { ts: microseconds(at - since) };
 }
 
-/** To the nanosecond. */
+/** Returns microseconds to the nanosecond. */
 function microseconds(ms: number): number {
   return Math.round(ms * 1e6) / 1e3;
 }

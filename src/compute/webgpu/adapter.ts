@@ -1,16 +1,16 @@
 /** Finds the adapter: of the host's WebGPU, the runtime's or Dawn's; the one asked for, or the fastest. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { type AdapterName, dawnAdapters, dawnFlags, openDawn } from "./dawn.ts";
-import { describeAdapter } from "./info.ts";
+import { gpuInfo } from "./info.ts";
 import type { Gpu, GpuAdapter } from "./types.ts";
 
-/** What a device is to have besides what every device gets. */
-export interface Wanted {
+/** Features of a device besides those that every device gets. */
+export interface DeviceRequirements {
   /** The features that products by subgroup matrices need. */
   readonly subgroupMatrix?: boolean | undefined;
 }
 
-/** Which adapter to take. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
+/** Choice of the adapter. Only Dawn (Node, Bun, Deno with the `webgpu` package) takes a choice. */
 export interface AdapterChoice {
   /** Part of the adapter's name, in any case, or its place in {@link listAdapters}. Default: the fastest. */
   readonly adapter?: string | number | undefined;
@@ -45,14 +45,14 @@ async function defaultGpu(injected?: Gpu): Promise<Gpu | undefined> {
 
 async function chosenGpu(injected: Gpu | undefined, choice: AdapterChoice): Promise<Gpu | undefined> {
   const { adapter, backend, toggles = [] } = choice;
-  const all = injected ? undefined : await dawnAdapters();
-  if (!all)
+  const adapters = injected ? undefined : await dawnAdapters();
+  if (!adapters)
     throw new UnsupportedError(
       `Cannot choose the adapter (${written(choice)}): this runtime's WebGPU takes no choice, only the \`webgpu\` package does. Leave device.adapter, device.backend and device.toggles unset.`,
       { part: "compute", capability: "device.adapter" },
     );
-  if (adapter !== undefined) return openDawn(dawnFlags(chosenAdapter(all, choice), toggles));
-  if (backend !== undefined && (await dawnAdapters(backend))!.length === 0) throw noneSuch(choice, all);
+  if (adapter !== undefined) return openDawn(dawnFlags(chosenAdapter(adapters, choice), toggles));
+  if (backend !== undefined && (await dawnAdapters(backend))!.length === 0) throw noneSuch(choice, adapters);
   return openDawn(dawnFlags({ backend: backend ?? "" }, toggles));
 }
 
@@ -60,25 +60,25 @@ async function chosenGpu(injected: Gpu | undefined, choice: AdapterChoice): Prom
  * The adapter that a choice means.
  * @throws ConfigError for none; UnsupportedError for one that Dawn cannot be made to take
  */
-export function chosenAdapter(all: readonly AdapterName[], choice: AdapterChoice): AdapterName {
+export function chosenAdapter(adapters: readonly AdapterName[], choice: AdapterChoice): AdapterName {
   const { adapter, backend } = choice;
-  const fitting = all.filter((it) => backend === undefined || it.backend === backend);
+  const fitting = adapters.filter((adapter) => backend === undefined || adapter.backend === backend);
   const isNamed = ({ name }: AdapterName) => name.toLowerCase().includes(String(adapter).toLowerCase());
   // A larger number is a part of a name: 4090.
-  const isIndex = /^\d+$/.test(String(adapter)) && Number(adapter) < all.length;
-  const found = isIndex ? all[Number(adapter)] : fitting.find(isNamed);
-  if (!found || !fitting.includes(found)) throw noneSuch(choice, all);
+  const isIndex = /^\d+$/.test(String(adapter)) && Number(adapter) < adapters.length;
+  const found = isIndex ? adapters[Number(adapter)] : fitting.find(isNamed);
+  if (!found || !fitting.includes(found)) throw noneSuch(choice, adapters);
   // Dawn takes the first whose name contains the flag's.
-  const taken = all.find((it) => it.backend === found.backend && it.name.includes(found.name));
+  const taken = adapters.find((adapter) => adapter.backend === found.backend && adapter.name.includes(found.name));
   if (taken === found) return found;
   throw new UnsupportedError(
-    `Cannot use the GPU asked for (${written(choice)}): the adapter ${all.indexOf(taken!)} matches that name too (${taken!.name}), and Dawn selects adapters by name alone. Hide the other adapter with the driver's environment variables.`,
+    `Cannot use the GPU asked for (${written(choice)}): the adapter ${adapters.indexOf(taken!)} matches that name too (${taken!.name}), and Dawn selects adapters by name alone. Hide the other adapter with the driver's environment variables.`,
     { part: "compute", capability: "device.adapter" },
   );
 }
 
-function noneSuch(choice: AdapterChoice, all: readonly AdapterName[]): ConfigError {
-  const list = all.map(({ name, backend }, i) => `${i} ${name} (${backend})`).join(", ");
+function noneSuch(choice: AdapterChoice, adapters: readonly AdapterName[]): ConfigError {
+  const list = adapters.map(({ name, backend }, i) => `${i} ${name} (${backend})`).join(", ");
   const has = list === "" ? "This machine has no adapter." : `There are: ${list}.`;
   const path = choice.adapter === undefined ? "device.backend" : "device.adapter";
   return new ConfigError(`Cannot use the GPU asked for (${written(choice)}): no adapter fits. ${has}`, { path });
@@ -95,7 +95,7 @@ function written({ adapter, backend, toggles = [] }: AdapterChoice): string {
 
 /** An adapter of this machine. */
 export interface ListedAdapter {
-  /** What `device.adapter` takes, besides a part of the name. */
+  /** Number that `device.adapter` takes, besides a part of the name. */
   readonly index: number;
   readonly name: string;
   /** Empty where the runtime does not tell it. */
@@ -106,13 +106,14 @@ export interface ListedAdapter {
   readonly architecture: string;
   readonly driver: string;
   readonly features: readonly string[];
-  readonly limits: ReturnType<typeof describeAdapter>["limits"];
+  readonly limits: ReturnType<typeof gpuInfo>["limits"];
 }
 
 /** Every adapter that can be chosen; where nothing can be chosen, the one that is used. */
 export async function listAdapters(): Promise<ListedAdapter[]> {
   const named = await dawnAdapters();
-  if (!named) return [await findAdapter(undefined, {})].flatMap((it) => (it ? [listed(it, { index: 0 })] : []));
+  if (!named)
+    return [await findAdapter(undefined, {})].flatMap((adapter) => (adapter ? [listed(adapter, { index: 0 })] : []));
   const found = await Promise.all(
     named.map(async (name, index) => {
       const gpu = (await openDawn(dawnFlags(name, [])))!;
@@ -124,7 +125,7 @@ export async function listAdapters(): Promise<ListedAdapter[]> {
 }
 
 function listed(adapter: GpuAdapter, about: { index: number } & Partial<AdapterName>): ListedAdapter {
-  const { vendor, architecture, description, features, limits, family } = describeAdapter(adapter);
+  const { vendor, architecture, description, features, limits, family } = gpuInfo(adapter);
   return {
     index: about.index,
     name: about.name ?? adapter.info.device,

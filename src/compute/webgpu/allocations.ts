@@ -1,11 +1,11 @@
 /** Buffers as the driver gives them: whether it refused one is known only later, before the work that uses it is submitted. */
-import { refused } from "../memory.ts";
+import { refusedByDriver } from "../memory.ts";
 import { validationError } from "./pipeline.ts";
 import type { GpuBuffer, GpuDevice, GpuError } from "./types.ts";
 
 const { STORAGE, COPY_SRC, COPY_DST } = { COPY_SRC: 0x4, COPY_DST: 0x8, STORAGE: 0x80 };
 
-/** What holds a range's bytes. Slices share it, so that a buffer that the driver refused is replaced under all of them. */
+/** Holder of a range's bytes. Slices share it, so that a buffer that the driver refused is replaced under all of them. */
 export interface Storage {
   buffer: GpuBuffer;
   /** `unchecked` until the driver's answer is known. */
@@ -26,7 +26,7 @@ type Answer = Promise<GpuError | null>;
 export class Allocations {
   private readonly gpuDevice: GpuDevice;
   private unchecked: Unchecked[] = [];
-  /** Without an answer yet, or refused and not tried again. */
+  /** Number of allocations without an answer yet, or refused and not tried again. */
   private open = 0;
 
   constructor(gpuDevice: GpuDevice) {
@@ -55,7 +55,7 @@ export class Allocations {
     this.gpuDevice.pushErrorScope("validation");
     write();
     const answer = this.answer();
-    this.unchecked.findLast((it) => it.storage === storage)?.writes.push(answer);
+    this.unchecked.findLast((allocation) => allocation.storage === storage)?.writes.push(answer);
   }
 
   /** The allocations since the last call, for {@link check}. */
@@ -81,7 +81,7 @@ export class Allocations {
         if (writes.length === 0) error = await this.replace(storage, { size, label });
       }
       storage.state = error ? "refused" : "ready";
-      if (error) failure ??= refused({ label, bytes: size, live: room.live() }, error);
+      if (error) failure ??= refusedByDriver({ label, bytes: size, live: room.live() }, error);
       else for (const wrong of await Promise.all(writes)) if (wrong) failure ??= validationError(wrong.message);
     }
     this.open -= taken.length;

@@ -1,11 +1,14 @@
 /** Bind groups, kept between submits, and the params of a submit in one uniform buffer. */
 
 import { RecentCache } from "../../recent_cache.ts";
-import { type DispatchOp, PARAMS_STRIDE_BYTES, type Range } from "./encoding.ts";
+import { type DispatchOp, PARAMS_STRIDE_BYTES, type StorageRange } from "./encoding.ts";
 import { PARAMS_BINDING } from "./pipeline.ts";
 import type { GpuBindGroup, GpuBindGroupLayout, GpuBuffer, GpuDevice } from "./types.ts";
 
-/** In each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the driver. */
+/**
+ * Most bind groups in each generation of the cache. A step binds about twenty a layer; each takes about 2 KiB of the
+ * driver.
+ */
 const BIND_GROUPS = 4096;
 const LEAST_PARAMS_BYTES = 2 ** 16;
 const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
@@ -13,13 +16,13 @@ const { COPY_DST, UNIFORM } = { COPY_DST: 0x8, UNIFORM: 0x40 };
 /** A bind group with what it was made for. */
 interface KeptGroup {
   readonly layout: GpuBindGroupLayout;
-  readonly buffers: readonly Range[];
+  readonly buffers: readonly StorageRange[];
   readonly group: GpuBindGroup;
 }
 
 export class Bindings {
   private readonly gpuDevice: GpuDevice;
-  /** By {@link hashOf}. Ranges whose hashes are equal replace each other. */
+  /** Groups by {@link hashOf}. Ranges whose hashes are equal replace each other. */
   private readonly groups = new RecentCache<number, KeptGroup>(BIND_GROUPS);
   private arena: GpuBuffer | undefined;
   /** Replaced by {@link forget}. */
@@ -89,11 +92,14 @@ export class Bindings {
 }
 
 /** An array of vec4 needs whole vectors bound; no other range uses the rest of the last one. */
-function boundBytes({ byteOffset, byteLength, capacity }: Range): number {
+function boundBytes({ byteOffset, byteLength, capacity }: StorageRange): number {
   return Math.min(Math.max(Math.ceil(byteLength / 16) * 16, 16), capacity - byteOffset);
 }
 
-/** Of a layout and its ranges, 32 bits. A step looks up hundreds, and text as the key would take most of the time. */
+/**
+ * Returns a hash of a layout and its ranges, 32 bits. A step looks up hundreds, and text as the key would take most of
+ * the time.
+ */
 function hashOf({ pipeline, buffers }: DispatchOp): number {
   let hash = pipeline.bindingCode;
   for (const { id, byteOffset, byteLength } of buffers) {
@@ -117,6 +123,6 @@ function isFor({ layout, buffers }: KeptGroup, op: DispatchOp): boolean {
   return true;
 }
 
-function isSameRange(one: Range, other: Range): boolean {
-  return one.id === other.id && one.byteOffset === other.byteOffset && one.byteLength === other.byteLength;
+function isSameRange(range: StorageRange, other: StorageRange): boolean {
+  return range.id === other.id && range.byteOffset === other.byteOffset && range.byteLength === other.byteLength;
 }

@@ -1,9 +1,9 @@
 /** A GPU device with everything that is made from it, and lost with it. */
 import { RemoteError, UnsupportedError } from "../../errors.ts";
-import type { Wanted } from "./adapter.ts";
+import type { DeviceRequirements } from "./adapter.ts";
 import { Allocations } from "./allocations.ts";
 import { Bindings } from "./bindings.ts";
-import { Failures } from "./failures.ts";
+import { GpuFailures } from "./failures.ts";
 import { requireMatrices, SUBGROUP_MATRIX } from "./matrix_units.ts";
 import { PipelineCache } from "./pipeline.ts";
 import { StagingPool } from "./read_back.ts";
@@ -20,7 +20,7 @@ export class Connection {
   readonly bindings: Bindings;
   readonly pipelines: PipelineCache;
   readonly staging: StagingPool;
-  readonly failures: Failures;
+  readonly failures: GpuFailures;
 
   constructor(gpuDevice: GpuDevice) {
     this.gpuDevice = gpuDevice;
@@ -28,7 +28,7 @@ export class Connection {
     this.bindings = new Bindings(gpuDevice);
     this.pipelines = new PipelineCache(gpuDevice);
     this.staging = new StagingPool(gpuDevice);
-    this.failures = new Failures(gpuDevice);
+    this.failures = new GpuFailures(gpuDevice);
   }
 
   /** @param reason what calls under way reject with, if the device was not lost before */
@@ -41,7 +41,10 @@ export class Connection {
 }
 
 /** @throws UnsupportedError for an adapter that binds too few buffers, or lacks what is wanted */
-export function requestDevice(adapter: GpuAdapter, { subgroupMatrix = false }: Wanted = {}): Promise<GpuDevice> {
+export function requestDevice(
+  adapter: GpuAdapter,
+  { subgroupMatrix = false }: DeviceRequirements = {},
+): Promise<GpuDevice> {
   const { limits } = adapter;
   if (subgroupMatrix) requireMatrices(adapter);
   if (limits.maxStorageBuffersPerShaderStage < STORAGE_BUFFERS)
@@ -69,7 +72,10 @@ export function requestDevice(adapter: GpuAdapter, { subgroupMatrix = false }: W
 const WAITS_MS = [0, 500, 1000, 2000, 4000];
 
 /** After a loss. @throws RemoteError when no adapter answers */
-export async function connectAgain(find: () => Promise<GpuAdapter | null>, wanted: Wanted = {}): Promise<Connection> {
+export async function connectAgain(
+  find: () => Promise<GpuAdapter | null>,
+  wanted: DeviceRequirements = {},
+): Promise<Connection> {
   let cause: unknown;
   for (const wait of WAITS_MS) {
     await new Promise((resume) => setTimeout(resume, wait));

@@ -1,4 +1,4 @@
-/** Dawn from the `webgpu` package: how it is loaded, and the flags by which it is told which adapter to take. */
+/** Dawn from the `webgpu` package: how it is loaded, and the flags that select its adapter. */
 import type { Gpu } from "./types.ts";
 
 /** Threads of Mesa's software GPU. More threads than cores measured faster, because its workers wait for each other. */
@@ -14,7 +14,10 @@ interface Dawn {
 }
 
 let loading: Promise<Dawn | undefined> | undefined;
-/** By their flags. Kept for the life of the process: Dawn frees an instance with its object, even under work in flight. */
+/**
+ * Instances by their flags. Kept for the life of the process: Dawn frees an instance with its object, even under work
+ * in flight.
+ */
 const instances = new Map<string, Gpu>();
 
 /** An instance with these flags; undefined where the package is not installed, or not built for this machine. */
@@ -55,8 +58,8 @@ const ALWAYS_DISABLED = ["timestamp_quantization"];
 /** The flags that choose. A toggle with a leading `-` is disabled. */
 export function dawnFlags(chosen: Partial<AdapterName>, toggles: readonly string[]): string[] {
   const enabled = toggles.filter((name) => !name.startsWith("-"));
-  const given = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
-  const disabled = [...ALWAYS_DISABLED.filter((name) => !toggles.includes(name)), ...given];
+  const turnedOff = toggles.filter((name) => name.startsWith("-")).map((name) => name.slice(1));
+  const disabled = [...ALWAYS_DISABLED.filter((name) => !toggles.includes(name)), ...turnedOff];
   return [
     chosen.backend ? `backend=${chosen.backend}` : "",
     chosen.name ? `adapter=${chosen.name}` : "",

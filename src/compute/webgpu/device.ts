@@ -1,20 +1,20 @@
 /** The WebGPU device: records work, then encodes it into one submit; pipelines, bind groups and buffers are kept. */
 import { DeviceLostError, RemoteError } from "../../errors.ts";
 import { chooseBudget } from "../budget/choose.ts";
-import { type Budget, statedBudget } from "../budget/machine.ts";
+import { type MemoryBudget, statedBudget } from "../budget/machine.ts";
 import type { Buffer, Data, Device, DeviceInfo, DispatchOptions, KeptWork, ReadRequest } from "../device.ts";
 import type { BindingKinds, Constants, Kernel, ParamTypes } from "../kernel.ts";
 import { BufferPool, PooledMemory } from "../memory.ts";
 import type { DeviceObserver, HostEvent, Observation } from "../observer.ts";
-import { type AdapterChoice, findAdapter, type Wanted } from "./adapter.ts";
+import { type AdapterChoice, type DeviceRequirements, findAdapter } from "./adapter.ts";
 import type { Storage } from "./allocations.ts";
 import type { Bindings } from "./bindings.ts";
 import { Connection, connectAgain, requestDevice } from "./connection.ts";
-import { Encoding, type Op, type Piece, packParams, type Range, rangesOf } from "./encoding.ts";
+import { CommandEncoding, type Op, packParams, rangesOf, type StorageRange, type TimedWork } from "./encoding.ts";
 import type { ErrorScopes } from "./failures.ts";
-import { describeAdapter } from "./info.ts";
-import { Napper } from "./nap.ts";
+import { gpuInfo } from "./info.ts";
 import { Pace } from "./pace.ts";
+import { PollSleep } from "./poll_sleep.ts";
 import { probeMemory } from "./probe.ts";
 import { ReadBack } from "./read_back.ts";
 import { keepOps } from "./repetition.ts";
@@ -35,7 +35,7 @@ export interface WebGpuDeviceOptions extends AdapterChoice {
 /** Work that the GPU has, in an object so that awaiting it does not await its error scopes. */
 interface Submitted {
   readonly scopes: ErrorScopes;
-  readonly pieces: readonly Piece[];
+  readonly pieces: readonly TimedWork[];
   /** When it was submitted, in ms. */
   readonly start: number;
 }
@@ -46,8 +46,8 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   info: DeviceInfo;
   readonly pace: Pace;
   protected readonly pool: BufferPool<Storage>;
-  private readonly options: WebGpuDeviceOptions & Wanted;
-  private readonly napper: Napper;
+  private readonly options: WebGpuDeviceOptions & DeviceRequirements;
+  private readonly pollSleep: PollSleep;
   /** Replaced when the device is reopened. */
   private connection: Connection;
   private recorded: Op[] = [];
@@ -63,21 +63,25 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   /** When the work of the last finished call was done. */
   private lastDone = 0;
   private observer: DeviceObserver | undefined;
-  /** Of the connection; absent without an observer, and where the adapter has none. */
+  /** Timer of the connection; absent without an observer, and where the adapter has none. */
   private timer: Timestamps | undefined;
-  /** For the submit that begins: absent without an observer that times kernels. */
+  /** Timer of the submit that begins: absent without an observer that times kernels. */
   timestamps: Timestamps | undefined;
 
   private constructor(
     connection: Connection,
-    { info, budget, options }: { info: DeviceInfo; budget: Budget; options: WebGpuDeviceOptions & Wanted },
+    {
+      info,
+      budget,
+      options,
+    }: { info: DeviceInfo; budget: MemoryBudget; options: WebGpuDeviceOptions & DeviceRequirements },
   ) {
     super();
     this.connection = connection;
     this.info = info;
     this.options = options;
     this.pace = new Pace(info.family);
-    this.napper = new Napper(info.family === "scalar");
+    this.pollSleep = new PollSleep(info.family === "scalar");
     this.pool = new BufferPool<Storage>(
       {
         create: (size, label) => this.connection.allocations.create(size, label),
@@ -96,11 +100,11 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
    * @throws ConfigError when the adapter asked for is not there; names those that are. UnsupportedError where the adapter lacks
    *   what was asked for.
    */
-  static async open(options: WebGpuDeviceOptions & Wanted = {}): Promise<WebGpuDevice | undefined> {
+  static async open(options: WebGpuDeviceOptions & DeviceRequirements = {}): Promise<WebGpuDevice | undefined> {
     const adapter = await findAdapter(options.gpu, options);
     if (!adapter) return undefined;
     const gpuDevice = await requestDevice(adapter, options);
-    const info = describeAdapter(adapter);
+    const info = gpuInfo(adapter);
     const isSoftware = info.family === "scalar";
     const { vendor, architecture, device } = adapter.info;
     const probe = async () => probeMemory(await requestDevice((await findAdapter(options.gpu, options))!));
@@ -138,7 +142,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   write(buffer: Buffer, data: Data, byteOffset: number = 0): void {
-    const range = buffer as Range;
+    const range = buffer as StorageRange;
     if (this.recorded.length > 0 || this.inFlight > 0) {
       this.recorded.push({ type: "write", buffer: range, data: data.slice(), byteOffset });
       return;
@@ -148,21 +152,22 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
   }
 
   copy(from: Buffer, to: Buffer, byteLength: number = Math.min(from.byteLength, to.byteLength)): void {
-    if (byteLength > 0) this.recorded.push({ type: "copy", from: from as Range, to: to as Range, byteLength });
+    if (byteLength > 0)
+      this.recorded.push({ type: "copy", from: from as StorageRange, to: to as StorageRange, byteLength });
   }
 
   clear(buffer: Buffer): void {
-    if (buffer.byteLength > 0) this.recorded.push({ type: "clear", buffer: buffer as Range });
+    if (buffer.byteLength > 0) this.recorded.push({ type: "clear", buffer: buffer as StorageRange });
   }
 
   dispatch<B extends BindingKinds, P extends ParamTypes>(kernel: Kernel<B, P>, options: DispatchOptions<B, P>): void {
     const constants = options.constants ? { ...kernel.constants, ...options.constants } : (kernel.constants ?? {});
     const grid = kernel.grid(options.params, constants);
     if (grid.some((side) => side === 0)) return;
-    const buffers: Range[] = [];
+    const buffers: StorageRange[] = [];
     let bytes = 0;
     for (const name in kernel.bindings) {
-      const range = options.buffers[name] as Range;
+      const range = options.buffers[name] as StorageRange;
       buffers.push(range);
       bytes += range.byteLength;
     }
@@ -211,7 +216,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     const readBack = new ReadBack(requests, this.connection.staging);
     this.recorded.push({
       type: "read",
-      buffers: requests.map(({ buffer }) => buffer as Range),
+      buffers: requests.map(({ buffer }) => buffer as StorageRange),
       record: (encoder) => readBack.record(encoder),
     });
     try {
@@ -280,7 +285,7 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     return submitted.then(async ({ scopes, ...timed }) => {
       const { observer } = this;
       const start = observer && performance.now();
-      await failures.settle(scopes, this.napper.during(wait()));
+      await failures.settle(scopes, this.pollSleep.during(wait()));
       const end = performance.now();
       observer?.host({ ...what, start: start!, end });
       await this.learn(timed, end);
@@ -324,17 +329,17 @@ export class WebGpuDevice extends PooledMemory<Storage> implements Device {
     const start = performance.now();
     this.timestamps = observer?.timesKernels ? await this.openTimer(observer) : undefined;
     if (cold.length > 0) observer?.host({ kind: "compile", start: compileStart, end: start });
-    let pieces: readonly Piece[] = [];
+    let pieces: readonly TimedWork[] = [];
     const scopes = failures.scoped(() => {
       bindings.uploadParams(dispatches);
-      pieces = new Encoding(this, ops).run();
+      pieces = new CommandEncoding(this, ops).run();
       this.unflushedBytes = 0;
     });
     observer?.host({ kind: "submit", start, end: performance.now(), dispatches: dispatches.length });
     return { scopes, pieces, start };
   }
 
-  writeNow(range: Range, data: Data, byteOffset: number): void {
+  writeNow(range: StorageRange, data: Data, byteOffset: number): void {
     // Deno's own WebGPU ends the process at an empty write.
     if (data.byteLength === 0) return;
     this.gpuDevice.queue.writeBuffer(

@@ -3,12 +3,12 @@ import type { Data } from "../device.ts";
 import type { Grid, ParamTypes } from "../kernel.ts";
 import type { MemoryRange } from "../memory.ts";
 import type { Storage } from "./allocations.ts";
-import { LONGEST_SUBMIT_SECONDS, type Pace, type Work } from "./pace.ts";
+import { LONGEST_SUBMIT_SECONDS, type Pace, type SecondsByKernel } from "./pace.ts";
 import type { Pipeline } from "./pipeline.ts";
 import type { Timestamps } from "./timestamps.ts";
 import type { GpuBindGroup, GpuCommandEncoder, GpuDevice } from "./types.ts";
 
-export type Range = MemoryRange<Storage>;
+export type StorageRange = MemoryRange<Storage>;
 
 /** `minUniformBufferOffsetAlignment` at its default: each dispatch's params start at a multiple. */
 export const PARAMS_STRIDE_BYTES = 256;
@@ -16,7 +16,7 @@ export const PARAMS_STRIDE_BYTES = 256;
 export interface DispatchOp {
   readonly type: "dispatch";
   readonly pipeline: Pipeline;
-  readonly buffers: readonly Range[];
+  readonly buffers: readonly StorageRange[];
   readonly params: Uint32Array;
   /** Names of the params, in order. */
   readonly paramTypes: ParamTypes;
@@ -29,30 +29,30 @@ export interface DispatchOp {
 }
 interface WriteOp {
   readonly type: "write";
-  readonly buffer: Range;
+  readonly buffer: StorageRange;
   readonly data: Data;
   readonly byteOffset: number;
 }
 interface CopyOp {
   readonly type: "copy";
-  readonly from: Range;
-  readonly to: Range;
+  readonly from: StorageRange;
+  readonly to: StorageRange;
   readonly byteLength: number;
 }
 interface ClearOp {
   readonly type: "clear";
-  readonly buffer: Range;
+  readonly buffer: StorageRange;
 }
 /** Copies for the host, at the end of a submit. */
 interface ReadOp {
   readonly type: "read";
-  readonly buffers: readonly Range[];
+  readonly buffers: readonly StorageRange[];
   record(encoder: GpuCommandEncoder): void;
 }
 export type Op = DispatchOp | WriteOp | CopyOp | ClearOp | ReadOp;
 
 /** The memory that an operation uses. */
-export function rangesOf(op: Op): readonly Range[] {
+export function rangesOf(op: Op): readonly StorageRange[] {
   if (op.type === "dispatch" || op.type === "read") return op.buffers;
   return op.type === "copy" ? [op.from, op.to] : [op.buffer];
 }
@@ -68,14 +68,14 @@ export interface EncodingTarget {
   readonly gpuDevice: GpuDevice;
   readonly bindings: BindGroups;
   readonly pace: Pace;
-  /** Where each dispatch is timed. */
+  /** Timer of each dispatch. */
   readonly timestamps?: Timestamps | undefined;
-  writeNow(range: Range, data: Data, byteOffset: number): void;
+  writeNow(range: StorageRange, data: Data, byteOffset: number): void;
 }
 
 /** Work whose time is measured: a submit, or a few that are short. */
-export interface Piece {
-  readonly work: Work;
+export interface TimedWork {
+  readonly work: SecondsByKernel;
   /** When the GPU was done with it, in ms; undefined after a failure. The last piece has none: its caller waits for it. */
   readonly done: Promise<number | undefined> | undefined;
 }
@@ -87,7 +87,7 @@ const LEAST_TIMED_SECONDS = LONGEST_SUBMIT_SECONDS / 10;
  * One pass over recorded work: consecutive dispatches share a compute pass; a write ends the submit before it, and so does
  * an operation with which the submit would take too long.
  */
-export class Encoding {
+export class CommandEncoding {
   private readonly target: EncodingTarget;
   private readonly ops: readonly Op[];
   private readonly timestamps: Timestamps | undefined;
@@ -100,8 +100,8 @@ export class Encoding {
   private dispatched = 0;
   /** Estimated seconds of the submit that is being encoded. */
   private seconds = 0;
-  private work: Work = new Map();
-  private readonly pieces: Piece[] = [];
+  private work: SecondsByKernel = new Map();
+  private readonly pieces: TimedWork[] = [];
 
   constructor(target: EncodingTarget, ops: readonly Op[]) {
     this.target = target;
@@ -111,7 +111,7 @@ export class Encoding {
   }
 
   /** @returns what was submitted, to learn from */
-  run(): readonly Piece[] {
+  run(): readonly TimedWork[] {
     for (const op of this.ops) this.add(op);
     this.submit();
     return [...this.pieces, { work: this.work, done: undefined }];

@@ -1,16 +1,16 @@
-/** What goes wrong on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
+/** Failures on the GPU: errors of a submit, the driver's own, and a lost device, as typed errors of an awaited call. */
 import { DeviceLostError, OutOfMemoryError, RemoteError } from "../../errors.ts";
 import { validationError } from "./pipeline.ts";
 
 /** How long a failed wait gives the news of a lost device to arrive. */
 const LOSS_GRACE_MS = 200;
 
-/** In an object, so that awaiting the submit does not await the scopes as well. */
+/** Error scopes in an object, so that awaiting the submit does not await the scopes as well. */
 export interface ErrorScopes {
   readonly results: readonly Promise<GPUError | null>[];
 }
 
-export class Failures {
+export class GpuFailures {
   private readonly gpuDevice: GPUDevice;
   private readonly lostSignal: Promise<unknown>;
   private lost: RemoteError | undefined;

@@ -3,7 +3,7 @@ import type { DeviceInfo } from "../device.ts";
 import { matrixSupport } from "./matrix_units.ts";
 import type { GpuAdapter } from "./types.ts";
 
-export function describeAdapter(adapter: GpuAdapter): DeviceInfo {
+export function gpuInfo(adapter: GpuAdapter): DeviceInfo {
   const { info, limits } = adapter;
   const isFallback = (info as { isFallbackAdapter?: boolean }).isFallbackAdapter ?? false;
   return {

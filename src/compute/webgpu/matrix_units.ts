@@ -1,4 +1,4 @@
-/** What an adapter must have for products by subgroup matrices, and what it lacks. */
+/** Features that an adapter must have for products by subgroup matrices, and those that it lacks. */
 import { UnsupportedError } from "../../errors.ts";
 import type { MatrixInputs, SubgroupMatrix } from "../device.ts";
 import type { GpuAdapter } from "./types.ts";
@@ -23,7 +23,7 @@ const UNITS: readonly { readonly inputs: MatrixInputs; readonly size: number; re
   { inputs: "f32", size: 8, workgroupBytes: 24_576 },
 ];
 
-/** What the adapter's units multiply, and what it lacks for that. */
+/** Returns the types that the adapter's units multiply, and the features that it lacks for that. */
 export function matrixSupport({ info, features, limits }: GpuAdapter): Pick<SubgroupMatrix, "inputs" | "missing"> {
   const configs = [...((info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }).subgroupMatrixConfigs ?? [])];
   const units = UNITS.find(({ inputs, size }) => configs.some((config) => fits(config, { inputs, size })));
@@ -44,7 +44,7 @@ export function matrixSupport({ info, features, limits }: GpuAdapter): Pick<Subg
     units &&
       limits.maxComputeWorkgroupStorageSize < units.workgroupBytes &&
       `${limits.maxComputeWorkgroupStorageSize} bytes of workgroup memory, and ${units.workgroupBytes} are needed`,
-  ].filter((it) => typeof it === "string");
+  ].filter((reason) => typeof reason === "string");
   return { inputs: units?.inputs, missing: missing.length > 0 ? missing.join("; ") : undefined };
 }
 

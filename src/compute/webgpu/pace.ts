@@ -9,7 +9,7 @@ import type { DeviceInfo } from "../device.ts";
 /** A submit ends before its estimate exceeds this, unless one dispatch alone does: that is for its kernel's caller to cut. */
 export const LONGEST_SUBMIT_SECONDS = 0.2;
 
-/** What a slow device of the kind does. */
+/** Rates of a slow device of each kind. */
 const RATES = {
   tiled: { flops: 1e12, bytes: 1e11, dispatchSeconds: 1e-5 },
   scalar: { flops: 1e10, bytes: 5e9, dispatchSeconds: 2e-5 },
@@ -21,10 +21,10 @@ const STEP = 0.5;
 const LARGEST_CHANGE = 8;
 const LEAST_FACTOR = 1e-3;
 /** Shorter work says little: its time is that of the call. */
-const LEAST_TELLING_SECONDS = 1e-3;
+const LEAST_MEASURED_SECONDS = 1e-3;
 
 /** Seconds by kernel, before any correction. */
-export type Work = Map<string, number>;
+export type SecondsByKernel = Map<string, number>;
 
 export class Pace {
   private readonly rates: (typeof RATES)[DeviceInfo["family"]];
@@ -48,9 +48,9 @@ export class Pace {
    * Corrects the estimates by the time that `work` took: the normalised least-mean-squares rule, by which those kernels
    * change most that had most to do.
    */
-  learn(work: Work, seconds: number): void {
+  learn(work: SecondsByKernel, seconds: number): void {
     let estimate = 0;
-    let norm = LEAST_TELLING_SECONDS ** 2;
+    let norm = LEAST_MEASURED_SECONDS ** 2;
     for (const [kernel, nominal] of work) {
       estimate += this.seconds(kernel, nominal);
       norm += nominal ** 2;

@@ -11,7 +11,7 @@ export const PARAMS_BINDING = 8;
 
 /** A kernel with its constants, compiled on demand. */
 export class Pipeline {
-  /** Of the layout, a number. */
+  /** Code of the layout, a number. */
   readonly bindingCode: number;
   readonly bindingLayout: GpuBindGroupLayout;
   readonly paramsBytes: number;
@@ -50,7 +50,7 @@ export class Pipeline {
 export class PipelineCache {
   private readonly device: GpuDevice;
   private readonly pipelines = new Map<Kernel, Map<string, Pipeline>>();
-  /** With the kernels' own constants. */
+  /** Pipelines with the kernels' own constants. */
   private readonly plain = new Map<Kernel, Pipeline>();
   private readonly modules = new Map<Kernel, Promise<GPUShaderModule>>();
   private readonly layouts = new Map<string, GpuBindGroupLayout>();
@@ -59,7 +59,7 @@ export class PipelineCache {
     this.device = device;
   }
 
-  /** With the kernel's own constants. */
+  /** Returns the pipeline with the kernel's own constants. */
   getPlain(kernel: Kernel): Pipeline {
     let pipeline = this.plain.get(kernel);
     if (!pipeline) {

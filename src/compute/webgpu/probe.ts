@@ -1,6 +1,6 @@
 /** Finds by trying how much memory an adapter gives, where nothing says it. */
 
-import { type Budget, budgetOf } from "../budget/machine.ts";
+import { budgetOf, type MemoryBudget } from "../budget/machine.ts";
 import { formatBytes } from "../memory.ts";
 import type { GpuDevice } from "./types.ts";
 
@@ -20,7 +20,7 @@ const COPY_DST = 0x8;
 export async function probeMemory(
   gpuDevice: GpuDevice,
   { ceiling = CEILING_BYTES, limitMs = LIMIT_MS }: { ceiling?: number; limitMs?: number } = {},
-): Promise<Budget> {
+): Promise<MemoryBudget> {
   const start = performance.now();
   let isLost = false;
   void gpuDevice.lost.then(() => {

@@ -1,6 +1,6 @@
 /** Copies of device memory for the host: the ranges of one read lie end to end in a staging buffer, which is reused. */
 import type { Data, ReadRequest } from "../device.ts";
-import type { Range } from "./encoding.ts";
+import type { StorageRange } from "./encoding.ts";
 
 const { MAP_READ, COPY_DST } = { MAP_READ: 0x1, COPY_DST: 0x8 };
 /** A copy and a mapping start at multiples of this. */
@@ -56,14 +56,14 @@ export class ReadBack {
     this.staging = pool.take(total);
   }
 
-  /** Of the results. */
+  /** Bytes of the results. */
   get bytes(): number {
     return this.sizes.reduce((sum, size) => sum + size, 0);
   }
 
   record(encoder: GPUCommandEncoder): void {
     for (const [i, { buffer }] of this.requests.entries()) {
-      const { storage, byteOffset } = buffer as Range;
+      const { storage, byteOffset } = buffer as StorageRange;
       if (this.sizes[i]! > 0)
         encoder.copyBufferToBuffer(storage.buffer, byteOffset, this.staging, this.offsets[i]!, this.sizes[i]);
     }

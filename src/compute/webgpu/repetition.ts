@@ -2,7 +2,7 @@
 import type { KeptWork } from "../device.ts";
 import type { BufferPool, Reservation } from "../memory.ts";
 import type { Storage } from "./allocations.ts";
-import { type DispatchOp, type Op, type Range, rangesOf } from "./encoding.ts";
+import { type DispatchOp, type Op, rangesOf, type StorageRange } from "./encoding.ts";
 
 /** The value that a param has. */
 interface Param {
@@ -16,12 +16,12 @@ export function keepOps(
   at: { readonly pool: BufferPool<Storage>; readonly recorded: (ops: readonly Op[]) => void },
 ): KeptWork | undefined {
   if (ops.some(({ type }) => type === "write" || type === "read")) return undefined;
-  const buffers = [...new Set(ops.flatMap((op) => rangesOf(op).map(({ whole }) => whole)))] as Range[];
+  const buffers = [...new Set(ops.flatMap((op) => rangesOf(op).map(({ whole }) => whole)))] as StorageRange[];
   const held = buffers.filter((buffer) => at.pool.holds(buffer));
-  const own = new Map(buffers.filter((buffer) => !at.pool.holds(buffer)).map((buffer) => [buffer.id, buffer]));
+  const outside = new Map(buffers.filter((buffer) => !at.pool.holds(buffer)).map((buffer) => [buffer.id, buffer]));
   // A buffer in use has the storage of one that was released before it.
-  if (held.some(({ id }) => own.has(id))) return undefined;
-  const reservation = at.pool.reserve([...own.values()]);
+  if (held.some(({ id }) => outside.has(id))) return undefined;
+  const reservation = at.pool.reserve([...outside.values()]);
   return reservation && new KeptOps(ops, { ...at, held, reservation });
 }
 
@@ -29,7 +29,7 @@ class KeptOps implements KeptWork {
   private readonly ops: readonly Op[];
   private readonly pool: BufferPool<Storage>;
   /** Buffers of others. */
-  private readonly held: readonly Range[];
+  private readonly held: readonly StorageRange[];
   private readonly reservation: Reservation;
   private readonly recorded: (ops: readonly Op[]) => void;
   /** The work with its param set, by the value of the param. */
@@ -39,7 +39,7 @@ class KeptOps implements KeptWork {
     ops: readonly Op[],
     at: {
       pool: BufferPool<Storage>;
-      held: readonly Range[];
+      held: readonly StorageRange[];
       reservation: Reservation;
       recorded: (ops: readonly Op[]) => void;
     },
@@ -58,8 +58,8 @@ class KeptOps implements KeptWork {
   }
 
   private with({ param, value }: Param): readonly Op[] {
-    const known = this.byValue.get(value);
-    if (known?.param === param) return known.ops;
+    const index = this.byValue.get(value);
+    if (index?.param === param) return index.ops;
     const ops = this.ops.map((op) => (op.type === "dispatch" ? withParam(op, { param, value }) : op));
     this.byValue.set(value, { param, ops });
     return ops;

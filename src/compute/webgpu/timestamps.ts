@@ -13,7 +13,7 @@ const { MAP_READ, COPY_SRC, COPY_DST, QUERY_RESOLVE } = {
   QUERY_RESOLVE: 0x200,
 };
 
-/** What a pass writes: when it began and when it ended. */
+/** Times that a pass writes: when it began and when it ended. */
 interface PassTimes {
   readonly querySet: GpuQuerySet;
   readonly beginningOfPassWriteIndex: number;
@@ -32,7 +32,7 @@ export class Timestamps {
   private readonly gpuDevice: GpuDevice;
   private readonly observer: DeviceObserver;
   private readonly free: Batch[] = [];
-  /** Of the submit that is being encoded. */
+  /** Batches of the submit that is being encoded. */
   private open: Batch[] = [];
   private submitted = 0;
   private readonly arriving = new Set<Promise<void>>();
@@ -42,7 +42,7 @@ export class Timestamps {
     this.observer = observer;
   }
 
-  /** For the pass of a dispatch. */
+  /** Returns the timestamps for the pass of a dispatch. */
   writesFor(kernel: string): PassTimes {
     let batch = this.open.at(-1);
     if (!batch || batch.kernels.length === QUERIES / 2) {
@@ -54,7 +54,7 @@ export class Timestamps {
     return { querySet: batch.querySet, beginningOfPassWriteIndex: first, endOfPassWriteIndex: first + 1 };
   }
 
-  /** At the end of a submit's commands, just before they are submitted. */
+  /** Resolves the timestamps at the end of a submit's commands, just before they are submitted. */
   resolve(encoder: GpuCommandEncoder): void {
     this.submitted = performance.now();
     for (const { querySet, resolved, staging, kernels } of this.open) {

@@ -1,5 +1,5 @@
 /** The backends that a configuration can choose, each with the table of settings that are only its own. */
-import type { Fields } from "./field.ts";
+import type { FieldTable } from "./field.ts";
 import { LOCAL_FIELDS } from "./local.ts";
 import { TINKER_FIELDS } from "./tinker.ts";
 import { TRINITY_BACKEND_FIELDS } from "./trinity.ts";
@@ -8,7 +8,7 @@ import { VERL_FIELDS } from "./verl.ts";
 export const BACKENDS = ["local", "tinker", "verl", "trinity"] as const;
 export type BackendName = (typeof BACKENDS)[number];
 
-export const BACKEND_FIELDS: Readonly<Record<BackendName, Fields>> = {
+export const BACKEND_FIELDS: Readonly<Record<BackendName, FieldTable>> = {
   local: LOCAL_FIELDS,
   tinker: TINKER_FIELDS,
   verl: VERL_FIELDS,

@@ -5,7 +5,7 @@
 import { KL_BASE_NAMES } from "../../algorithm/kl/estimate.ts";
 import { bool, float, int, oneOf, str } from "./field.ts";
 
-/** By the engine's names; a test compares them with its lists. */
+/** Modes by the engine's names; a test compares them with its lists. */
 const TOPK_MODES = ["forward_kl_topk", "forward_kl_topk_tail", "reverse_kl_topk", "reverse_kl_topk_tail"] as const;
 
 export const DISTILLATION_FIELDS = {

@@ -3,17 +3,17 @@
 import type { PreferenceLoss } from "../../algorithm/preference/definition.ts";
 import { builtInPreferenceLosses } from "../../algorithm/preference/losses.ts";
 import type { Tree } from "../yaml/tree.ts";
-import { type Fields, float, oneOf, str, type ValueOf } from "./field.ts";
+import { type FieldTable, float, oneOf, str, type ValueOf } from "./field.ts";
 import {
-  BACKEND_FIELDS,
   DEVICE_FIELDS,
   MODEL_FIELDS,
   OPTIM_FIELDS,
+  ROW_BACKEND_FIELDS,
   ROW_FIELDS,
+  ROW_TRAINER_FIELDS,
   SERVICE_MODEL_FIELDS,
   SERVICE_TRAINER_FIELDS,
   SFT_SECTIONS,
-  TRAINER_FIELDS,
 } from "./sft.ts";
 
 const {
@@ -25,7 +25,7 @@ const {
 } = ROW_FIELDS;
 
 /** The settings of the losses, but for beta: each with the losses that have it. Null keeps the loss's own default. */
-function ownSettings(): Fields {
+function ownSettings(): FieldTable {
   const having = new Map<string, PreferenceLoss[]>();
   for (const loss of builtInPreferenceLosses())
     for (const name of Object.keys(loss.describeSettings)) having.set(name, [...(having.get(name) ?? []), loss]);
@@ -60,7 +60,7 @@ const ANSWER_FIELDS = {
 } as const;
 
 export const DPO_FIELDS = {
-  ...BACKEND_FIELDS,
+  ...ROW_BACKEND_FIELDS,
   ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
   ...SERVICE_MODEL_FIELDS,
@@ -75,8 +75,8 @@ export const DPO_FIELDS = {
   ...ANSWER_FIELDS,
   ...OPTIM_FIELDS,
   "optim.lr": { ...OPTIM_FIELDS["optim.lr"], default: 1e-6 },
-  ...TRAINER_FIELDS,
-  "trainer.project_name": { ...TRAINER_FIELDS["trainer.project_name"], default: "dpo" },
+  ...ROW_TRAINER_FIELDS,
+  "trainer.project_name": { ...ROW_TRAINER_FIELDS["trainer.project_name"], default: "dpo" },
   ...SERVICE_TRAINER_FIELDS,
 } as const;
 

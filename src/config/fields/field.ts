@@ -3,20 +3,20 @@
  * other systems, and what each of them does with it. The tables of rows are the schema; the packaged YAML, the loop's typed
  * settings, the synchronisation and `config explain` follow from them.
  */
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 
 export const TARGETS = ["local", "tinker", "verl", "trinity"] as const;
-export type Target = (typeof TARGETS)[number];
+export type FieldTarget = (typeof TARGETS)[number];
 
 /**
  * `acts`: the loop or the backend here reads the setting. `forwarded`: another setting or system gets the value and reads
  * it. `logging`: only printed and stored. `refused`: a value other than the default is an error. `dropped`: `config convert`
  * leaves it out and reports that. `-`: there is no such setting.
  */
-export type Status = "acts" | "forwarded" | "logging" | "refused" | "dropped" | "-";
+export type FieldStatus = "acts" | "forwarded" | "logging" | "refused" | "dropped" | "-";
 /** One status for each of `TARGETS`. */
-export type Statuses = `${Status} ${Status} ${Status} ${Status}`;
-export type Reasons = Readonly<Partial<Record<Target, string>>>;
+export type Statuses = `${FieldStatus} ${FieldStatus} ${FieldStatus} ${FieldStatus}`;
+export type Reasons = Readonly<Partial<Record<FieldTarget, string>>>;
 
 /** `number` is a native setting whose default does not show whether it may have a fraction. */
 export type FieldType = "int" | "number" | "float" | "bool" | "str" | "list" | "dict" | "any";
@@ -25,7 +25,7 @@ export type FieldType = "int" | "number" | "float" | "bool" | "str" | "list" | "
 export interface Field<T = unknown> {
   readonly type: FieldType;
   /** `???` is mandatory; a text with `${...}` is an interpolation. */
-  readonly default: Value;
+  readonly default: YamlValue;
   readonly describe: string;
   readonly nullable: boolean;
   /** Allowed values. With `open`, a name that a plug-in registered is allowed too. */
@@ -34,7 +34,7 @@ export interface Field<T = unknown> {
   readonly min?: number;
   readonly max?: number;
   readonly secret?: boolean;
-  /** Where published sources differ, or what a newcomer would get wrong. Printed by `config explain`. */
+  /** Note about published sources that differ, or what a newcomer would get wrong. Printed by `config explain`. */
   readonly note?: string;
   /** The packaged YAML leaves the setting out, so a composed configuration has it only when somebody sets it. */
   readonly optional?: boolean;
@@ -42,33 +42,33 @@ export interface Field<T = unknown> {
    * The loop reads it: `rllm.rollout.n` is `rollout.n` in `LoopSettings`, `training.seed` is `training.seed`. `default`
    * stands in for an interpolated default where there is no configuration.
    */
-  readonly loop?: true | { readonly default: Value };
-  /** Of a portable setting: verl's name. The two are held equal (config/sync). */
+  readonly loop?: true | { readonly default: YamlValue };
+  /** verl's name of a portable setting. The two are held equal (config/sync). */
   readonly verl?: string;
-  /** Of a backend's own setting: the portable setting that it is another name of. The two are held equal. */
+  /** The portable setting that a backend's own setting is another name of. The two are held equal. */
   readonly same?: string;
-  /** With `same`: the backend's default is no opinion; only a value that the user set reaches the portable side. */
+  /** Whether, with `same`, the backend's default is no opinion; only a value that the user set reaches the portable side. */
   readonly onlyExplicit?: boolean;
-  /** What each target does; one status alone is that of the table's own backend. support.ts has the defaults. */
-  readonly on?: Status | Statuses;
-  /** Why, or how, where `describe` does not say it: for all targets or for some. */
+  /** Status on each target; one status alone is that of the table's own backend. support.ts has the defaults. */
+  readonly on?: FieldStatus | Statuses;
+  /** Reasons or explanations that `describe` does not give, for all targets or for some. */
   readonly why?: string | Reasons;
   /** Read when the setting has this type; never present at run time. */
   readonly _type?: T;
 }
 
 /** A table of settings by dotted path. A path that ends in `.*` lets any further key of that section pass. */
-export type Fields = Readonly<Record<string, Field>>;
+export type FieldTable = Readonly<Record<string, Field>>;
 
 /** The value type of a setting of table `F`. */
-export type ValueOf<F extends Fields, K extends keyof F> = F[K] extends Field<infer T> ? T : never;
+export type ValueOf<F extends FieldTable, K extends keyof F> = F[K] extends Field<infer T> ? T : never;
 
 type More = Partial<Omit<Field, "type" | "default" | "describe" | "_type">>;
 type OrNull<D, M> = D extends null ? null : M extends { nullable: true } ? null : never;
 /** Keeps in the type that the loop reads a row: `LoopSettings` is made of these. */
 type Row<T, M> = Field<T> & (M extends { loop: infer L } ? { readonly loop: L } : unknown);
 
-function define<T, M>(type: FieldType, value: Value, describe: string, more: More = {}): Row<T, M> {
+function define<T, M>(type: FieldType, value: YamlValue, describe: string, more: More = {}): Row<T, M> {
   const field: Field<T> = {
     type,
     default: value,
@@ -111,7 +111,7 @@ export function dict<M extends More>(describe: string, more?: M) {
 export function texts(describe: string, more?: More) {
   return define<string | readonly string[] | null, unknown>("any", null, describe, more);
 }
-export function any<M extends More>(value: Value, describe: string, more?: M) {
+export function any<M extends More>(value: YamlValue, describe: string, more?: M) {
   return define<unknown, M>("any", value, describe, { nullable: true, ...more });
 }
 /** Marks a section that passes further keys unchanged. */
@@ -119,7 +119,7 @@ export function open(describe: string, more?: More) {
   return define<unknown, unknown>("any", null, describe, more);
 }
 /** Gives rows the columns that all of them have alike; a row's own column wins. */
-export function each<const F extends Fields>(more: More, rows: F): F {
+export function each<const F extends FieldTable>(more: More, rows: F): F {
   return Object.fromEntries(Object.entries(rows).map(([path, row]) => [path, { ...more, ...row }])) as F;
 }
 

@@ -2,7 +2,7 @@
 
 import { nearest } from "../../nearest.ts";
 import { maskText } from "../mask.ts";
-import { hasInterpolation, isTree, MANDATORY, type Value } from "../yaml/tree.ts";
+import { hasInterpolation, isTree, MANDATORY, type YamlValue } from "../yaml/tree.ts";
 import { describeType, type Field, type FieldType } from "./field.ts";
 
 /** Names that plug-ins registered, by setting. */
@@ -10,13 +10,16 @@ export type Registered = Readonly<Record<string, readonly string[] | undefined>>
 
 export interface Fit {
   /** The value as the field wants it. */
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly problem?: string;
   readonly warning?: string;
 }
 
-/** Like `fitResolved`, for a value that may still be mandatory or hold interpolations: those fit until they are resolved. */
-export function fitValue(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
+/**
+ * Fits like `fitResolved`, for a value that may still be mandatory or hold interpolations: those fit until they are
+ * resolved.
+ */
+export function fitValue(path: string, field: Field, value: YamlValue, registered: Registered = {}): Fit {
   if (value === MANDATORY || hasInterpolation(value)) return { value };
   return fitResolved(path, field, value, registered);
 }
@@ -25,7 +28,7 @@ export function fitValue(path: string, field: Field, value: Value, registered: R
  * Fits a value to a field. A number or boolean becomes text where text is wanted, and one text a list where a list of
  * texts is; nothing else is converted.
  */
-export function fitResolved(path: string, field: Field, value: Value, registered: Registered = {}): Fit {
+export function fitResolved(path: string, field: Field, value: YamlValue, registered: Registered = {}): Fit {
   const bad = (rule: string): Fit => ({
     value,
     problem: `Cannot set ${path}: ${rule} (${showValue(value)}).${adviceOn(field, value)}`,
@@ -53,7 +56,10 @@ export function fitResolved(path: string, field: Field, value: Value, registered
   return { value };
 }
 
-/** Of a list of texts, one text is a list of one, as verl and rLLM read `trainer.logger=console`. */
+/**
+ * Returns whether a field is a list of texts, of which one text is a list of one, as verl and rLLM read
+ * `trainer.logger=console`.
+ */
 function isTextList({ type, default: usual, choices }: Field): boolean {
   if (type !== "list") return false;
   const isOfText = Array.isArray(usual) && usual.length > 0 && usual.every((item) => typeof item === "string");
@@ -80,9 +86,9 @@ function refuseChoice(path: string, field: Field, value: string, registered: Reg
   return `Cannot set ${path}: it takes ${allowed.join(", ")}${field.nullable ? ", or null" : ""} (${JSON.stringify(value)}).${meant}`;
 }
 
-const isNumber = (value: Value) => typeof value === "number";
+const isNumber = (value: YamlValue) => typeof value === "number";
 
-const IS_OF_TYPE: Readonly<Record<Exclude<FieldType, "any">, (value: Value) => boolean>> = {
+const IS_OF_TYPE: Readonly<Record<Exclude<FieldType, "any">, (value: YamlValue) => boolean>> = {
   int: Number.isInteger,
   number: isNumber,
   float: isNumber,
@@ -98,14 +104,14 @@ function typeRule(field: Field): string {
   return field.type === "list" ? `it takes a ${wanted}, in brackets` : `it takes ${wanted}`;
 }
 
-function adviceOn({ type }: Field, value: Value): string {
+function adviceOn({ type }: Field, value: YamlValue): string {
   if (typeof value !== "string") return "";
   if (type === "bool" && /^(yes|no|on|off|y|n)$/i.test(value)) return " YAML 1.2 reads only true and false.";
   const isNumber = value !== "" && !Number.isNaN(Number(value));
   return isNumber && ["int", "number", "float"].includes(type) ? " Remove the quotes: this is text." : "";
 }
 
-function showValue(value: Value): string {
+function showValue(value: YamlValue): string {
   const text = typeof value === "number" ? String(value) : maskText(JSON.stringify(value));
   return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

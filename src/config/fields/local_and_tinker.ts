@@ -26,7 +26,7 @@ export const MAX_UNTRAINED_STEPS = int(
   { min: 0, loop: true, note: "A run whose steps all trained nothing ends with an error too." },
 );
 
-/** Under verl's names, where they bound what the trainer takes from its buffer. */
+/** Fields under verl's names, where they bound what the trainer takes from its buffer. */
 export const OFF_POLICY_FIELDS = {
   "training.max_off_policy_threshold": int(
     null,
@@ -61,7 +61,7 @@ export const RESUME_MODE = oneOf(
   "whether to continue from the last checkpoint",
 );
 
-/** Under verl's names. */
+/** Fields under verl's names. */
 export const GDPO_FIELDS = {
   "algorithm.gdpo_reward_keys": any(
     null,

@@ -1,6 +1,6 @@
 /** The rows that the loop reads, by the loop's own paths, and the types of its settings: both follow from the tables. */
-import { setAt, type Tree, type Value } from "../yaml/tree.ts";
-import type { Field, Fields, ValueOf } from "./field.ts";
+import { setAt, type Tree, type YamlValue } from "../yaml/tree.ts";
+import type { Field, FieldTable, ValueOf } from "./field.ts";
 import { LOCAL_FIELDS } from "./local.ts";
 import { RLLM_FIELDS } from "./rllm.ts";
 
@@ -19,16 +19,16 @@ type Nested<F> = { readonly [H in Head<keyof F> & string]: H extends keyof F ? F
 export type LoopTree = Nested<Flat>;
 
 export interface LoopRow {
-  /** In a configuration: `rllm.rollout.n`. */
+  /** Path in a configuration: `rllm.rollout.n`. */
   readonly path: string;
-  /** In the loop's settings: `rollout.n`. */
+  /** Path in the loop's settings: `rollout.n`. */
   readonly at: string;
   readonly field: Field;
   /** The value where nothing is given. */
-  readonly usual: Value;
+  readonly usual: YamlValue;
 }
 
-const TABLE: Fields = { ...RLLM_FIELDS, ...LOCAL_FIELDS };
+const TABLE: FieldTable = { ...RLLM_FIELDS, ...LOCAL_FIELDS };
 
 export const LOOP_ROWS: readonly LoopRow[] = Object.entries(TABLE).flatMap(([path, field]) => {
   if (field.loop === undefined) return [];
@@ -37,7 +37,7 @@ export const LOOP_ROWS: readonly LoopRow[] = Object.entries(TABLE).flatMap(([pat
 });
 
 /** The loop's settings as `read` returns them; undefined means the row's default. */
-export function loopTree(read: (row: LoopRow) => Value | undefined): LoopTree {
+export function loopTree(read: (row: LoopRow) => YamlValue | undefined): LoopTree {
   const tree: Tree = {};
   for (const row of LOOP_ROWS) {
     const value = read(row);

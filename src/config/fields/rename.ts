@@ -17,7 +17,7 @@ export const ALIASES: Readonly<Record<string, string>> = {
   "device.products": "device_products",
 };
 
-/** Where sections of verl went that versions before 0.8.0 had elsewhere. */
+/** New places of verl's sections that versions before 0.8.0 had elsewhere. */
 const MOVED_IN_VERL: readonly (readonly [from: string, to: string])[] = [
   ["critic.model.fsdp_config", "critic.fsdp"],
   ["reward_manager", "reward.reward_manager"],

@@ -1,7 +1,7 @@
 /** Renders a table of fields as the commented YAML file that ships with the package. */
 
-import { isTree, splitPath, type Value } from "../yaml/tree.ts";
-import { describeType, type Field, type Fields } from "./field.ts";
+import { isTree, splitPath, type YamlValue } from "../yaml/tree.ts";
+import { describeType, type Field, type FieldTable } from "./field.ts";
 
 export interface RenderOptions {
   /** Comment at the head of the file. */
@@ -15,7 +15,7 @@ export interface RenderOptions {
 }
 
 /** Sections in table order, every setting with its meaning and type above it. */
-export function renderFields(fields: Fields, { head, preamble, sections = {}, mount = "" }: RenderOptions): string {
+export function renderFields(fields: FieldTable, { head, preamble, sections = {}, mount = "" }: RenderOptions): string {
   const lines = head.split("\n").map((line) => `# ${line}`.trimEnd());
   if (preamble) lines.push(preamble);
   const skip = mount === "" ? 0 : splitPath(mount).length;
@@ -68,11 +68,11 @@ function commentOf(path: string, field: Field): string {
 }
 
 /** A value on one line, in YAML that every YAML 1.1 and 1.2 reader reads the same way. */
-export function inline(value: Value): string {
+export function inline(value: YamlValue): string {
   return write(value, false);
 }
 
-function write(value: Value, inFlow: boolean): string {
+function write(value: YamlValue, inFlow: boolean): string {
   if (Array.isArray(value)) return `[${value.map((item) => write(item, true)).join(", ")}]`;
   if (isTree(value)) {
     const items = Object.entries(value).map(([key, item]) => `${inlineText(key, true)}: ${write(item, true)}`);

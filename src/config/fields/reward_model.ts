@@ -2,8 +2,8 @@
 
 import type { Tree } from "../yaml/tree.ts";
 import { DPO_FIELDS } from "./dpo.ts";
-import { type Fields, float, str, type ValueOf } from "./field.ts";
-import { DEVICE_FIELDS, MODEL_FIELDS, OPTIM_FIELDS, SFT_FIELDS, SFT_SECTIONS, TRAINER_FIELDS } from "./sft.ts";
+import { type FieldTable, float, str, type ValueOf } from "./field.ts";
+import { DEVICE_FIELDS, MODEL_FIELDS, OPTIM_FIELDS, ROW_TRAINER_FIELDS, SFT_FIELDS, SFT_SECTIONS } from "./sft.ts";
 
 // A scalar head is in place of the output matrix, and nothing is sampled.
 const { "model.train_unembed": _unembed, "model.fold_adapter": _fold, ...MODEL } = MODEL_FIELDS;
@@ -26,8 +26,8 @@ export const REWARD_MODEL_FIELDS = {
   "data.train_batch_size": { ...ROWS["data.train_batch_size"], describe: "pairs of a step" },
   "data.margin_key": str("margin", "field that says by how much the chosen answer should be ahead; a row may lack it"),
   ...OPTIM_FIELDS,
-  ...TRAINER_FIELDS,
-  "trainer.project_name": { ...TRAINER_FIELDS["trainer.project_name"], default: "reward_model" },
+  ...ROW_TRAINER_FIELDS,
+  "trainer.project_name": { ...ROW_TRAINER_FIELDS["trainer.project_name"], default: "reward_model" },
 } as const;
 
 export const REWARD_MODEL_SECTIONS: Readonly<Record<string, string>> = {
@@ -47,7 +47,7 @@ export function rewardModelSetting<K extends keyof typeof REWARD_MODEL_FIELDS & 
 }
 
 /** Tables of the commands that train on given rows. */
-export const ROW_TABLES: Readonly<Record<RowCommand, Fields>> = {
+export const ROW_TABLES: Readonly<Record<RowCommand, FieldTable>> = {
   sft: SFT_FIELDS,
   dpo: DPO_FIELDS,
   "reward-model": REWARD_MODEL_FIELDS,

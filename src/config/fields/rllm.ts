@@ -7,11 +7,11 @@ import { ALGORITHM_FIELDS } from "./rllm/algorithm.ts";
 import { GROUP_FIELDS } from "./rllm/groups.ts";
 import { ROLLOUT_FIELDS } from "./rllm/rollout.ts";
 import { SERVICE_FIELDS } from "./rllm/services.ts";
-import { ASYNC_FIELDS, EPISODE_LOGGING_FIELDS, TRAINER_FIELDS } from "./rllm/trainer.ts";
+import { ASYNC_FIELDS, EPISODE_LOGGING_FIELDS, RLLM_TRAINER_FIELDS } from "./rllm/trainer.ts";
 
 export const RLLM_FIELDS = {
   ...ROLLOUT_FIELDS,
-  ...TRAINER_FIELDS,
+  ...RLLM_TRAINER_FIELDS,
   ...ALGORITHM_FIELDS,
   ...GROUP_FIELDS,
   ...SERVICE_FIELDS,

@@ -4,7 +4,7 @@
  */
 import { TRAIN_ON_WHAT, TRUNCATIONS } from "../../data/supervised.ts";
 import type { Tree } from "../yaml/tree.ts";
-import { any, bool, dict, type Fields, float, int, list, oneOf, str, texts, type ValueOf } from "./field.ts";
+import { any, bool, dict, type FieldTable, float, int, list, oneOf, str, texts, type ValueOf } from "./field.ts";
 import { LOCAL_FIELDS } from "./local.ts";
 import { DATA_FIELDS } from "./local_and_tinker.ts";
 import { RLLM_FIELDS } from "./rllm.ts";
@@ -26,8 +26,8 @@ export const DEVICE_FIELDS = local(
   "memory_budget_bytes",
 );
 
-/** Where the commands train that need no head of their own. */
-export const BACKEND_FIELDS = {
+/** Backends on which the commands train that need no head of their own. */
+export const ROW_BACKEND_FIELDS = {
   backend: oneOf(["local", "tinker"], "local", "where the model is trained: on this machine, or on a Tinker service", {
     same: "rllm.backend",
     note: "A service trains adapters alone.",
@@ -124,7 +124,7 @@ export const OPTIM_FIELDS = {
   }),
 } as const;
 
-export const TRAINER_FIELDS = {
+export const ROW_TRAINER_FIELDS = {
   "trainer.project_name": str("sft", "project name in logs and paths", { same: "rllm.trainer.project_name" }),
   "trainer.experiment_name": str("default", "run name in logs and paths", { same: "rllm.trainer.experiment_name" }),
   "trainer.default_local_dir": str(
@@ -169,13 +169,13 @@ export const TRAINER_FIELDS = {
 } as const;
 
 export const SFT_FIELDS = {
-  ...BACKEND_FIELDS,
+  ...ROW_BACKEND_FIELDS,
   ...DEVICE_FIELDS,
   ...MODEL_FIELDS,
   ...SERVICE_MODEL_FIELDS,
   ...ROW_FIELDS,
   ...OPTIM_FIELDS,
-  ...TRAINER_FIELDS,
+  ...ROW_TRAINER_FIELDS,
   ...SERVICE_TRAINER_FIELDS,
 } as const;
 
@@ -187,7 +187,7 @@ export const SFT_SECTIONS: Readonly<Record<string, string>> = {
   trainer: "The run: its length, its folder, validations and checkpoints",
 };
 
-/** What a supervised run is as a training run: one sequence per row, none of them sampled. */
+/** Settings of a supervised run as a training run: one sequence per row, none of them sampled. */
 export const SFT_AS_RUN: Readonly<Record<string, number | string>> = {
   "rllm.rollout.n": 1,
   "rllm.rollout.n_val": 1,
@@ -198,20 +198,20 @@ export const SFT_AS_RUN: Readonly<Record<string, number | string>> = {
 };
 
 /** The path in a training run's configuration of a setting that acts there. */
-export function runPathOf(path: string, fields: Fields = SFT_FIELDS): string | undefined {
+export function runPathOf(path: string, fields: FieldTable = SFT_FIELDS): string | undefined {
   const { same } = fields[path]!;
   const isRunSetting = (path in LOCAL_FIELDS || path in TINKER_FIELDS) && !path.startsWith("data.");
   return same ?? (isRunSetting ? path : undefined);
 }
 
 /** Whether a setting of these commands acts on a backend. */
-export function actsOn(backend: RowBackendName, path: string, fields: Fields = SFT_FIELDS): boolean {
+export function actsOn(backend: RowBackendName, path: string, fields: FieldTable = SFT_FIELDS): boolean {
   const at = runPathOf(path, fields);
   return at === undefined || at in RLLM_FIELDS || at in (backend === "tinker" ? TINKER_FIELDS : LOCAL_FIELDS);
 }
 
-/** Where rows can be trained on. */
-export type RowBackendName = ValueOf<typeof BACKEND_FIELDS, "backend">;
+/** Name of a backend that can train on rows. */
+export type RowBackendName = ValueOf<typeof ROW_BACKEND_FIELDS, "backend">;
 
 /** Reads a resolved setting of `grpu sft` by its path. */
 export function sftSetting<K extends keyof typeof SFT_FIELDS & string>(

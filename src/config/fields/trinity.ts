@@ -3,10 +3,10 @@
  * becomes Trinity's own configuration (`src/convert/trinity`) when the job is made. Settings that Trinity alone has are in
  * the section `trinity`.
  */
-import { bool, dict, each, type Field, type Fields, int, oneOf } from "./field.ts";
+import { bool, dict, each, type Field, type FieldTable, int, oneOf } from "./field.ts";
 import { VERL_FIELDS } from "./verl.ts";
 
-/** What verl's workers read and Trinity has no counterpart for. */
+/** Settings that verl's workers read and Trinity has no counterpart for. */
 const WITHOUT_COUNTERPART = [
   "actor_rollout_ref.rollout.mode",
   "actor_rollout_ref.rollout.agent.num_workers",
@@ -48,7 +48,7 @@ const OTHERWISE: Readonly<Record<string, Note>> = {
 };
 
 /** Defaults that make a run: Trinity's own, where verl has none or another. Each stands after its neighbour in the file. */
-const ADDED: Readonly<Record<string, Fields>> = {
+const ADDED: Readonly<Record<string, FieldTable>> = {
   "actor_rollout_ref.rollout.mode": {
     "actor_rollout_ref.rollout.name": oneOf(["vllm", "sglang"], "vllm", "sampling engine"),
     "actor_rollout_ref.rollout.tensor_model_parallel_size": int(1, "GPUs per engine", { min: 1 }),
@@ -58,7 +58,7 @@ const ADDED: Readonly<Record<string, Fields>> = {
   },
 };
 
-export const TRINITY_BACKEND_FIELDS: Fields = {
+export const TRINITY_BACKEND_FIELDS: FieldTable = {
   ...Object.fromEntries(
     Object.entries<Field>(VERL_FIELDS).flatMap(([path, field]) => [
       [path, { ...field, ...OTHERWISE[path] }] as const,

@@ -83,7 +83,7 @@ export function isOurs(path: string): boolean {
     path.startsWith("rllm.") ||
     path === "training.seed" ||
     [DATA_FIELDS, OWN_FIELDS, NAMES_OF_LOCAL].some((fields) =>
-      Object.keys(fields).some((own) => path === own || path.startsWith(`${own}.`)),
+      Object.keys(fields).some((key) => path === key || path.startsWith(`${key}.`)),
     )
   );
 }
@@ -94,7 +94,7 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
 const DISTILLATION = "distillation.distillation_loss";
 const AGG = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"];
-/** With the exact divergence, which verl names and does not compute. */
+/** KL names with the exact divergence, which verl names and does not compute. */
 const KL = [...KL_NAMES, "full"];
 const STRATEGIES = ["fsdp", "fsdp2", "megatron", "veomni", "torchtitan"];
 

@@ -1,6 +1,6 @@
 /** Settings of the local backend that verl has under another name, with the same values. */
-import type { Value } from "../yaml/tree.ts";
-import type { Field, Fields } from "./field.ts";
+import type { YamlValue } from "../yaml/tree.ts";
+import type { Field, FieldTable } from "./field.ts";
 import { LOCAL_FIELDS } from "./local.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
@@ -32,19 +32,19 @@ export const VERL_OF_BACKENDS: readonly VerlName[] = [
 ];
 
 /** Their rows on the verl backend, so that one file serves both: null, and absent from a composed configuration, unless set. */
-export const NAMES_OF_LOCAL: Fields = Object.fromEntries(
+export const NAMES_OF_LOCAL: FieldTable = Object.fromEntries(
   VERL_OF_BACKENDS.map(({ native, verl }) => {
-    const { same: _, loop: __, note: ___, ...row } = (LOCAL_FIELDS as Fields)[native] as Field;
+    const { same: _, loop: __, note: ___, ...row } = (LOCAL_FIELDS as FieldTable)[native] as Field;
     const field: Field = { ...row, default: null, nullable: true, optional: true, on: "forwarded", why: `as ${verl}` };
     return [native, field];
   }),
 );
 
 /**
- * What verl takes for a value of the local backend; undefined where the value leaves the choice to the backend.
- * A largest norm of 0 is no clipping here, and would be gradients of 0 in verl's FSDP engine.
+ * Returns verl's value for a value of the local backend; undefined where the value leaves the choice to the backend. A
+ * largest norm of 0 is no clipping here, and would be gradients of 0 in verl's FSDP engine.
  */
-export function asVerl(native: string, value: Value): Value | undefined {
+export function asVerl(native: string, value: YamlValue): YamlValue | undefined {
   if (value === null || (native === "training.gradient_checkpointing" && value === "auto")) return undefined;
   if (native === "training.gradient_checkpointing") return value === "true" || value === true;
   if (native === "training.grad_clip_norm" && value === 0) return Number.POSITIVE_INFINITY;

@@ -5,7 +5,7 @@
 
 import { readYaml } from "../yaml/read.ts";
 import { readPlain } from "../yaml/read_plain.ts";
-import { hasInterpolation, isTree, leaves, MANDATORY, type Tree, type Value } from "../yaml/tree.ts";
+import { hasInterpolation, isTree, leaves, MANDATORY, type Tree, type YamlValue } from "../yaml/tree.ts";
 import type { Field, FieldType } from "./field.ts";
 import { VERL_NOTES } from "./verl.ts";
 
@@ -29,7 +29,7 @@ export function verlFiles(version: string, engine: string = DEFAULT_ENGINE): str
 }
 
 export interface VerlLeaf {
-  readonly value: Value;
+  readonly value: YamlValue;
   /** `config/verl/0.8.0.yaml:12`. */
   readonly where: string;
 }
@@ -89,15 +89,15 @@ function choicesByPath(readConfig: ReadConfig, version: string): Map<string, str
 
 /** Splits trees into the settings that all engines share and those of each engine. */
 export function splitEngines(trees: Readonly<Record<string, Tree>>): {
-  shared: Map<string, Value>;
-  own: Record<string, Map<string, Value>>;
+  shared: Map<string, YamlValue>;
+  own: Record<string, Map<string, YamlValue>>;
 } {
   const flat = Object.entries(trees).map(([engine, tree]) => [engine, new Map(leaves(tree))] as const);
-  const isShared = (path: string, value: Value) =>
+  const isShared = (path: string, value: YamlValue) =>
     flat.every(([, tree]) => tree.has(path) && JSON.stringify(tree.get(path)) === JSON.stringify(value));
   const shared = new Map([...flat[0]![1]].filter(([path, value]) => isShared(path, value)));
-  const own = flat.map(([engine, tree]) => [engine, new Map([...tree].filter(([path]) => !shared.has(path)))]);
-  return { shared, own: Object.fromEntries(own) };
+  const distinct = flat.map(([engine, tree]) => [engine, new Map([...tree].filter(([path]) => !shared.has(path)))]);
+  return { shared, own: Object.fromEntries(distinct) };
 }
 
 export const VERL_SECTIONS: Readonly<Record<string, string>> = {
@@ -134,18 +134,18 @@ export function verlHead(version: string, engine?: string): string {
 }
 
 /** A field per leaf of a native tree. Everything may be null: verl reads null as "not set" nearly everywhere. */
-export function verlFields(native: Iterable<readonly [path: string, value: Value]>): Record<string, Field> {
+export function verlFields(native: Iterable<readonly [path: string, value: YamlValue]>): Record<string, Field> {
   const fields: Record<string, Field> = {};
   for (const [path, value] of native) fields[path] = verlField(path, value);
   return fields;
 }
 
-export function verlField(path: string, value: Value): Field {
+export function verlField(path: string, value: YamlValue): Field {
   const note = VERL_NOTES[path] ?? { describe: "" };
   return { type: typeOf(value), default: value, nullable: true, ...note };
 }
 
-function typeOf(value: Value): FieldType {
+function typeOf(value: YamlValue): FieldType {
   if (typeof value === "boolean") return "bool";
   if (typeof value === "number") return "number";
   if (Array.isArray(value)) return "list";

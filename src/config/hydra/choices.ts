@@ -1,9 +1,9 @@
-/** Which packaged files the user chose: by a defaults list, by a value, or on the command line. */
+/** Packaged files that the user chose: by a defaults list, by a value, or on the command line. */
 
 import type { Problem } from "../problem.ts";
-import type { Layer } from "../yaml/layer.ts";
+import type { ConfigLayer } from "../yaml/layer.ts";
 import { getAt, hasInterpolation } from "../yaml/tree.ts";
-import { type Choice, checkChoice } from "./groups.ts";
+import { checkChoice, type GroupChoice } from "./groups.ts";
 import type { Override } from "./override.ts";
 
 const BACKEND = "rllm/backend";
@@ -12,18 +12,18 @@ const ENGINE = "model_engine";
 /** A plug-in's backend has the settings of this one. */
 const BASE_OF_OWN = "local";
 
-type Choose = (group: string, choice: Choice) => void;
+type Choose = (group: string, choice: GroupChoice) => void;
 
 /**
  * Choices by group: overrides win over files; a plain `rllm.backend` value counts as one.
  * @param options.backends names of backends that plug-ins registered
  */
 export function collectChoices(
-  layers: readonly Layer[],
+  layers: readonly ConfigLayer[],
   overrides: readonly Override[],
   { problems, backends }: { problems: Problem[]; backends?: readonly string[] | undefined },
-): Map<string, Choice> {
-  const choices = new Map<string, Choice>();
+): Map<string, GroupChoice> {
+  const choices = new Map<string, GroupChoice>();
   const choose: Choose = (group, choice) => {
     // verl's name for its tree, in files written for Hydra.
     if (group === "ppo_trainer") return;
@@ -40,7 +40,7 @@ export function collectChoices(
   return choices;
 }
 
-function chooseInFile(layer: Layer, choose: Choose, problems: Problem[]): void {
+function chooseInFile(layer: ConfigLayer, choose: Choose, problems: Problem[]): void {
   const { file } = layer;
   const at = (path: string) => ({ by: file, file, line: layer.lines.get(path) });
   const listed = layer.defaults.filter((entry) => entry.kind === "group");

@@ -1,7 +1,16 @@
 /** The functions of Hydra's override grammar that return one value: element-wise casts, and `sort` of a list. */
-import { BadValue, Float, type Parsed, pythonFloat, QUOTE_IT, Quoted, readFloat, refuseSweep } from "./parsed_value.ts";
+import {
+  BadValue,
+  HydraFloat,
+  type Parsed,
+  pythonFloat,
+  QUOTE_IT,
+  Quoted,
+  readFloat,
+  refuseSweep,
+} from "./parsed_value.ts";
 
-export interface Call {
+export interface FunctionCall {
   readonly args: readonly Parsed[];
   readonly named: ReadonlyMap<string, Parsed>;
 }
@@ -9,15 +18,15 @@ export interface Call {
 const SWEEPS = ["choice", "range", "interval", "glob", "tag"];
 const CASTS: Readonly<Record<string, (value: Scalar) => Parsed>> = {
   int: toInt,
-  float: (value) => new Float(toNumber(value, "float")),
+  float: (value) => new HydraFloat(toNumber(value, "float")),
   str: toText,
   bool: toBool,
 };
 
-type Scalar = string | number | boolean | null | Float;
+type Scalar = string | number | boolean | null | HydraFloat;
 
 /** @throws {BadValue} for a function that Hydra does not have, or that makes a sweep, and for what cannot be cast. */
-export function callFunction(name: string, call: Call): Parsed {
+export function callFunction(name: string, call: FunctionCall): Parsed {
   if (Object.hasOwn(CASTS, name)) return cast(argumentOf(name, call), name);
   if (name === "sort") return sort(call);
   if (SWEEPS.includes(name)) refuseSweep();
@@ -25,12 +34,12 @@ export function callFunction(name: string, call: Call): Parsed {
   throw new BadValue(`calls ${name}(), which Hydra does not have`, QUOTE_IT);
 }
 
-function argumentOf(name: string, { args, named }: Call): Parsed {
-  const given = [...args, ...named.values()];
-  if (given.length > 1 && named.size === 0) refuseSweep();
-  const isRight = given.length === 1 && [...named.keys()].every((key) => key === "value");
+function argumentOf(name: string, { args, named }: FunctionCall): Parsed {
+  const values = [...args, ...named.values()];
+  if (values.length > 1 && named.size === 0) refuseSweep();
+  const isRight = values.length === 1 && [...named.keys()].every((key) => key === "value");
   if (!isRight) throw new BadValue(`calls ${name}() with other arguments than one value`, QUOTE_IT);
-  return given[0]!;
+  return values[0]!;
 }
 
 function cast(value: Parsed, name: string): Parsed {
@@ -50,18 +59,18 @@ function toInt(value: Scalar): number {
 const FLOAT = /^[-+]?((\d+(_\d+)*)?\.?\d+(_\d+)*|\d+(_\d+)*\.)(e[-+]?\d+(_\d+)*)?$|^[-+]?(inf|infinity|nan)$/i;
 
 function toNumber(value: Scalar, name: string): number {
-  if (value instanceof Float) return value.value;
+  if (value instanceof HydraFloat) return value.value;
   if (typeof value === "string") return FLOAT.test(value.trim()) ? readFloat(value.trim()) : refuseCast(name);
   return value === null ? refuseCast(name) : Number(value);
 }
 
 function toText(value: Scalar): string {
   if (value === null) return refuseCast("str");
-  return value instanceof Float ? pythonFloat(value.value) : String(value);
+  return value instanceof HydraFloat ? pythonFloat(value.value) : String(value);
 }
 
 function toBool(value: Scalar): boolean {
-  if (typeof value !== "string") return value instanceof Float ? value.value !== 0 : Boolean(value);
+  if (typeof value !== "string") return value instanceof HydraFloat ? value.value !== 0 : Boolean(value);
   if (!/^(true|false)$/i.test(value)) return refuseCast("bool");
   return value.toLowerCase() === "true";
 }
@@ -71,17 +80,20 @@ function refuseCast(name: string): never {
 }
 
 /** Python sorts numbers together with booleans, and texts, but not the two kinds together. */
-function sort({ args, named }: Call): Parsed {
+function sort({ args, named }: FunctionCall): Parsed {
   const list = args[0] ?? named.get("list");
   const others = [...named.keys()].filter((key) => key !== "list" && key !== "reverse");
   if (args.length > 1 || named.has("sweep")) refuseSweep();
   if (list === undefined || others.length > 0)
     throw new BadValue("calls sort() with other arguments than a list", QUOTE_IT);
   if (!Array.isArray(list)) return list;
-  const numbers = list.every((item) => typeof item === "number" || typeof item === "boolean" || item instanceof Float);
+  const numbers = list.every(
+    (item) => typeof item === "number" || typeof item === "boolean" || item instanceof HydraFloat,
+  );
   if (!numbers && !list.every((item) => typeof item === "string"))
     throw new BadValue("sorts values that cannot be compared", "Write the order");
-  const key = (item: Parsed) => (item instanceof Float ? item.value : typeof item === "boolean" ? Number(item) : item);
+  const key = (item: Parsed) =>
+    item instanceof HydraFloat ? item.value : typeof item === "boolean" ? Number(item) : item;
   const before = (a: Parsed, b: Parsed) => ((key(a) as number) < (key(b) as number) ? -1 : key(a) === key(b) ? 0 : 1);
   const isReversed = named.get("reverse") === true;
   return [...list].sort((a, b) => (isReversed ? before(b, a) : before(a, b)));

@@ -4,7 +4,15 @@ import { nearest } from "../../nearest.ts";
 import { BACKENDS } from "../fields/backend_fields.ts";
 import { MODEL_ENGINES, VERL_ENGINES, VERL_VERSIONS, verlFiles } from "../fields/verl_tree.ts";
 import type { Problem } from "../problem.ts";
-import { type Layer, LEVEL, type Level, mergeTree, type Origins, originInFile, readLayer } from "../yaml/layer.ts";
+import {
+  type ConfigLayer,
+  LEVEL,
+  type Level,
+  mergeTree,
+  type Origins,
+  originInFile,
+  readLayer,
+} from "../yaml/layer.ts";
 import type { Tree } from "../yaml/tree.ts";
 
 /** Algorithms by their papers: `config/preset/NAME.yaml`. */
@@ -22,7 +30,7 @@ export const GROUPS: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** A choice of the user, with the words that made it. */
-export interface Choice {
+export interface GroupChoice {
   readonly choice: string;
   readonly by: string;
   readonly file?: string;
@@ -32,7 +40,7 @@ export interface Choice {
 }
 
 /** The problem with choosing `choice` in `group`; undefined when there is none. */
-export function checkChoice(group: string, { choice, file, line }: Choice): Problem | undefined {
+export function checkChoice(group: string, { choice, file, line }: GroupChoice): Problem | undefined {
   const allowed = GROUPS[group];
   const problem = (message: string): Problem => ({ severity: "error", message, path: group, file, line });
   if (!allowed) {
@@ -50,14 +58,14 @@ export function checkChoice(group: string, { choice, file, line }: Choice): Prob
 }
 
 /** Refuses every choice: the settings of commands that train on rows have no groups. */
-export function refuseAllChoices(choices: ReadonlyMap<string, Choice>, command: string): Problem[] {
+export function refuseAllChoices(choices: ReadonlyMap<string, GroupChoice>, command: string): Problem[] {
   return Array.from(choices, ([group, chosen]) =>
     badChoice(group, chosen, `grpu ${command} trains on this machine, and its settings have no groups. Remove it`),
   );
 }
 
 /** Refuses choices among verl's trees on another backend: they would have no effect. */
-export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend: string): Problem[] {
+export function refuseTreeChoices(choices: ReadonlyMap<string, GroupChoice>, backend: string): Problem[] {
   return ["verl", "model_engine"].flatMap((group) => {
     const chosen = choices.get(group);
     const advice = "Remove it, or choose rllm/backend=verl";
@@ -65,13 +73,13 @@ export function refuseTreeChoices(choices: ReadonlyMap<string, Choice>, backend:
   });
 }
 
-function checkEngine(chosen: Choice | undefined, version: string): Problem[] {
+function checkEngine(chosen: GroupChoice | undefined, version: string): Problem[] {
   const engines = VERL_ENGINES[version] ?? [];
   if (chosen === undefined || engines.includes(chosen.choice)) return [];
   return [badChoice("model_engine", chosen, `verl ${version} has ${engines.join(", ")}`)];
 }
 
-function badChoice(group: string, { choice, file, line }: Choice, why: string): Problem {
+function badChoice(group: string, { choice, file, line }: GroupChoice, why: string): Problem {
   return { severity: "error", message: `Cannot choose ${group}=${choice}: ${why}.`, path: group, file, line };
 }
 
@@ -80,7 +88,7 @@ export interface PackagedRequest {
   readonly readConfig: (name: string) => string | undefined;
   /** `unified.yaml`, or that of a command that trains on rows. */
   readonly file: string;
-  readonly choices: ReadonlyMap<string, Choice>;
+  readonly choices: ReadonlyMap<string, GroupChoice>;
   readonly tree: Tree;
   readonly origins: Origins;
   /** Receives a copy of verl's own tree, for its types. */
@@ -120,7 +128,7 @@ export function layPackaged(request: PackagedRequest): Problem[] {
     const isRight = engine !== undefined && wrong.length === 0;
     for (const name of verlFiles(version, isRight ? engine.choice : undefined)) load(name);
   };
-  const lay = (layer: Layer): void => {
+  const lay = (layer: ConfigLayer): void => {
     mergeTree(request.tree, layer.tree, request.origins, (path) => originInFile(layer, path));
     if (layer.level === LEVEL.native)
       mergeTree(request.native, layer.tree, new Map(), (path) => originInFile(layer, path));

@@ -3,7 +3,7 @@
  * `${mul:2,3}`; nested, and inside longer texts. `\${` is a plain `${`.
  */
 import { ConfigError } from "../../errors.ts";
-import { getAt, isTree, joinPath, MANDATORY, splitPath, type Tree, type Value } from "../yaml/tree.ts";
+import { getAt, isTree, joinPath, MANDATORY, splitPath, type Tree, type YamlValue } from "../yaml/tree.ts";
 import { readValue, readWord } from "./parse_value.ts";
 import { type BadValue, pythonFloat } from "./parsed_value.ts";
 
@@ -11,9 +11,9 @@ export type Env = Readonly<Record<string, string | undefined>>;
 
 export interface Interpolator {
   /** The value at a path with everything in it resolved; undefined when there is none. */
-  at(path: string): Value | undefined;
+  at(path: string): YamlValue | undefined;
   /** A value as it reads at a path; relative interpolations depend on their place. */
-  resolve(value: Value, path: string): Value;
+  resolve(value: YamlValue, path: string): YamlValue;
 }
 
 const RESOLVERS = ["oc.env", "oc.select", "oc.decode", "mul"];
@@ -35,7 +35,7 @@ class TreeReader {
     this.env = env;
   }
 
-  at(path: string): Value | undefined {
+  at(path: string): YamlValue | undefined {
     const direct = getAt(this.tree, path);
     if (direct !== undefined) return this.guarded(path, () => this.resolve(direct, path));
     // A parent may itself be an interpolation of a section.
@@ -51,7 +51,7 @@ class TreeReader {
     return undefined;
   }
 
-  resolve(value: Value, path: string): Value {
+  resolve(value: YamlValue, path: string): YamlValue {
     if (typeof value === "string") return this.resolveText(value, path);
     if (Array.isArray(value)) return value.map((item, i) => this.resolve(item, `${path}.${i}`));
     if (!isTree(value)) return value;
@@ -78,21 +78,21 @@ class TreeReader {
     }
   }
 
-  private resolveText(text: string, path: string): Value {
+  private resolveText(text: string, path: string): YamlValue {
     if (!text.includes("${")) return text;
     const parts = splitText(text, path);
     if (parts.length === 1 && typeof parts[0] !== "string") return this.evaluate(parts[0]!.body, path);
     return parts.map((part) => (typeof part === "string" ? part : toText(this.evaluate(part.body, path)))).join("");
   }
 
-  private evaluate(body: string, path: string): Value {
+  private evaluate(body: string, path: string): YamlValue {
     const colon = topLevelColon(body);
     if (colon < 0) return this.lookUp(String(this.resolveText(body.trim(), path)), path, body);
     const call = { name: body.slice(0, colon).trim(), args: splitArguments(body.slice(colon + 1)), body };
     return this.callResolver(call, path);
   }
 
-  private lookUp(target: string, path: string, body: string): Value {
+  private lookUp(target: string, path: string, body: string): YamlValue {
     const absolute = absolutePath(target, path);
     const value = this.at(absolute);
     if (value === undefined) {
@@ -104,18 +104,18 @@ class TreeReader {
     return value;
   }
 
-  private callResolver({ name, args, body }: Call, path: string): Value {
+  private callResolver({ name, args, body }: Call, path: string): YamlValue {
     const fail = (rule: string): never => {
       throw new ConfigError(`Cannot resolve \${${body}}: ${rule}`, { path });
     };
-    const read = (source: string): Value => {
+    const read = (source: string): YamlValue => {
       try {
         return readArgument(source);
       } catch (error) {
         return fail(`the value ${source} ${(error as BadValue).message}`);
       }
     };
-    const argument = (i: number): Value => {
+    const argument = (i: number): YamlValue => {
       const source = args[i]!.trim();
       return source.includes("${") ? this.resolveText(source, path) : read(source);
     };
@@ -230,12 +230,12 @@ function splitArguments(text: string): string[] {
 }
 
 /** @throws {BadValue} for a list, a mapping or quotes without their end */
-function readArgument(source: string): Value {
+function readArgument(source: string): YamlValue {
   return /^['"[{]/.test(source) ? readValue(source) : readWord(source);
 }
 
-/** As Python prints it, because OmegaConf inserts that into a longer text. */
-function toText(value: Value): string {
+/** Returns a value as Python prints it, because OmegaConf inserts that into a longer text. */
+function toText(value: YamlValue): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number" && !Number.isSafeInteger(value)) return pythonFloat(value);
@@ -243,7 +243,7 @@ function toText(value: Value): string {
 }
 
 /** A list or a mapping as Python prints it. */
-function pythonText(value: Value): string {
+function pythonText(value: YamlValue): string {
   if (typeof value === "string") return `'${value.replace(/[\\']/g, "\\$&")}'`;
   if (Array.isArray(value)) return `[${value.map(pythonText).join(", ")}]`;
   if (!isTree(value)) return toText(value);

@@ -4,7 +4,7 @@ export type TokenType =
   | ("(" | ")" | "[" | "]" | "{" | "}" | "," | ":" | "=")
   | ("float" | "int" | "bool" | "null" | "char" | "id" | "escape" | "space" | "quoted" | "interpolation");
 
-export interface Token {
+export interface HydraToken {
   readonly type: TokenType;
   readonly text: string;
 }
@@ -38,8 +38,8 @@ const RULES: readonly (readonly [type: TokenType, rule: RegExp])[] = (
 ).map(([type, source]) => [type, new RegExp(source, "iy")]);
 
 /** The tokens of a text up to the first character that starts no token; `rest` begins there. */
-export function readTokens(source: string): { tokens: Token[]; rest: string } {
-  const tokens: Token[] = [];
+export function readTokens(source: string): { tokens: HydraToken[]; rest: string } {
+  const tokens: HydraToken[] = [];
   let at = 0;
   while (at < source.length) {
     const token = longestAt(source, at);
@@ -50,8 +50,8 @@ export function readTokens(source: string): { tokens: Token[]; rest: string } {
   return { tokens, rest: source.slice(at) };
 }
 
-function longestAt(source: string, at: number): Token | undefined {
-  let best: Token | undefined;
+function longestAt(source: string, at: number): HydraToken | undefined {
+  let best: HydraToken | undefined;
   for (const [type, rule] of RULES) {
     rule.lastIndex = at;
     const text = rule.exec(source)?.[0];

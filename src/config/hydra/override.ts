@@ -3,7 +3,7 @@
  * and `group=choice` where the key has a slash. Beyond Hydra, a key may hold `[0]`, and `\\.` for a dot in a name.
  */
 import { ConfigError } from "../../errors.ts";
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 import { readValue } from "./parse_value.ts";
 import { BadValue } from "./parsed_value.ts";
 
@@ -12,8 +12,8 @@ export interface Override {
   readonly kind: "set" | "add" | "force" | "delete" | "group";
   readonly key: string;
   /** Absent for `~key`. */
-  readonly value?: Value;
-  /** As it was typed. */
+  readonly value?: YamlValue;
+  /** Override as it was typed. */
   readonly text: string;
 }
 
@@ -55,7 +55,7 @@ function groupOverride(text: string, sign: string, key: string, value: string): 
  * @param text the whole override, for the message
  * @throws {ConfigError} for what Hydra refuses, and for sweeps (`a,b`).
  */
-export function parseValue(source: string, text: string = source): Value {
+export function parseValue(source: string, text: string = source): YamlValue {
   try {
     return readValue(source.replace(/^[ \t]+/, ""));
   } catch (error) {

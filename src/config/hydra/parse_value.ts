@@ -5,27 +5,27 @@
  * @see https://hydra.cc/docs/advanced/override_grammar/basic/
  */
 
-import type { Tree, Value } from "../yaml/tree.ts";
+import type { Tree, YamlValue } from "../yaml/tree.ts";
 import { callFunction } from "./functions.ts";
-import { readTokens, type Token, type TokenType } from "./lexer.ts";
-import { BadValue, Float, type Parsed, QUOTE_IT, Quoted, readFloat, refuseSweep } from "./parsed_value.ts";
+import { type HydraToken, readTokens, type TokenType } from "./lexer.ts";
+import { BadValue, HydraFloat, type Parsed, QUOTE_IT, Quoted, readFloat, refuseSweep } from "./parsed_value.ts";
 
 /** @throws {BadValue} for everything that Hydra refuses, for sweeps, and for whole numbers beyond 2^53. */
-export function readValue(source: string): Value {
+export function readValue(source: string): YamlValue {
   const { tokens, rest } = readTokens(source);
   const parser = new Parser(tokens, rest);
   return plain(parser.readAll());
 }
 
 /** A bare word of a resolver's arguments: text unless all of it is one literal. */
-export function readWord(word: string): Value {
+export function readWord(word: string): YamlValue {
   const { tokens, rest } = readTokens(word);
   const [token] = tokens;
   const isLiteral = token !== undefined && tokens.length === 1 && rest === "" && !isBeyondExact(token);
   return isLiteral ? plain(readScalar(token)) : word;
 }
 
-function isBeyondExact({ type, text }: Token): boolean {
+function isBeyondExact({ type, text }: HydraToken): boolean {
   return type === "int" && !Number.isSafeInteger(wholeNumber(text));
 }
 
@@ -34,15 +34,15 @@ const wholeNumber = (text: string) => Number(text.replaceAll("_", ""));
 const WORDS: readonly TokenType[] = ["id", "null", "int", "float", "bool", "char", "escape", "space"];
 const PRIMITIVE: readonly TokenType[] = [...WORDS, "interpolation", ":"];
 
-/** As deep as a file's values. */
+/** Most levels of a value, as many as a file's values have. */
 const MOST_DEPTH = 64;
 
 class Parser {
   private at = 0;
   private depth = 0;
-  private readonly tokens: readonly Token[];
+  private readonly tokens: readonly HydraToken[];
   private readonly rest: string;
-  constructor(tokens: readonly Token[], rest: string) {
+  constructor(tokens: readonly HydraToken[], rest: string) {
     this.tokens = tokens;
     this.rest = rest;
   }
@@ -126,7 +126,7 @@ class Parser {
     return this.tokens[this.at + ahead]?.type;
   }
 
-  private next(): Token {
+  private next(): HydraToken {
     return this.tokens[this.at++]!;
   }
 
@@ -146,14 +146,14 @@ class Parser {
   }
 }
 
-function readScalar(token: Token): Parsed {
+function readScalar(token: HydraToken): Parsed {
   switch (token.type) {
     case "int": {
       if (isBeyondExact(token)) throw new BadValue("is a whole number beyond 2^53, which is not exact", QUOTE_IT);
       return wholeNumber(token.text) + 0;
     }
     case "float":
-      return new Float(readFloat(token.text));
+      return new HydraFloat(readFloat(token.text));
     case "bool":
       return token.text.toLowerCase() === "true";
     case "null":
@@ -163,7 +163,7 @@ function readScalar(token: Token): Parsed {
   }
 }
 
-function tokenText({ type, text }: Token): string {
+function tokenText({ type, text }: HydraToken): string {
   return type === "escape" ? text.replace(/\\([\s\S])/g, "$1") : text;
 }
 
@@ -181,19 +181,19 @@ function unquote(quoted: string): string {
 }
 
 function keyText(key: Parsed): string {
-  const text = key instanceof Float ? String(key.value) : String(key);
+  const text = key instanceof HydraFloat ? String(key.value) : String(key);
   if (text === "__proto__") throw new BadValue("has a name that is not possible", "Choose another name");
   return text;
 }
 
 /** The value without its marks; `int` and `float` become one kind of number. */
-function plain(parsed: Parsed): Value {
-  if (parsed instanceof Float) return parsed.value;
+function plain(parsed: Parsed): YamlValue {
+  if (parsed instanceof HydraFloat) return parsed.value;
   if (parsed instanceof Quoted) return parsed.text;
   if (parsed instanceof Map) {
     const tree: Tree = {};
     for (const [key, value] of parsed) tree[key] = plain(value);
     return tree;
   }
-  return Array.isArray(parsed) ? parsed.map(plain) : (parsed as Value);
+  return Array.isArray(parsed) ? parsed.map(plain) : (parsed as YamlValue);
 }

@@ -1,7 +1,7 @@
 /** A value of Hydra's override grammar as written, before it becomes a configuration value. */
 
 /** A number that Hydra reads as a float; JavaScript cannot otherwise distinguish `3.0` from `3`. */
-export class Float {
+export class HydraFloat {
   readonly value: number;
   constructor(value: number) {
     this.value = value;
@@ -17,10 +17,10 @@ export class Quoted {
 }
 
 /** A value as written. */
-export type Parsed = string | number | boolean | null | Float | Quoted | readonly Parsed[] | ParsedDict;
+export type Parsed = string | number | boolean | null | HydraFloat | Quoted | readonly Parsed[] | ParsedDict;
 export type ParsedDict = ReadonlyMap<string, Parsed>;
 
-/** Why a value is refused, in words that follow "it", and what to do. */
+/** Reason why a value is refused, in words that follow "it", and what to do. */
 export class BadValue extends Error {
   readonly advice: string;
   constructor(rule: string, advice: string) {

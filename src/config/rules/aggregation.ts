@@ -4,11 +4,11 @@ import type { Finding, Rule } from "./rules.ts";
 
 type Read = Parameters<Rule["check"]>[0];
 
-/** Why a mode cannot be set with a loss. */
-export function aggregationConflict(loss: string, given: string | null | undefined): string | undefined {
-  const own = ownAggregation(loss);
-  if (own === undefined || given === null || given === undefined || given === own) return undefined;
-  return `the loss ${loss} brings its own aggregation, ${own}, and ignores every other`;
+/** Returns the reason why a mode cannot be set with a loss. */
+export function aggregationConflict(loss: string, mode: string | null | undefined): string | undefined {
+  const lossMode = ownAggregation(loss);
+  if (lossMode === undefined || mode === null || mode === undefined || mode === lossMode) return undefined;
+  return `the loss ${loss} brings its own aggregation, ${lossMode}, and ignores every other`;
 }
 
 const PATH = "rllm.algorithm.loss_agg_mode";

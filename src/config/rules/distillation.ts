@@ -1,5 +1,5 @@
 /** Rules of distillation: the teacher is named, and its loss can be taken. */
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";
 
 type Check = Rule["check"];
@@ -8,7 +8,7 @@ type Read = Parameters<Check>[0];
 const LOSS = "distillation.distillation_loss";
 const MODEL_PATH = "distillation.teacher_models.teacher_model.model_path";
 const error = (path: string, message: string): Finding => ({ severity: "error", path, message });
-const isTopk = (mode: Value | undefined) => String(mode).includes("_topk");
+const isTopk = (mode: YamlValue | undefined) => String(mode).includes("_topk");
 
 /** A check of runs that distil. */
 function distilling(check: (read: Read) => Finding | undefined): Check {
@@ -87,7 +87,7 @@ const byText = distilling((read) => {
   );
 });
 
-/** What acts on some of the losses alone. */
+/** Findings about settings that act on some of the losses alone. */
 const bounded = distilling((read) => {
   const isGradient = read(`${LOSS}.use_policy_gradient`) === true;
   const isTop = isTopk(read(`${LOSS}.loss_mode`));

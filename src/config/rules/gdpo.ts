@@ -13,7 +13,7 @@ export interface GdpoArgs {
   readonly gdpo_reward_weights?: unknown;
 }
 
-/** What makes GDPO impossible, whichever role's estimator it is. @param args those of the estimator */
+/** Returns the finding that makes GDPO impossible, whichever role's estimator it is. @param args those of the estimator */
 export function gdpoFinding(read: Read, args: GdpoArgs): Finding | undefined {
   const keys = args.gdpo_reward_keys ?? read(GDPO_KEYS) ?? [];
   const weights = args.gdpo_reward_weights ?? read(GDPO_WEIGHTS) ?? null;

@@ -3,7 +3,7 @@ import type { Finding, Rule } from "./rules.ts";
 
 type Read = Parameters<Rule["check"]>[0];
 
-/** What the greedy attempt of a run cannot be a baseline of, whichever role's estimator needs it. */
+/** Returns a finding where the greedy attempt of a run cannot be a baseline, whichever role's estimator needs it. */
 export function greedyFinding(read: Read): Finding | undefined {
   const [mode, temperature] = ["rllm.stepwise_advantage.mode", "rllm.rollout.train.temperature"];
   if (read("rllm.stepwise_advantage.enable") === true && read(mode) === "per_step")

@@ -1,6 +1,6 @@
 /** Rules between settings. Each is a function of the resolved configuration; all of them are checked. */
 import type { BackendName } from "../fields/backend_fields.ts";
-import { getAt, type Tree, type Value } from "../yaml/tree.ts";
+import { getAt, type Tree, type YamlValue } from "../yaml/tree.ts";
 
 export interface Finding {
   readonly severity: "error" | "warning";
@@ -9,7 +9,7 @@ export interface Finding {
   readonly path: string;
 }
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 interface Rule {
   readonly backends: readonly BackendName[] | "all";
   /** Checked only when the configuration is about to run, not when it is shown. */
@@ -20,7 +20,7 @@ interface Rule {
 
 const error = (path: string, message: string): Finding => ({ severity: "error", path, message });
 const warning = (path: string, message: string): Finding => ({ severity: "warning", path, message });
-const number = (value: Value | undefined) => (typeof value === "number" ? value : undefined);
+const number = (value: YamlValue | undefined) => (typeof value === "number" ? value : undefined);
 
 const RULES: readonly Rule[] = [
   {

@@ -1,7 +1,7 @@
 /** Rules of agents in other processes and of their gateway: two generations of settings that must not contradict each other. */
 import { SERVICE_FIELDS } from "../fields/rllm/services.ts";
 import { maskText } from "../mask.ts";
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";
 
 type Check = Rule["check"];
@@ -12,7 +12,7 @@ const warning = (path: string, message: string): Finding => ({ severity: "warnin
 type Service = keyof typeof SERVICE_FIELDS;
 /** A value that is not the published default. Printed configurations hold the defaults, so one that is written is no opinion. */
 const isSet = (read: Read, path: Service) => (read(path) ?? null) !== SERVICE_FIELDS[path].default;
-const shown = (value: Value | undefined) => maskText(JSON.stringify(value ?? null));
+const shown = (value: YamlValue | undefined) => maskText(JSON.stringify(value ?? null));
 
 /** The same setting in both generations. */
 const SAME: readonly (readonly [gateway: Service, sdk: Service])[] = [
@@ -57,7 +57,7 @@ const addresses: Check = (read) => {
   );
 };
 
-function isHttp(value: Value | undefined): boolean {
+function isHttp(value: YamlValue | undefined): boolean {
   if (typeof value !== "string" || !URL.canParse(value)) return false;
   const { protocol, username, password } = new URL(value);
   return ["http:", "https:"].includes(protocol) && username === "" && password === "";

@@ -13,7 +13,7 @@ export function trainsStably(read: Read): boolean {
   return [read(LOSS), ...roles.map(lossOf)].includes(STABLE);
 }
 
-/** Of `rloo`, `[rloo, cispo]` or `{loss_fn: cispo}`. */
+/** Returns the loss of `rloo`, `[rloo, cispo]` or `{loss_fn: cispo}`. */
 function lossOf(entry: unknown): string | undefined {
   if (Array.isArray(entry)) return entry[1];
   return (entry as { loss_fn?: string } | null)?.loss_fn;
@@ -28,7 +28,7 @@ interface Clash {
 
 const FROM_OTHERS = "the loss needs samples from the whole distribution";
 
-/** Of a service. */
+/** Clashes of a service. */
 const WIRE_CLASHES: readonly Clash[] = [
   {
     path: "tinker_wire",

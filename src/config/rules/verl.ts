@@ -1,9 +1,9 @@
-/** What verl, or the unified loop on it, would refuse: reported before a cluster starts. */
+/** Settings that verl, or the unified loop on it, would refuse: reported before a cluster starts. */
 
-import type { Value } from "../yaml/tree.ts";
+import type { YamlValue } from "../yaml/tree.ts";
 import type { Finding, Rule } from "./rules.ts";
 
-type Read = (path: string) => Value | undefined;
+type Read = (path: string) => YamlValue | undefined;
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 
@@ -92,15 +92,15 @@ export const VERL_RULES: readonly Rule[] = [
     );
   }),
   readyRule((read) => {
-    const [both, one] = [read(`${ACTOR}.ppo_micro_batch_size`), read(`${ACTOR}.ppo_micro_batch_size_per_gpu`)];
+    const [both, perGpu] = [read(`${ACTOR}.ppo_micro_batch_size`), read(`${ACTOR}.ppo_micro_batch_size_per_gpu`)];
     const isDynamic = read(`${ACTOR}.use_dynamic_bsz`) === true;
-    if (both != null && one != null) {
+    if (both != null && perGpu != null) {
       return error(
         `${ACTOR}.ppo_micro_batch_size`,
         `Cannot set both ${ACTOR}.ppo_micro_batch_size and _per_gpu. Keep the second.`,
       );
     }
-    if (isDynamic || both != null || one != null) return undefined;
+    if (isDynamic || both != null || perGpu != null) return undefined;
     return error(
       `${ACTOR}.ppo_micro_batch_size_per_gpu`,
       `Cannot size the passes: verl needs ${ACTOR}.use_dynamic_bsz=true or ${ACTOR}.ppo_micro_batch_size_per_gpu. Neither is set. Set the first.`,

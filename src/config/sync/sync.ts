@@ -10,7 +10,7 @@ import { type Env, interpolator } from "../hydra/interpolate.ts";
 import type { Problem } from "../problem.ts";
 import { showSetting } from "../secret.ts";
 import { forgetOrigins, LEVEL, levelAt, type Origins, originOf } from "../yaml/layer.ts";
-import { equalValues, getAt, MANDATORY, setAt, type Tree, type Value } from "../yaml/tree.ts";
+import { equalValues, getAt, MANDATORY, setAt, type Tree, type YamlValue } from "../yaml/tree.ts";
 import type { SharedKey } from "./tables.ts";
 
 /** A configuration while it is being reconciled. */
@@ -19,16 +19,16 @@ export interface Draft {
   readonly origins: Origins;
   readonly warnings: Problem[];
   /** The value at a path, interpolations resolved; undefined when there is none or it cannot be resolved yet. */
-  read(path: string): Value | undefined;
+  read(path: string): YamlValue | undefined;
   /** 4 for an override, 3 for a file of the user's, lower for defaults, -1 when nothing is there. */
   level(path: string): number;
   isExplicit(path: string): boolean;
   /** Explicit, and not mirrored from another path. */
   isTyped(path: string): boolean;
   /** Copies a value and records its origin; a value that is there already keeps its own. */
-  mirror(value: Value, from: string, to: string): void;
+  mirror(value: YamlValue, from: string, to: string): void;
   /** The same, but the origin moves in any case: a default that is typed elsewhere is no default any more. */
-  move(value: Value, from: string, to: string): void;
+  move(value: YamlValue, from: string, to: string): void;
   warn(message: string, about: string): void;
 }
 
@@ -36,7 +36,7 @@ export function draftOf(tree: Tree, origins: Origins, env: Env): Draft {
   const warnings: Problem[] = [];
   const { at } = interpolator(tree, env);
   const level = (path: string) => levelAt(tree, origins, path);
-  const move = (value: Value, from: string, to: string) => {
+  const move = (value: YamlValue, from: string, to: string) => {
     const source = originOf(origins, from);
     forgetOrigins(origins, to, getAt(tree, to));
     setAt(tree, to, value);
@@ -74,7 +74,7 @@ export interface SyncOptions {
   /** Only an override makes a portable setting that base.yaml lacks (top_k): a default or a file leaves it out. */
   readonly onlyTypedMakes?: boolean;
   /** The native form of a portable value, where it differs: values that mean the same are no conflict. */
-  readonly asNative?: (value: Value | undefined) => Value;
+  readonly asNative?: (value: YamlValue | undefined) => YamlValue;
 }
 
 export function syncShared(draft: Draft, rows: readonly SharedKey[], options: SyncOptions = {}): void {
@@ -88,7 +88,7 @@ export function syncRow(draft: Draft, row: SharedKey, options: SyncOptions = {})
   // This version of the backend lacks the setting.
   if (theirs === undefined && getAt(draft.tree, native) === undefined) return undefined;
   const [ourLevel, theirLevel] = [draft.level(rllm), draft.level(native)];
-  const speaks = (value: Value | undefined, level: number) =>
+  const speaks = (value: YamlValue | undefined, level: number) =>
     value !== undefined && value !== MANDATORY && (value !== null || level >= LEVEL.override);
   const nativeSpeaks = speaks(theirs, theirLevel) && (!row.onlyExplicit || draft.isExplicit(native));
   // A mandatory native setting is never filled by a portable default.
@@ -96,12 +96,12 @@ export function syncRow(draft: Draft, row: SharedKey, options: SyncOptions = {})
   const rllmSpeaks = speaks(ours, ourLevel) && !fillsMandatory;
   if (draft.isExplicit(native) && theirs !== MANDATORY) warnNative(draft, row, options);
   if (rllmSpeaks && (!nativeSpeaks || ourLevel >= theirLevel)) {
-    draft.mirror(ours as Value, rllm, native);
+    draft.mirror(ours as YamlValue, rllm, native);
     return "rllm";
   }
   const isNew = options.onlyTypedMakes && ours === undefined && theirLevel < LEVEL.override;
   if (nativeSpeaks && theirLevel > ourLevel && !isNew) {
-    draft.mirror(theirs as Value, native, rllm);
+    draft.mirror(theirs as YamlValue, native, rllm);
     return "native";
   }
   return undefined;

@@ -1,5 +1,5 @@
 /** One setting, two paths: what the tables of fields say about a setting's names, and the relations that are more than a name. */
-import type { Fields } from "../fields/field.ts";
+import type { FieldTable } from "../fields/field.ts";
 import { LOCAL_FIELDS } from "../fields/local.ts";
 import { RLLM_FIELDS } from "../fields/rllm.ts";
 import { TINKER_FIELDS } from "../fields/tinker.ts";
@@ -12,7 +12,7 @@ export interface SharedKey {
   readonly onlyExplicit?: boolean;
 }
 
-const column = (fields: Fields, name: "same" | "verl") =>
+const column = (fields: FieldTable, name: "same" | "verl") =>
   Object.entries(fields).flatMap(([path, field]) =>
     field[name] === undefined ? [] : [{ path, other: field[name], onlyExplicit: field.onlyExplicit ?? false }],
   );
@@ -21,7 +21,7 @@ const column = (fields: Fields, name: "same" | "verl") =>
  * A backend's own names, lengths and batch sizes first: `rllm.rollout.train.max_tokens` refers to them by interpolation
  * and must see the value that won.
  */
-function ownNames(fields: Fields): readonly SharedKey[] {
+function ownNames(fields: FieldTable): readonly SharedKey[] {
   const rows = column(fields, "same").map(({ path, other, ...row }) => ({
     native: path,
     rllm: other,

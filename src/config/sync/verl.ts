@@ -2,7 +2,7 @@
 
 import { asVerl, VERL_OF_BACKENDS } from "../fields/verl_names.ts";
 import { LEVEL } from "../yaml/layer.ts";
-import { equalValues, getAt, type Value } from "../yaml/tree.ts";
+import { equalValues, getAt, type YamlValue } from "../yaml/tree.ts";
 import { type Draft, syncRow, syncShared, warnNative } from "./sync.ts";
 import { VERL_CLIP, VERL_SCHEDULE_RLLM, VERL_SCHEDULES, VERL_SHARED, VERL_STEPS } from "./tables.ts";
 
@@ -28,7 +28,10 @@ export function syncVerl(draft: Draft): void {
   splitBatch(draft);
 }
 
-/** What a file for the local backend sets under its own names. verl's name wins where both are set at one level. */
+/**
+ * Applies the settings that a file for the local backend has under its own names. verl's name wins where both are set
+ * at one level.
+ */
 function followLocalNames(draft: Draft): void {
   for (const { native, verl: published } of VERL_OF_BACKENDS) {
     const verl = VERL_SCHEDULES.includes(published) ? (scheduleOf(draft) ?? published) : published;
@@ -44,13 +47,13 @@ function followLocalNames(draft: Draft): void {
 
 /** verl counts the prompts of a mini-batch, the local backend the mini-batches of a step. */
 function splitBatch(draft: Draft): void {
-  const [native, own] = ["training.num_minibatches", `${ACTOR}.ppo_mini_batch_size`];
+  const [native, verlPath] = ["training.num_minibatches", `${ACTOR}.ppo_mini_batch_size`];
   const [count, batch] = [draft.read(native), draft.read("data.train_batch_size")];
-  if (!draft.isExplicit(native) || draft.isExplicit(own) || !isNumber(count) || !isNumber(batch)) return;
-  draft.mirror(Math.ceil(batch / count), native, own);
+  if (!draft.isExplicit(native) || draft.isExplicit(verlPath) || !isNumber(count) || !isNumber(batch)) return;
+  draft.mirror(Math.ceil(batch / count), native, verlPath);
 }
 
-/** Where the engine's optimiser has its schedule. */
+/** Returns where the engine's optimiser has its schedule. */
 function scheduleOf({ tree }: Draft): string | undefined {
   return VERL_SCHEDULES.find((path) => getAt(tree, path) !== undefined);
 }
@@ -63,7 +66,7 @@ function syncSchedule(draft: Draft): void {
 /** "No limit" is null or 0 or below: rLLM's default is -1, and verl takes null. The side that decides keeps its value. */
 function syncTotalSteps(draft: Draft): void {
   const { native, rllm } = VERL_STEPS;
-  const asVerl = (steps: Value | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
+  const asVerl = (steps: YamlValue | undefined) => (isNumber(steps) && steps > 0 ? steps : null);
   if (draft.isExplicit(native)) warnNative(draft, VERL_STEPS, { ...DEPRECATED, asNative: asVerl });
   if (draft.isExplicit(native) && draft.level(native) > draft.level(rllm)) {
     draft.mirror(draft.read(native) ?? -1, native, rllm);
@@ -84,9 +87,9 @@ function followRouterReplay(draft: Draft): void {
   const rllm = "rllm.algorithm.router_replay";
   const mode = draft.read(rllm);
   if (mode === "R3") draft.mirror(true, rllm, `${ROLLOUT}.enable_rollout_routing_replay`);
-  const own = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
-  if (mode != null && mode !== "disabled" && draft.read(own) !== undefined && !draft.isExplicit(own))
-    draft.mirror(mode, rllm, own);
+  const verlPath = `${ACTOR}.${draft.read(`${ACTOR}.strategy`)}.router_replay.mode`;
+  if (mode != null && mode !== "disabled" && draft.read(verlPath) !== undefined && !draft.isExplicit(verlPath))
+    draft.mirror(mode, rllm, verlPath);
 }
 
 /**
@@ -143,8 +146,8 @@ function switchEngines(draft: Draft): void {
   const batch = "rllm.async_training.mini_batch_size";
   const partial = "rllm.async_training.partial_rollout";
   // base.yaml has both.
-  draft.mirror(draft.read(batch) as Value, batch, `${ACTOR}.ppo_mini_batch_size`);
-  draft.mirror(draft.read(partial) as Value, partial, "async_training.partial_rollout");
+  draft.mirror(draft.read(batch) as YamlValue, batch, `${ACTOR}.ppo_mini_batch_size`);
+  draft.mirror(draft.read(partial) as YamlValue, partial, "async_training.partial_rollout");
 }
 
 function isNumber(value: unknown): value is number {

@@ -5,14 +5,14 @@
 import type { Problem } from "../problem.ts";
 import { readYaml } from "./read.ts";
 import { readPlain } from "./read_plain.ts";
-import { getAt, isTree, joinPath, setAt, type Tree, type Value } from "./tree.ts";
+import { getAt, isTree, joinPath, setAt, type Tree, type YamlValue } from "./tree.ts";
 
 export const LEVEL = { native: 0, base: 1, backend: 2, file: 3, override: 4 } as const;
 export type Level = (typeof LEVEL)[keyof typeof LEVEL];
 
 export interface Origin {
   readonly level: Level;
-  /** For people: `config/rllm/base.yaml:12`, `override rllm.rollout.n=4`. */
+  /** Place for people: `config/rllm/base.yaml:12`, `override rllm.rollout.n=4`. */
   readonly text: string;
   readonly file?: string;
   readonly line?: number | undefined;
@@ -22,7 +22,7 @@ export interface Origin {
 
 export type Origins = Map<string, Origin>;
 
-export interface Layer {
+export interface ConfigLayer {
   readonly file: string;
   readonly level: Level;
   readonly tree: Tree;
@@ -40,7 +40,10 @@ export type DefaultEntry =
   | { readonly kind: "group"; readonly group: string; readonly choice: string };
 
 /** Reads one file and mounts it at its package: the `# @package` line, else the caller's `mount`. */
-export function readLayer(text: string, about: { file: string; level: Level; mount?: string | undefined }): Layer {
+export function readLayer(
+  text: string,
+  about: { file: string; level: Level; mount?: string | undefined },
+): ConfigLayer {
   const { file, level } = about;
   const read = (level < LEVEL.file ? readPlain(text) : undefined) ?? readYaml(text, file);
   const problems = [...read.problems];
@@ -58,14 +61,14 @@ export function readLayer(text: string, about: { file: string; level: Level; mou
   return { file, level, tree, lines, problems, defaults };
 }
 
-function readDefaults(list: Value | undefined, fail: (message: string) => void): DefaultEntry[] {
+function readDefaults(list: YamlValue | undefined, fail: (message: string) => void): DefaultEntry[] {
   if (list === undefined) return [];
   if (!Array.isArray(list)) {
     fail("Cannot read defaults: it is not a list.");
     return [];
   }
   const entries: DefaultEntry[] = [];
-  for (const item of list as readonly Value[]) {
+  for (const item of list as readonly YamlValue[]) {
     if (item === "_self_") entries.push({ kind: "self" });
     else if (typeof item === "string") entries.push({ kind: "file", name: item });
     else if (isTree(item) && Object.keys(item).length === 1) {
@@ -95,7 +98,7 @@ export function mergeTree(into: Tree, from: Tree, origins: Origins, originOf: (p
       } else place(target, key, value, path);
     }
   };
-  const place = (target: Tree, key: string, value: Value, path: string) => {
+  const place = (target: Tree, key: string, value: YamlValue, path: string) => {
     forgetOrigins(origins, path, target[key]);
     if (isTree(value) && Object.keys(value).length > 0) {
       target[key] = {};
@@ -109,16 +112,19 @@ export function mergeTree(into: Tree, from: Tree, origins: Origins, originOf: (p
 }
 
 /** The origin of a setting that a file holds. */
-export function originInFile({ file, lines, level }: Pick<Layer, "file" | "lines" | "level">, path: string): Origin {
+export function originInFile(
+  { file, lines, level }: Pick<ConfigLayer, "file" | "lines" | "level">,
+  path: string,
+): Origin {
   const line = lineOf(lines, path);
   return { level, text: line ? `${file}:${line}` : file, file, line };
 }
 
 /** Removes the origins of a value that is about to be replaced. */
-export function forgetOrigins(origins: Origins, path: string, old: Value | undefined): void {
+export function forgetOrigins(origins: Origins, path: string, old: YamlValue | undefined): void {
   origins.delete(path);
   if (!isTree(old) || Object.keys(old).length === 0) return;
-  for (const known of [...origins.keys()]) if (known.startsWith(`${path}.`)) origins.delete(known);
+  for (const key of [...origins.keys()]) if (key.startsWith(`${path}.`)) origins.delete(key);
 }
 
 /** The line of a path, or of the closest section around it. */
@@ -145,7 +151,7 @@ export function levelAt(tree: Tree, origins: Origins, path: string): number {
   if (value === undefined) return -1;
   let level: number = originOf(origins, path)?.level ?? LEVEL.native;
   if (isTree(value)) {
-    for (const [known, origin] of origins) if (known.startsWith(`${path}.`)) level = Math.max(level, origin.level);
+    for (const [key, origin] of origins) if (key.startsWith(`${path}.`)) level = Math.max(level, origin.level);
   }
   return level;
 }

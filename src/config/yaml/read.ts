@@ -13,7 +13,7 @@ import {
   visit,
 } from "yaml";
 import type { Problem } from "../problem.ts";
-import { joinPath, type Tree, type Value } from "./tree.ts";
+import { joinPath, type Tree, type YamlValue } from "./tree.ts";
 
 export interface ReadYaml {
   readonly tree: Tree;
@@ -58,7 +58,7 @@ class YamlReader {
   private readonly document: Document.Parsed;
   private readonly file: string;
   private count = 0;
-  /** What each alias stands for: one look at the document, where `Alias.resolve` takes one for each. */
+  /** Node that each alias stands for: one look at the document, where `Alias.resolve` takes one for each. */
   private readonly targets: ReadonlyMap<Node, Node>;
   /** Maps and lists that are being read. */
   private readonly open = new Set<Node>();
@@ -87,7 +87,7 @@ class YamlReader {
     return {};
   }
 
-  private readNode(node: unknown, path: string, depth: number): Value {
+  private readNode(node: unknown, path: string, depth: number): YamlValue {
     if (depth > DEEPEST_NESTING) {
       this.fail(`Cannot read ${path}: it nests deeper than ${DEEPEST_NESTING} levels.`);
       return null;
@@ -111,7 +111,7 @@ class YamlReader {
     return value;
   }
 
-  private readList(items: readonly unknown[], path: string, depth: number): Value[] {
+  private readList(items: readonly unknown[], path: string, depth: number): YamlValue[] {
     return items.map((item, i) => {
       const itemPath = `${path}.${i}`;
       this.lines.set(itemPath, this.lineOf((item as Node)?.range?.[0]));
@@ -140,19 +140,19 @@ class YamlReader {
   }
 
   /** `<<` takes a map, or a list of maps of which the first wins. */
-  private merge(into: Tree, { value, offset }: { value: Value; offset: number | undefined }): void {
+  private merge(into: Tree, { value, offset }: { value: YamlValue; offset: number | undefined }): void {
     if (value === null) return;
     const maps = [value].flat();
-    if (maps.every((it) => typeof it === "object" && it !== null)) Object.assign(into, ...maps.toReversed());
+    if (maps.every((map) => typeof map === "object" && map !== null)) Object.assign(into, ...maps.toReversed());
     else this.fail("Cannot merge with <<: it takes a map or a list of maps.", offset);
   }
 
-  private readScalar(node: Scalar, path: string): Value {
+  private readScalar(node: Scalar, path: string): YamlValue {
     const { value, source = "" } = node;
     if (/^[-+]?\d+$/.test(source) && typeof value === "number" && !Number.isSafeInteger(value)) {
       this.fail(`Cannot read ${path}: beyond 2^53 the number is not exact (${source}). Quote it.`, node.range?.[0]);
     }
-    if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as Value;
+    if (value === null || ["string", "number", "boolean"].includes(typeof value)) return value as YamlValue;
     if (value !== undefined)
       this.fail(`Cannot read ${path}: it is not a plain value (${String(value)}).`, node.range?.[0]);
     return null;

@@ -3,7 +3,7 @@
  * lines. It reads verl's 1100 lines ten times faster than the full reader, which reads everything else.
  */
 import type { ReadYaml } from "./read.ts";
-import type { Tree, Value } from "./tree.ts";
+import type { Tree, YamlValue } from "./tree.ts";
 
 const LINE = /^( *)([A-Za-z_][\w-]*|"[^"\\]*"):(?: (.+))?$/;
 const NUMBER = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?$/i;
@@ -70,8 +70,8 @@ class PlainReader {
     const value = readScalar(text);
     if (value === undefined) return false;
     section[key] = value;
-    const own = this.place(path, key, number);
-    if (Array.isArray(value)) for (const i of value.keys()) this.lines.set(`${own}.${i}`, number);
+    const place = this.place(path, key, number);
+    if (Array.isArray(value)) for (const i of value.keys()) this.lines.set(`${place}.${i}`, number);
     return true;
   }
 
@@ -80,13 +80,13 @@ class PlainReader {
   }
 
   private place(path: string, key: string, number: number): string {
-    const own = path === "" ? key : `${path}.${key}`;
-    this.lines.set(own, number);
-    return own;
+    const fullPath = path === "" ? key : `${path}.${key}`;
+    this.lines.set(fullPath, number);
+    return fullPath;
   }
 }
 
-function readScalar(text: string): Value | undefined {
+function readScalar(text: string): YamlValue | undefined {
   if (text === "null" || text === "true" || text === "false") return JSON.parse(text);
   if (NUMBER.test(text)) return Number(text);
   if (text === "{}") return {};
@@ -96,7 +96,7 @@ function readScalar(text: string): Value | undefined {
 }
 
 /** JSON, or a list of words and quoted texts. */
-function readQuoted(text: string): Value | undefined {
+function readQuoted(text: string): YamlValue | undefined {
   try {
     return JSON.parse(text);
   } catch {

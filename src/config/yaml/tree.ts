@@ -5,16 +5,16 @@
 import { ConfigError } from "../../errors.ts";
 
 export type Scalar = string | number | boolean | null;
-export type Value = Scalar | readonly Value[] | Tree;
+export type YamlValue = Scalar | readonly YamlValue[] | Tree;
 export interface Tree {
-  [key: string]: Value;
+  [key: string]: YamlValue;
 }
 
 /** OmegaConf's mark of a setting that must be set before a run. */
 export const MANDATORY = "???";
 
 /** True when a value, or anything in it, refers to other settings: `${...}`. */
-export function hasInterpolation(value: Value | undefined): boolean {
+export function hasInterpolation(value: YamlValue | undefined): boolean {
   if (typeof value === "string") return value.includes("${");
   if (Array.isArray(value)) return value.some(hasInterpolation);
   return isTree(value) ? Object.values(value).some(hasInterpolation) : false;
@@ -39,8 +39,8 @@ export function joinPath(...keys: readonly string[]): string {
 }
 
 /** The value at a path, or undefined. Never follows inherited properties. */
-export function getAt(tree: Value | undefined, path: string): Value | undefined {
-  let node: Value | undefined = tree;
+export function getAt(tree: YamlValue | undefined, path: string): YamlValue | undefined {
+  let node: YamlValue | undefined = tree;
   if (path === "") return node;
   for (const key of splitPath(path)) {
     if (node === null || typeof node !== "object" || !Object.hasOwn(node, key)) return undefined;
@@ -54,7 +54,7 @@ export function getAt(tree: Value | undefined, path: string): Value | undefined 
  *
  * @throws {ConfigError} for a key that would touch the prototype of an object.
  */
-export function setAt(tree: Tree, path: string, value: Value): void {
+export function setAt(tree: Tree, path: string, value: YamlValue): void {
   const keys = splitPath(path);
   let node = tree;
   for (const key of keys.slice(0, -1)) {
@@ -80,7 +80,7 @@ export function deleteAt(tree: Tree, path: string): boolean {
 }
 
 /** Every leaf in document order. Empty sections and lists are leaves. */
-export function* leaves(tree: Tree, prefix = ""): Generator<[path: string, value: Value]> {
+export function* leaves(tree: Tree, prefix = ""): Generator<[path: string, value: YamlValue]> {
   for (const key of Object.keys(tree)) {
     const path = prefix === "" ? joinPath(key) : `${prefix}.${joinPath(key)}`;
     const value = tree[key]!;
@@ -89,18 +89,18 @@ export function* leaves(tree: Tree, prefix = ""): Generator<[path: string, value
   }
 }
 
-export function flatten(tree: Tree): Map<string, Value> {
+export function flatten(tree: Tree): Map<string, YamlValue> {
   return new Map(leaves(tree));
 }
 
-export function unflatten(entries: Iterable<readonly [string, Value]>): Tree {
+export function unflatten(entries: Iterable<readonly [string, YamlValue]>): Tree {
   const tree: Tree = {};
   for (const [path, value] of entries) setAt(tree, path, value);
   return tree;
 }
 
 /** Equality of meaning: `1` and `1.0` are one number, key order does not count. */
-export function equalValues(a: Value | undefined, b: Value | undefined): boolean {
+export function equalValues(a: YamlValue | undefined, b: YamlValue | undefined): boolean {
   if (Object.is(a, b) || a === b) return true;
   if (Array.isArray(a) && Array.isArray(b)) {
     return a.length === b.length && a.every((item, i) => equalValues(item, b[i]));

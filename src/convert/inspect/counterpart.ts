@@ -1,6 +1,6 @@
 /** The same setting in the other systems. */
 
-import type { Fields } from "../../config/fields/field.ts";
+import type { FieldTable } from "../../config/fields/field.ts";
 import { LOCAL_FIELDS } from "../../config/fields/local.ts";
 import { TINKER_FIELDS } from "../../config/fields/tinker.ts";
 import { VERL_OF_BACKENDS } from "../../config/fields/verl_names.ts";
@@ -72,34 +72,34 @@ export function counterpartsOf(path: string): Counterparts {
   // A name may hold several: `buffer.total_steps, trainer.total_steps`, `buffer.batch_size x ...`.
   const isIn = (name?: string) => name?.split(/, | x /).includes(path);
   const whole = COMPUTED.find((row) => Object.values(row).includes(path));
-  const own = VERL_OF_BACKENDS.find(({ native, verl }) => native === path || verl === path);
+  const pair = VERL_OF_BACKENDS.find(({ native, verl }) => native === path || verl === path);
   const computed = whole ?? COMPUTED.find((row) => Object.values(row).some(isIn));
   const rllm = computed?.rllm ?? rllmNameOf(path);
   const verl =
     computed?.verl ??
     (rllm ? VERL_SHARED.find((row) => row.rllm === rllm)?.native : undefined) ??
     verlNameOf(path) ??
-    own?.verl;
+    pair?.verl;
   const trinity = computed?.trinity ?? allRows().find((row) => row.verl === (verl ?? path))?.trinity;
   const names: Counterparts = {
     rllm: rllm ?? VERL_SHARED.find((row) => row.native === verl)?.rllm,
-    local: LOCAL_SHARED.find((row) => row.rllm === rllm)?.native ?? nameIn(LOCAL_FIELDS, own?.native),
-    tinker: TINKER_SHARED.find((row) => row.rllm === rllm)?.native ?? nameIn(TINKER_FIELDS, own?.native),
+    local: LOCAL_SHARED.find((row) => row.rllm === rllm)?.native ?? nameIn(LOCAL_FIELDS, pair?.native),
+    tinker: TINKER_SHARED.find((row) => row.rllm === rllm)?.native ?? nameIn(TINKER_FIELDS, pair?.native),
     verl,
     trinity,
   };
   return Object.fromEntries(Object.entries(names).filter(([, name]) => name !== undefined && name !== path));
 }
 
-function nameIn(fields: Fields, path: string | undefined): string | undefined {
+function nameIn(fields: FieldTable, path: string | undefined): string | undefined {
   return path !== undefined && path in fields ? path : undefined;
 }
 
 function rllmNameOf(path: string): string | undefined {
   if (path.startsWith("rllm.")) return path;
   const rows = [...VERL_SHARED, ...LOCAL_SHARED, ...TINKER_SHARED, VERL_STEPS];
-  const own = rows.find((row) => row.native === path)?.rllm;
-  if (own) return own;
+  const rllmName = rows.find((row) => row.native === path)?.rllm;
+  if (rllmName) return rllmName;
   const verl = verlNameOf(path);
   return verl ? VERL_SHARED.find((row) => row.native === verl)?.rllm : undefined;
 }

@@ -4,12 +4,12 @@ import { verlLeaves } from "../../config/fields/verl_tree.ts";
 import { interpolator } from "../../config/hydra/interpolate.ts";
 import type { Problem } from "../../config/problem.ts";
 import { showSetting } from "../../config/secret.ts";
-import { equalValues, getAt, type Tree, unflatten, type Value } from "../../config/yaml/tree.ts";
-import type { Source } from "../contract.ts";
+import { equalValues, getAt, type Tree, unflatten, type YamlValue } from "../../config/yaml/tree.ts";
+import type { ConvertedSource } from "../contract.ts";
 import { convert } from "../convert.ts";
 import { HOME } from "../values.ts";
 
-export interface Difference {
+export interface SettingDifference {
   /** verl's name of the setting. */
   readonly path: string;
   readonly a: Side;
@@ -17,30 +17,34 @@ export interface Difference {
 }
 
 export interface Side {
-  readonly value: Value | undefined;
+  readonly value: YamlValue | undefined;
   /** The names that set it in its own file; none for a default. */
   readonly from: readonly string[];
 }
 
 export interface Diff {
-  readonly differences: readonly Difference[];
-  /** What has no counterpart, by its own name, on either side. */
+  readonly differences: readonly SettingDifference[];
+  /** Settings without a counterpart, by their own names, on either side. */
   readonly onlyA: readonly string[];
   readonly onlyB: readonly string[];
   readonly problems: readonly Problem[];
 }
 
-export function diffSources(a: Source, b: Source, readConfig: (name: string) => string | undefined): Diff {
-  const asVerl = (source: Source) => convert(source, { to: "verl", readConfig, pin: true });
+export function diffSources(
+  a: ConvertedSource,
+  b: ConvertedSource,
+  readConfig: (name: string) => string | undefined,
+): Diff {
+  const asVerl = (source: ConvertedSource) => convert(source, { to: "verl", readConfig, pin: true });
   const [left, right] = [asVerl(a), asVerl(b)];
   const leavesOfVerl = [...verlLeaves(readConfig)].map(([path, { value }]) => [path, value] as const);
   const read = defaultReader(unflatten(leavesOfVerl));
   const paths = new Set([...left.values.keys(), ...right.values.keys()]);
-  const differences: Difference[] = [];
+  const differences: SettingDifference[] = [];
   for (const path of paths) {
     const side = (values: typeof left.values): Side => {
-      const own = values.get(path);
-      return own ? { value: own.value, from: own.from } : { value: read(path), from: [] };
+      const value = values.get(path);
+      return value ? { value: value.value, from: value.from } : { value: read(path), from: [] };
     };
     const [x, y] = [side(left.values), side(right.values)];
     if (!equalValues(comparable(x.value), comparable(y.value))) differences.push({ path, a: x, b: y });
@@ -55,7 +59,7 @@ export function diffSources(a: Source, b: Source, readConfig: (name: string) => 
   };
 }
 
-function defaultReader(defaults: Tree): (path: string) => Value | undefined {
+function defaultReader(defaults: Tree): (path: string) => YamlValue | undefined {
   const { at } = interpolator(defaults, {});
   return (path) => {
     try {
@@ -67,9 +71,9 @@ function defaultReader(defaults: Tree): (path: string) => Value | undefined {
 }
 
 /** One file and a list of one file are the same; `~` and `$HOME` are the same folder. */
-function comparable(value: Value | undefined): Value | undefined {
+function comparable(value: YamlValue | undefined): YamlValue | undefined {
   if (Array.isArray(value) && value.length === 1) return comparable(value[0]);
-  if (Array.isArray(value)) return value.map((item) => comparable(item) as Value);
+  if (Array.isArray(value)) return value.map((item) => comparable(item) as YamlValue);
   return typeof value === "string" ? value.replace(/^~\//, () => `${HOME}/`) : value;
 }
 
@@ -80,8 +84,8 @@ export function formatDiff(diff: Diff, names: { a: string; b: string }): string 
       const shown = value === undefined ? "(none)" : showSetting(path, value);
       return from.length === 0 ? `${shown} (default)` : shown;
     });
-    const own = [a, b].flatMap(({ from }) => from.filter((name) => name !== path));
-    const aliases = own.length > 0 ? `   [${[...new Set(own)].join(", ")}]` : "";
+    const names = [a, b].flatMap(({ from }) => from.filter((name) => name !== path));
+    const aliases = names.length > 0 ? `   [${[...new Set(names)].join(", ")}]` : "";
     return `${path}: ${sides[0]} -> ${sides[1]}${aliases}`;
   });
   for (const path of diff.onlyA) lines.push(`only in ${names.a}: ${path}`);

@@ -1,8 +1,8 @@
 /** Explains one setting: meaning, type, defaults, other names, backends. */
 
-import type { Attempt } from "../../config/compose.ts";
+import type { ComposeAttempt } from "../../config/compose.ts";
 import { BACKEND_FIELDS, BACKENDS } from "../../config/fields/backend_fields.ts";
-import { describeType, type Field, type Status, TARGETS, type Target } from "../../config/fields/field.ts";
+import { describeType, type Field, type FieldStatus, type FieldTarget, TARGETS } from "../../config/fields/field.ts";
 import { inline } from "../../config/fields/render.ts";
 import { RLLM_FIELDS } from "../../config/fields/rllm.ts";
 import { supportOn } from "../../config/fields/support.ts";
@@ -23,12 +23,12 @@ export interface Explanation {
   readonly note?: string | undefined;
   /** One default per file that has one. */
   readonly defaults: readonly { readonly value: string; readonly where: string }[];
-  /** In a run with given files and overrides. */
+  /** Value in a run with given files and overrides. */
   readonly value?: { readonly value: string; readonly where: string };
   readonly elsewhere: Counterparts;
   readonly backends: readonly {
-    readonly backend: Target;
-    readonly status: Status;
+    readonly backend: FieldTarget;
+    readonly status: FieldStatus;
     readonly reason: string;
   }[];
 }
@@ -40,12 +40,12 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   if (sectionSettings(path).length > 0) return undefined;
   const trinity = isTrinityPath(path) ? (TRINITY_FIELDS[path.replace(/\.\d+(?=\.|$)/g, "[]")] ?? null) : undefined;
   const places = packagedPlaces(path, readConfig);
-  const own = ownField(path) ?? places.find(({ field }) => field)?.field;
-  const field = own ?? trinity ?? undefined;
+  const ownRow = ownField(path) ?? places.find(({ field }) => field)?.field;
+  const field = ownRow ?? trinity ?? undefined;
   if (field === undefined && trinity === undefined && places.length === 0) return undefined;
   const defaults = places.map(({ value, where }) => ({ value, where }));
-  if (own?.optional) defaults.unshift({ value: inline(own.default), where: "where it is not set" });
-  if (own === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
+  if (ownRow?.optional) defaults.unshift({ value: inline(ownRow.default), where: "where it is not set" });
+  if (ownRow === undefined && trinity) defaults.push({ value: inline(trinity.default), where: "Trinity-RFT" });
   const isOurs = ownField(path) !== undefined || places.length > 0;
   return {
     path,
@@ -58,7 +58,7 @@ export function explainSetting(path: string, readConfig: ReadConfig): Explanatio
   };
 }
 
-function supportLine(path: string, backend: Target): Explanation["backends"][number] {
+function supportLine(path: string, backend: FieldTarget): Explanation["backends"][number] {
   const support = supportOn(path, backend);
   const isConverted = backend === "trinity" && support.status === "-" && counterpartsOf(path).trinity !== undefined;
   if (isConverted) return { backend, status: "forwarded", reason: "by grpu config convert" };
@@ -95,8 +95,8 @@ function packagedPlaces(path: string, readConfig: ReadConfig): { value: string; 
 /** The settings of ours in a section, each with its default and meaning. */
 export function sectionSettings(section: string): { path: string; field: Field }[] {
   const tables: Readonly<Record<string, Field>>[] = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])];
-  const all = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
-  return all
+  const fields = Object.entries(Object.assign({}, ...[...tables].reverse()) as Record<string, Field>);
+  return fields
     .filter(([path]) => path.startsWith(`${section}.`) && !path.endsWith(".*"))
     .map(([path, field]) => ({ path, field }));
 }
@@ -114,7 +114,7 @@ export function formatSection(section: string): string {
 /** The value of a setting in a composed configuration. */
 export function valueInRun(
   path: string,
-  { config, origins }: Pick<Attempt, "config" | "origins">,
+  { config, origins }: Pick<ComposeAttempt, "config" | "origins">,
 ): Explanation["value"] {
   const value = getAt(config, path);
   if (value === undefined) return undefined;
@@ -123,9 +123,9 @@ export function valueInRun(
 
 /** The known path closest to one that does not exist. */
 export function nearestSetting(path: string, readConfig: ReadConfig): string | undefined {
-  const known = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table));
+  const paths = [RLLM_FIELDS, ...BACKENDS.map((name) => BACKEND_FIELDS[name])].flatMap((table) => Object.keys(table));
   const native = allVerlLeaves(readConfig).keys();
-  return nearestPath(path, [...known, ...native, ...TRINITY_ORDER]);
+  return nearestPath(path, [...paths, ...native, ...TRINITY_ORDER]);
 }
 
 /** An explanation as text. */

@@ -4,19 +4,19 @@ import type { Shell } from "./shell.ts";
 import { isKnown } from "./text.ts";
 
 /** The value of an expression; undefined where a variable in it is not known. */
-export function evaluate(shell: Shell, expression: ArithmeticExpression | undefined): bigint | undefined {
+export function evaluateArithmetic(shell: Shell, expression: ArithmeticExpression | undefined): bigint | undefined {
   if (expression === undefined) return 0n;
   switch (expression.type) {
     case "ArithmeticGroup":
-      return evaluate(shell, expression.expression);
+      return evaluateArithmetic(shell, expression.expression);
     case "ArithmeticWord":
       return evaluateText(shell, wordText(shell, expression), expression.pos);
     case "ArithmeticUnary":
       return unary(shell, expression);
     case "ArithmeticTernary": {
-      const test = evaluate(shell, expression.test);
+      const test = evaluateArithmetic(shell, expression.test);
       if (test === undefined) return undefined;
-      return evaluate(shell, test !== 0n ? expression.consequent : expression.alternate);
+      return evaluateArithmetic(shell, test !== 0n ? expression.consequent : expression.alternate);
     }
     case "ArithmeticBinary":
       return binary(shell, expression);
@@ -54,7 +54,7 @@ export function evaluateText(shell: Shell, text: string, pos: number, depth = 0)
   const inner = statement?.command.type === "ArithmeticCommand" ? statement.command.expression : undefined;
   return inner === undefined || inner.type === "ArithmeticWord"
     ? shell.refuse(`its arithmetic uses "${word}", which is not a number`, pos)
-    : shell.withSource(word, pos, () => evaluate(shell, inner));
+    : shell.withSource(word, pos, () => evaluateArithmetic(shell, inner));
 }
 
 function readNumber(word: string): bigint {
@@ -70,7 +70,7 @@ function unary(
   shell: Shell,
   { operator, operand, prefix, pos }: Extract<ArithmeticExpression, { type: "ArithmeticUnary" }>,
 ): bigint | undefined {
-  const value = evaluate(shell, operand);
+  const value = evaluateArithmetic(shell, operand);
   if (operator === "++" || operator === "--") {
     const next = value === undefined ? undefined : wrap(value + (operator === "++" ? 1n : -1n));
     assign(shell, operand, next, pos);
@@ -87,13 +87,13 @@ function binary(
   { operator, left, right, pos }: Extract<ArithmeticExpression, { type: "ArithmeticBinary" }>,
 ): bigint | undefined {
   if (operator === ",") {
-    evaluate(shell, left);
-    return evaluate(shell, right);
+    evaluateArithmetic(shell, left);
+    return evaluateArithmetic(shell, right);
   }
   if (operator === "&&" || operator === "||") return logical(shell, operator, left, right);
   const isAssignment = /^(?:[-+*/%&|^]|<<|>>)?=$/.test(operator);
-  const b = evaluate(shell, right);
-  const a = operator === "=" ? 0n : evaluate(shell, left);
+  const b = evaluateArithmetic(shell, right);
+  const a = operator === "=" ? 0n : evaluateArithmetic(shell, left);
   const plain = isAssignment ? operator.slice(0, -1) : operator;
   const value = a === undefined || b === undefined ? undefined : plain === "" ? b : compute(shell, plain, [a, b], pos);
   if (isAssignment) assign(shell, left, value, pos);
@@ -106,10 +106,10 @@ function logical(
   left: ArithmeticExpression,
   right: ArithmeticExpression,
 ): bigint | undefined {
-  const a = evaluate(shell, left);
+  const a = evaluateArithmetic(shell, left);
   if (a === undefined) return undefined;
   if ((a !== 0n) === (operator === "||")) return operator === "||" ? 1n : 0n;
-  const b = evaluate(shell, right);
+  const b = evaluateArithmetic(shell, right);
   return b === undefined ? undefined : b !== 0n ? 1n : 0n;
 }
 

@@ -2,7 +2,7 @@
 import type { Assignment } from "unbash";
 import { evaluateText } from "./arithmetic.ts";
 import type { Shell } from "./shell.ts";
-import { isList, type Variable } from "./state.ts";
+import { isShellArray, type Variable } from "./state.ts";
 import type { Item } from "./text.ts";
 import { expandFields } from "./words.ts";
 
@@ -25,7 +25,8 @@ export function assign(shell: Shell, { name, value, append, index, pos }: Assign
   }
   // The text may set the variable: X+=${X:=1}.
   const old = oldOf();
-  if (old !== undefined && isList(old)) shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
+  if (old !== undefined && isShellArray(old))
+    shell.setElement(name, "0", { text: (old.get("0")?.text ?? "") + text, line });
   else shell.setVariable(name, { text: (old === undefined ? "" : old.text) + text, line });
 }
 
@@ -36,7 +37,7 @@ interface ListValue {
 }
 
 function readList(shell: Shell, { name, old, value }: ListValue): Variable {
-  const list = new Map<string, Item>(old === undefined ? [] : isList(old) ? old : [["0", old]]);
+  const list = new Map<string, Item>(old === undefined ? [] : isShellArray(old) ? old : [["0", old]]);
   let next = Math.max(-1, ...[...list.keys()].map(Number).filter(Number.isInteger)) + 1;
   for (const word of value.elements) {
     const keyed = /^\[([^\]]+)\]=/.exec(word.text);

@@ -1,14 +1,14 @@
 /** Builtins and small programs that print: `echo`, `printf`, `cat`, `basename`, `dirname`, `seq`. */
-import { type Call, forget } from "./call.ts";
+import { forget, type ShellCall } from "./call.ts";
 import type { Flow, Shell } from "./shell.ts";
 import { commandText, isKnown, knownTail } from "./text.ts";
 
-export function print(shell: Shell, { isPrinting }: Call, text: string): Flow {
+export function print(shell: Shell, { isPrinting }: ShellCall, text: string): Flow {
   if (isPrinting) shell.print(text);
   return shell.succeed(true);
 }
 
-export function echo(shell: Shell, call: Call): Flow {
+export function echo(shell: Shell, call: ShellCall): Flow {
   const flags = call.args.findIndex(({ text }) => !/^-[neE]+$/.test(text));
   const count = flags < 0 ? call.args.length : flags;
   const options = call.args
@@ -24,7 +24,7 @@ export function echo(shell: Shell, call: Call): Flow {
   return print(shell, call, options.includes("n") ? text : `${text}\n`);
 }
 
-export function printf(shell: Shell, call: Call): Flow {
+export function printf(shell: Shell, call: ShellCall): Flow {
   const [format, ...values] = call.args.map(({ text }) => text);
   if (format === "-v" || format === undefined) return forget(shell, call, "printf");
   const places = format.match(/%[sd%]/g) ?? [];
@@ -37,8 +37,10 @@ export function printf(shell: Shell, call: Call): Flow {
 }
 
 /** `cat <<EOF`: the text itself. */
-export function cat(shell: Shell, call: Call): Flow {
-  const document = call.node.redirects.find((it) => it.type === "HereDoc" || it.type === "HereString");
+export function cat(shell: Shell, call: ShellCall): Flow {
+  const document = call.node.redirects.find(
+    (redirect) => redirect.type === "HereDoc" || redirect.type === "HereString",
+  );
   if (document === undefined || call.args.length > 0) {
     return print(shell, call, shell.session.unknown(`the output of \`cat ${commandText(call.args)}\``, call.line).text);
   }
@@ -51,7 +53,7 @@ export function cat(shell: Shell, call: Call): Flow {
   return print(shell, call, operator === "<<-" ? text.replace(/^\t+/gm, "") : text);
 }
 
-export function namePart(shell: Shell, call: Call, command: "basename" | "dirname"): Flow {
+export function namePart(shell: Shell, call: ShellCall, command: "basename" | "dirname"): Flow {
   const [path, suffix, more] = call.args.map(({ text }) => text);
   const unknown = () =>
     print(shell, call, shell.session.unknown(`the output of \`${command} ${commandText(call.args)}\``, call.line).text);
@@ -72,7 +74,7 @@ function withoutSuffix(name: string, suffix: string | undefined): string {
   return suffix && name !== suffix && name.endsWith(suffix) ? name.slice(0, -suffix.length) : name;
 }
 
-export function seq(shell: Shell, call: Call): Flow {
+export function seq(shell: Shell, call: ShellCall): Flow {
   const numbers = call.args.map(({ text }) => (/^-?\d+$/.test(text) ? Number(text) : Number.NaN));
   const [first, step, last] =
     numbers.length === 1 ? [1, 1, numbers[0]] : numbers.length === 2 ? [numbers[0], 1, numbers[1]] : numbers;

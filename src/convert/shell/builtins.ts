@@ -1,12 +1,12 @@
 /** Builtins of the shell, as far as settings can depend on them. */
 import { type Command, parse } from "unbash";
-import { evaluate } from "./arithmetic.ts";
+import { evaluateArithmetic } from "./arithmetic.ts";
 import { assign } from "./assign.ts";
 import { cat, echo, namePart, print, printf, seq } from "./builtin_output.ts";
-import { type Builtin, type Call, forget } from "./call.ts";
+import { type Builtin, forget, type ShellCall } from "./call.ts";
 import { testWords } from "./condition.ts";
 import type { Flow, Shell } from "./shell.ts";
-import { isList } from "./state.ts";
+import { isShellArray } from "./state.ts";
 import { commandText, isKnown } from "./text.ts";
 
 const nothing: Builtin = (shell) => shell.succeed(true);
@@ -58,7 +58,7 @@ export const BUILTINS: Readonly<Record<string, Builtin>> = {
   getopts: (shell, call) => forget(shell, call, "getopts"),
 };
 
-function setOptions(shell: Shell, { args }: Call): Flow {
+function setOptions(shell: Shell, { args }: ShellCall): Flow {
   const end = args.findIndex(({ text }) => text === "--");
   const options = end < 0 ? args : args.slice(0, end);
   for (const { text } of options) {
@@ -70,7 +70,7 @@ function setOptions(shell: Shell, { args }: Call): Flow {
   return shell.succeed(true);
 }
 
-function shift(shell: Shell, { args, node }: Call): Flow {
+function shift(shell: Shell, { args, node }: ShellCall): Flow {
   const count = Number(args[0]?.text ?? 1);
   if (!Number.isInteger(count)) return shell.refuse("it shifts by an unknown number", node.pos);
   const { positional, hasOpenArguments } = shell.state;
@@ -80,7 +80,7 @@ function shift(shell: Shell, { args, node }: Call): Flow {
   return shell.succeed(true);
 }
 
-function unset(shell: Shell, { args, line }: Call): Flow {
+function unset(shell: Shell, { args, line }: ShellCall): Flow {
   for (const { text } of args) {
     if (text.startsWith("-")) continue;
     if (!isKnown(text)) {
@@ -89,7 +89,7 @@ function unset(shell: Shell, { args, line }: Call): Flow {
     }
     const element = /^(\w+)\[(\w+)\]$/.exec(text);
     const list = element && shell.state.variables.get(element[1]!);
-    if (element && list && isList(list)) {
+    if (element && list && isShellArray(list)) {
       shell.state.variables.set(element[1]!, new Map([...list].filter(([key]) => key !== element[2])));
     } else shell.state.variables.set(text, undefined);
     shell.state.functions.delete(text);
@@ -97,7 +97,7 @@ function unset(shell: Shell, { args, line }: Call): Flow {
   return shell.succeed(true);
 }
 
-function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
+function declare(shell: Shell, { args, node, assignments, line }: ShellCall): Flow {
   const command = node.name?.value ?? "";
   const flags = args.filter(({ text }) => text.startsWith("-")).map(({ text }) => text);
   const names = args.filter(({ text }) => !text.startsWith("-"));
@@ -130,25 +130,25 @@ function declare(shell: Shell, { args, node, assignments, line }: Call): Flow {
   return "next";
 }
 
-function letSums(shell: Shell, { args, node }: Call): Flow {
+function letSums(shell: Shell, { args, node }: ShellCall): Flow {
   let value: bigint | undefined = 0n;
   for (const { text } of args) {
     const [statement] = parse(`((${text}))`).commands;
     const command = statement?.command;
     if (command?.type !== "ArithmeticCommand")
       return shell.refuse("it evaluates an invalid arithmetic expression", node.pos);
-    value = shell.withSource(`((${text}))`, node.pos, () => evaluate(shell, command.expression));
+    value = shell.withSource(`((${text}))`, node.pos, () => evaluateArithmetic(shell, command.expression));
   }
   return shell.succeed(value === undefined ? undefined : value !== 0n);
 }
 
-function leave(shell: Shell, { args, node }: Call, flow: "break" | "continue"): Flow {
+function leave(shell: Shell, { args, node }: ShellCall, flow: "break" | "continue"): Flow {
   const depth = args[0]?.text ?? "1";
   return depth === "1" ? flow : shell.refuse(`it leaves ${depth} loops at once`, node.pos);
 }
 
 /** The folder is known where its path is absolute. */
-function changeFolder(shell: Shell, { args, line }: Call): Flow {
+function changeFolder(shell: Shell, { args, line }: ShellCall): Flow {
   const to = args.find(({ text }) => !/^-/.test(text))?.text;
   const isAbsolute = to !== undefined && isKnown(to) && to.startsWith("/");
   const item = isAbsolute ? { text: to, line } : shell.session.unknown("the folder that `cd` goes to", line);
@@ -156,7 +156,7 @@ function changeFolder(shell: Shell, { args, line }: Call): Flow {
   return shell.succeed(undefined);
 }
 
-function evalText(shell: Shell, call: Call): Flow {
+function evalText(shell: Shell, call: ShellCall): Flow {
   const text = call.args.map((word) => word.text).join(" ");
   if (!isKnown(text)) return unknownEffect(shell, call, "eval");
   const script = parse(text);
@@ -165,7 +165,7 @@ function evalText(shell: Shell, call: Call): Flow {
 }
 
 /** Another file, or a text known only in a run, can change every variable. */
-function unknownEffect(shell: Shell, call: Call, command: string): Flow {
+function unknownEffect(shell: Shell, call: ShellCall, command: string): Flow {
   if (isHarmless(call.node.suffix[0])) return shell.succeed(undefined);
   const what = `\`${command} ${commandText(call.args)}\``;
   forgetAll(shell, `what ${what} sets`, call.line);

@@ -9,25 +9,28 @@ import { expandFields } from "./words.ts";
 
 export function runCommand(shell: Shell, node: Command): Flow {
   const line = shell.lineAt(node.pos);
-  const assignments = node.prefix.filter((it) => it.type === "Assignment");
+  const assignments = node.prefix.filter((part) => part.type === "Assignment");
   const name = node.name === undefined ? [] : expandFields(shell, [node.name]);
-  const rest = node.suffix.filter((it) => it.type === "Word" || it.type === "Assignment");
+  const rest = node.suffix.filter((part) => part.type === "Word" || part.type === "Assignment");
   const words = name.length === 0 ? [] : [...name, ...expandArguments(shell, name[0]!.text, rest)];
   if (words.length === 0) return assignAll(shell, assignments);
   const [{ text }, ...args] = words as [Item, ...Item[]];
-  const own = shell.state.functions.get(text);
-  if (own === "unknown") return shell.refuseAt(`it calls ${text}, which depends on an unknown condition`, line);
-  if (own !== undefined) return withEnvironment(shell, assignments, () => shell.call(own, args, line));
+  const body = shell.state.functions.get(text);
+  if (body === "unknown") return shell.refuseAt(`it calls ${text}, which depends on an unknown condition`, line);
+  if (body !== undefined) return withEnvironment(shell, assignments, () => shell.call(body, args, line));
   const builtin = Object.hasOwn(BUILTINS, text) ? BUILTINS[text] : undefined;
   if (builtin) {
-    const isPrinting = node.redirects.every((it) => it.type !== "Redirect" || it.operator === "<" || isErrors(it));
-    const assigned = rest.filter((it) => it.type === "Assignment");
+    const isPrinting = node.redirects.every(
+      (redirect) => redirect.type !== "Redirect" || redirect.operator === "<" || isErrors(redirect),
+    );
+    const assigned = rest.filter((part) => part.type === "Assignment");
     return withEnvironment(shell, assignments, () =>
       builtin(shell, { args, line, node, assignments: assigned, isPrinting }),
     );
   }
   for (const assignment of assignments) shell.state.exported.add(assignment.name);
-  if (!isKnown(text) && !isLaunch(words)) shell.session.remark(`starts ${render(text, (it) => `$${it}`)}`, line);
+  if (!isKnown(text) && !isLaunch(words))
+    shell.session.remark(`starts ${render(text, (variable) => `$${variable}`)}`, line);
   if (isLaunch(words)) shell.session.launch(words, line, shell.state.exported);
   shell.print(shell.session.unknown(`the output of \`${commandText(words)}\``, line).text);
   return shell.succeed(undefined);
@@ -45,15 +48,15 @@ const DECLARATIONS = new Set(["export", "declare", "typeset", "local", "readonly
 
 /** Words behind a command; of a declaration the assignments are kept apart. */
 function expandArguments(shell: Shell, name: string, rest: readonly Command["args"][number][]): Item[] {
-  return rest.flatMap((it) => {
-    if (it.type === "Word") return expandFields(shell, [it]);
-    const hasBraces = it.value.type === "Word" && it.value.parts?.some(({ type }) => type === "BraceExpansion");
-    if (hasBraces) return shell.refuse(`it passes braces to ${name}, which bash expands to several words`, it.pos);
+  return rest.flatMap((part) => {
+    if (part.type === "Word") return expandFields(shell, [part]);
+    const hasBraces = part.value.type === "Word" && part.value.parts?.some(({ type }) => type === "BraceExpansion");
+    if (hasBraces) return shell.refuse(`it passes braces to ${name}, which bash expands to several words`, part.pos);
     if (DECLARATIONS.has(name)) return [];
-    const value = it.value.type === "Word" ? shell.expandText(it.value) : "";
-    const isPlain = it.index === undefined && it.value.type === "Word";
-    const text = isPlain ? `${it.name}${it.append ? "+" : ""}=${value}` : it.text;
-    return [{ text, line: shell.lineAt(it.pos) }];
+    const value = part.value.type === "Word" ? shell.expandText(part.value) : "";
+    const isPlain = part.index === undefined && part.value.type === "Word";
+    const text = isPlain ? `${part.name}${part.append ? "+" : ""}=${value}` : part.text;
+    return [{ text, line: shell.lineAt(part.pos) }];
   });
 }
 

@@ -3,10 +3,10 @@ import type { TestExpression } from "unbash";
 import { evaluateText } from "./arithmetic.ts";
 import { type PatternPiece, patternSource } from "./pattern.ts";
 import type { Shell } from "./shell.ts";
-import type { Status } from "./state.ts";
+import type { ExitStatus } from "./state.ts";
 import { equalTexts, type Item, isEmpty, isKnown } from "./text.ts";
 
-export function testExpression(shell: Shell, expression: TestExpression): Status {
+export function testExpression(shell: Shell, expression: TestExpression): ExitStatus {
   switch (expression.type) {
     case "TestGroup":
       return testExpression(shell, expression.expression);
@@ -16,7 +16,7 @@ export function testExpression(shell: Shell, expression: TestExpression): Status
     }
     case "TestLogical": {
       const isAnd = expression.operator === "&&";
-      let result: Status = isAnd;
+      let result: ExitStatus = isAnd;
       for (const operand of expression.operands) {
         const status = testExpression(shell, operand);
         if (status === !isAnd) return status;
@@ -43,7 +43,7 @@ export function testExpression(shell: Shell, expression: TestExpression): Status
 }
 
 /** Whether a pattern matches a text. */
-export function matches(text: string, pieces: readonly PatternPiece[]): Status {
+export function matches(text: string, pieces: readonly PatternPiece[]): ExitStatus {
   const whole = pieces.map((piece) => piece.text).join("");
   const isPlain = pieces.every((piece) => piece.isQuoted || !/[*?[\]]/.test(piece.text));
   if (isPlain) return equalTexts(text, whole);
@@ -54,7 +54,7 @@ export function matches(text: string, pieces: readonly PatternPiece[]): Status {
 }
 
 /** The words between `[` and `]`. */
-export function testWords(shell: Shell, words: readonly Item[], pos: number): Status {
+export function testWords(shell: Shell, words: readonly Item[], pos: number): ExitStatus {
   const [first, second, third] = words.map(({ text }) => text);
   if (words.length === 0) return false;
   if (words.length === 1) return not(isEmpty(first!));
@@ -80,14 +80,14 @@ function isBinary(operator: string): boolean {
   return /^(=|==|!=|<|>|-eq|-ne|-lt|-le|-gt|-ge|-nt|-ot|-ef)$/.test(operator);
 }
 
-function unary(shell: Shell, operator: string, { text, line }: Item): Status {
+function unary(shell: Shell, operator: string, { text, line }: Item): ExitStatus {
   if (operator === "-z") return isEmpty(text);
   if (operator === "-n") return not(isEmpty(text));
   if (operator === "-v" && /^\w+$/.test(text)) return shell.variable(text, line, { hasDefault: true }) !== undefined;
   return undefined;
 }
 
-function binary(shell: Shell, operator: string, { a, b, pos }: { a: string; b: string; pos: number }): Status {
+function binary(shell: Shell, operator: string, { a, b, pos }: { a: string; b: string; pos: number }): ExitStatus {
   if (operator === "=" || operator === "==") return equalTexts(a, b);
   if (operator === "!=") return not(equalTexts(a, b));
   const isNumeric = /^-(eq|ne|lt|le|gt|ge)$/.test(operator);
@@ -113,6 +113,6 @@ function binary(shell: Shell, operator: string, { a, b, pos }: { a: string; b: s
   }
 }
 
-function not(status: Status): Status {
+function not(status: ExitStatus): ExitStatus {
   return status === undefined ? undefined : !status;
 }

@@ -15,15 +15,15 @@ function keyOf(text: string): string {
   return text.slice(0, text.indexOf("=")).replace(/^[+~-]+/, "");
 }
 
-export interface Program {
+export interface LaunchedProgram {
   /** `verl.trainer.main_ppo`, or the path of a script; undefined where the words begin with overrides. */
   readonly name?: string | undefined;
-  /** What follows the program. */
+  /** Words that follow the program. */
   readonly words: readonly Item[];
 }
 
 /** Splits a command at its program: words before it belong to `torchrun`, `ray job submit` and the like. */
-export function programOf(words: readonly Item[]): Program {
+export function programOf(words: readonly Item[]): LaunchedProgram {
   const first = words.findIndex(({ text }) => OVERRIDE.test(text) && !text.startsWith("-"));
   const before = first < 0 ? words : words.slice(0, first);
   const module = before.findIndex(({ text }) => text === "-m");
@@ -34,7 +34,7 @@ export function programOf(words: readonly Item[]): Program {
   return { name: isNamed ? words[0]?.text : undefined, words: words.slice(isNamed ? Math.max(first, 0) : 0) };
 }
 
-export interface Arguments {
+export interface LaunchArguments {
   readonly overrides: readonly Item[];
   /** `--config-name`, without its ending. */
   readonly configName?: Item | undefined;
@@ -45,7 +45,7 @@ export interface Arguments {
 const OPTIONS_WITH_VALUE = /^(--config-(?:name|path|dir)|-c[npd]|--package|-p|--info|-i)$/;
 
 /** Splits what follows a program that reads its settings with Hydra. */
-export function readArguments(words: readonly Item[]): Arguments {
+export function readArguments(words: readonly Item[]): LaunchArguments {
   const overrides: Item[] = [];
   const others: Item[] = [];
   let configName: Item | undefined;

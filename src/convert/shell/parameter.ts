@@ -3,7 +3,7 @@ import type { ParameterExpansionPart, ParameterOperation, SimpleExpansionPart, W
 import { evaluateText } from "./arithmetic.ts";
 import { joinPieces, type PatternPiece, removeMatch, replaceMatch } from "./pattern.ts";
 import type { Shell } from "./shell.ts";
-import { isList, type Variable } from "./state.ts";
+import { isShellArray, type Variable } from "./state.ts";
 import { hasUnknown, type Item, isEmpty, isKnown, knownTail } from "./text.ts";
 
 export interface Expansion {
@@ -61,7 +61,7 @@ function readPlace(shell: Shell, name: string, { line, subscript, hasDefault, is
   const special = shell.special(name, line);
   if (special !== undefined) return { items: [special] };
   const variable = shell.variable(name, line, { hasDefault });
-  if (variable !== undefined && isList(variable)) {
+  if (variable !== undefined && isShellArray(variable)) {
     if (subscript === "@" || subscript === "*") {
       return { items: [...variable.values()], isList: subscript === "@" };
     }
@@ -96,17 +96,17 @@ function lengthOf(shell: Shell, name: string, place: Place): Expansion {
 
 /** True for a list that an unknown condition changed: one unknown text represents all of it. */
 function isOpenList(variable: Variable | undefined): boolean {
-  return variable !== undefined && !isList(variable) && hasUnknown(variable.text);
+  return variable !== undefined && !isShellArray(variable) && hasUnknown(variable.text);
 }
 
 /** `${!NAME}` is the variable that NAME names, `${!LIST[@]}` the indexes of a list. */
 function indirect(shell: Shell, part: ParameterExpansionPart, place: Place): Expansion {
   const variable = shell.variable(part.parameter, place.line);
-  if (variable !== undefined && isList(variable) && (place.subscript === "@" || place.subscript === "*")) {
+  if (variable !== undefined && isShellArray(variable) && (place.subscript === "@" || place.subscript === "*")) {
     const items = [...variable.keys()].map((text) => ({ text, line: place.line }));
     return { items, isList: place.subscript === "@" };
   }
-  const name = variable === undefined || isList(variable) ? "" : variable.text;
+  const name = variable === undefined || isShellArray(variable) ? "" : variable.text;
   if (!/^\w+$/.test(name)) return shell.refuse(`the variable that ${part.text} names is unknown`, part.pos);
   if (part.operation !== undefined) return shell.refuse(`this reader does not support ${part.text}`, part.pos);
   return readPlace(shell, name, { line: place.line });
@@ -156,7 +156,7 @@ function slice(shell: Shell, { part, operation, value }: Change<"Slice">): Expan
     const isPositional = part.parameter === "@" || part.parameter === "*";
     const isOpen = isPositional ? shell.state.hasOpenArguments : isOpenList(variable);
     if (isOpen) return unknownOf(shell, part);
-    const keys = variable !== undefined && isList(variable) ? [...variable.keys()].map(Number) : undefined;
+    const keys = variable !== undefined && isShellArray(variable) ? [...variable.keys()].map(Number) : undefined;
     const items = isPositional ? [shell.self(part.pos), ...value.items] : value.items;
     // The offset counts indexes, of which a list may lack some.
     const last = keys === undefined ? items.length : (keys.at(-1) ?? -1) + 1;

@@ -3,7 +3,7 @@ import { parse } from "unbash";
 import type { Problem } from "../../config/problem.ts";
 import type { Note } from "../contract.ts";
 import { programOf, readArguments } from "./launch.ts";
-import { BadScript, type Launch, Session } from "./session.ts";
+import { BadScript, type Launch, ShellSession } from "./session.ts";
 import { Shell } from "./shell.ts";
 import { runBody, runScript } from "./statements.ts";
 import { hasReserved, hasUnknown, type Item, onlyEnvironment, render, unknownReasons } from "./text.ts";
@@ -17,14 +17,14 @@ export interface ShellOptions {
 }
 
 export interface ShellWord extends Item {
-  /** Why the value is not known. */
+  /** Reason why the value is not known. */
   readonly unread?: string | undefined;
 }
 
 export interface ShellRun {
   /** Overrides in their order, with `${oc.env:NAME}` for what the environment of the run sets. */
   readonly words: readonly ShellWord[];
-  /** What the script starts, and where. */
+  /** Program that the script starts, and where. */
   readonly program?: string | undefined;
   readonly line?: number;
   /** The configuration below the overrides, where it is not the program's own. */
@@ -54,8 +54,8 @@ export function readShell(script: string, options: ShellOptions = {}): ShellRun 
 const INTERPRETER = { runScript, runBody, expandPieces };
 
 /** Every command with overrides that a script starts, in order. @throws {BadScript} with the line. */
-export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): Session {
-  const session = new Session(env);
+export function launchesOf(script: string, { env = new Map(), args = [] }: ShellOptions = {}): ShellSession {
+  const session = new ShellSession(env);
   if (hasReserved(script)) throw new BadScript("it contains private-use characters (U+E000)", 1);
   const { commands, errors } = parse(script);
   const shell = new Shell(script, session, INTERPRETER);
@@ -65,7 +65,7 @@ export function launchesOf(script: string, { env = new Map(), args = [] }: Shell
   return session;
 }
 
-function follow(script: string, options: ShellOptions): { session: Session; launch: Launch } {
+function follow(script: string, options: ShellOptions): { session: ShellSession; launch: Launch } {
   const session = launchesOf(script, options);
   const [launch, second] = session.launches;
   if (launch === undefined) {
@@ -86,7 +86,7 @@ function follow(script: string, options: ShellOptions): { session: Session; laun
   return { session, launch };
 }
 
-function readLaunch(session: Session, { words, line, when, exported }: Launch): ShellRun {
+function readLaunch(session: ShellSession, { words, line, when, exported }: Launch): ShellRun {
   const program = programOf(words);
   const found = readArguments(program.words);
   const optional = found.others.filter(({ text }) => onlyEnvironment(text) !== undefined);
@@ -111,7 +111,7 @@ function readLaunch(session: Session, { words, line, when, exported }: Launch): 
 }
 
 /** `the output of \`date\` (line 3)`, where a part of the text is not known. */
-function whyUnread(session: Session, text: string): string | undefined {
+function whyUnread(session: ShellSession, text: string): string | undefined {
   if (!hasUnknown(text)) return undefined;
   const reasons = unknownReasons(text).map((id) => session.reasons[id]!);
   return [...new Set(reasons.map(({ why, line }) => `${why} (line ${line})`))].join(", ");
@@ -125,11 +125,11 @@ function shown(text: string): string {
   return render(text, (name) => `$${name}`);
 }
 
-interface Told extends Pick<Launch, "line" | "when" | "exported"> {
+interface LaunchSummary extends Pick<Launch, "line" | "when" | "exported"> {
   readonly optional: readonly Item[];
 }
 
-function notesOf(session: Session, { optional, line, when, exported }: Told): Note[] {
+function notesOf(session: ShellSession, { optional, line, when, exported }: LaunchSummary): Note[] {
   const notes: Note[] = [];
   const check = (message: string, at?: number) => notes.push({ kind: "check", message, line: at });
   const absent = new Set(optional.map(({ text }) => onlyEnvironment(text) as string));

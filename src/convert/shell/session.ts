@@ -1,7 +1,7 @@
 /** State shared by all branches of one reading: the environment, the reasons, the runs that the script starts. */
 import { ALWAYS_SET, environmentMark, type Item, unknownMark } from "./text.ts";
 
-/** Why a script cannot be followed, with its line. */
+/** Reason why a script cannot be followed, with its line. */
 export class BadScript extends Error {
   readonly line: number;
   constructor(message: string, line: number) {
@@ -32,7 +32,7 @@ const OF_THE_SHELL =
 /** More commands than any launch script runs; more mean an endless loop. */
 const MOST_COMMANDS = 100_000;
 
-export class Session {
+export class ShellSession {
   readonly launches: Launch[] = [];
   readonly reasons: Reason[] = [];
   /** Variables whose default in the script counts, because nothing sets them. */
@@ -50,14 +50,14 @@ export class Session {
   readonly given: ReadonlyMap<string, string>;
   private commands = 0;
 
-  constructor(given: ReadonlyMap<string, string>) {
-    this.given = given;
+  constructor(environment: ReadonlyMap<string, string>) {
+    this.given = environment;
   }
 
   /** The value that the environment gives a variable; undefined where it is unset. */
   environment(name: string, line: number, { hasDefault = false } = {}): string | undefined {
-    const given = this.given.get(name);
-    if (given !== undefined) return given;
+    const value = this.given.get(name);
+    if (value !== undefined) return value;
     if (OF_THE_SHELL.test(name)) return this.unknown(`$${name}`, line).text;
     if (this.unset.has(name)) return undefined;
     if (hasDefault && !ALWAYS_SET.has(name) && !this.open.has(name)) {

@@ -1,8 +1,15 @@
 /** An interpreter that follows a script as bash does but starts no program. */
 import type { ArithmeticExpression, CommandExpansionPart, HereDocBody, Script, Statement, Word } from "unbash";
 import { joinPieces, type PatternPiece } from "./pattern.ts";
-import { BadScript, type Session } from "./session.ts";
-import { type FunctionBody, isList, type Kept, State, type Status, type Variable } from "./state.ts";
+import { BadScript, type ShellSession } from "./session.ts";
+import {
+  type ExitStatus,
+  type FunctionBody,
+  isShellArray,
+  type SavedVariable,
+  ShellState,
+  type Variable,
+} from "./state.ts";
 import type { Item } from "./text.ts";
 
 /** How a command ends: with the next one, or by leaving a loop, a function or the script. */
@@ -22,14 +29,14 @@ export interface Interpreter {
 const DEEPEST_CALL = 200;
 
 export class Shell {
-  state = new State();
-  readonly session: Session;
+  state = new ShellState();
+  readonly session: ShellSession;
   private readonly interpreter: Interpreter;
   private source: string;
   /** Set while reading a text that the script does not contain literally. */
   private fixedLine: number | undefined;
 
-  constructor(source: string, session: Session, interpreter: Interpreter) {
+  constructor(source: string, session: ShellSession, interpreter: Interpreter) {
     this.source = source;
     this.session = session;
     this.interpreter = interpreter;
@@ -94,21 +101,21 @@ export class Shell {
   variableText(name: string, line: number, options: { hasDefault?: boolean } = {}): string | undefined {
     const element = /^(\w+)\[(\w+)\]$/.exec(name);
     const variable = this.variable(element?.[1] ?? name, line, options);
-    if (variable === undefined || !isList(variable)) return variable?.text;
+    if (variable === undefined || !isShellArray(variable)) return variable?.text;
     return variable.get(element?.[2] ?? "0")?.text;
   }
 
   setVariable(name: string, value: Variable | undefined): void {
     const element = /^(\w+)\[(\w+)\]$/.exec(name);
-    if (element === null || value === undefined || isList(value)) this.state.variables.set(name, value);
+    if (element === null || value === undefined || isShellArray(value)) this.state.variables.set(name, value);
     else this.setElement(element[1]!, element[2]!, value);
   }
 
   setElement(name: string, key: string, item: Item): void {
     const old = this.state.variables.get(name);
-    const elements = new Map(old === undefined ? [] : isList(old) ? old : [["0", old]]);
+    const elements = new Map(old === undefined ? [] : isShellArray(old) ? old : [["0", old]]);
     elements.set(key, item);
-    const isIndexed = [...elements.keys()].every((it) => /^\d+$/.test(it));
+    const isIndexed = [...elements.keys()].every((index) => /^\d+$/.test(index));
     const sorted = isIndexed ? [...elements].sort(([a], [b]) => Number(a) - Number(b)) : elements;
     this.state.variables.set(name, new Map(sorted));
   }
@@ -139,8 +146,8 @@ export class Shell {
 
   /** Words are split at spaces; another `IFS` is not followed. */
   checkSeparators(line: number): void {
-    const own = this.state.variables.get("IFS");
-    if (own !== undefined) this.refuseAt("it changes IFS, which splits words", line);
+    const separators = this.state.variables.get("IFS");
+    if (separators !== undefined) this.refuseAt("it changes IFS, which splits words", line);
   }
 
   /** The output of a command substitution without trailing line ends. */
@@ -151,9 +158,9 @@ export class Shell {
     const outer = this.state;
     this.state = outer.clone();
     this.state.output = "";
-    const own = inner.source;
-    if (own === undefined) this.runScript(inner.commands);
-    else this.withSource(own, node.pos, () => this.runScript(inner.commands));
+    const source = inner.source;
+    if (source === undefined) this.runScript(inner.commands);
+    else this.withSource(source, node.pos, () => this.runScript(inner.commands));
     // A branch inside replaces the state.
     const { output, status } = this.state;
     this.state = outer;
@@ -184,18 +191,18 @@ export class Shell {
   }
 
   /** Restores the value of a name. */
-  restore(name: string, kept: Kept): void {
+  restore(name: string, kept: SavedVariable): void {
     if (kept === undefined) this.state.variables.delete(name);
     else this.state.variables.set(name, kept.value);
   }
 
   /** The current value of a name, for `restore`. */
-  keep(name: string): Kept {
+  keep(name: string): SavedVariable {
     const { variables } = this.state;
     return variables.has(name) ? { value: variables.get(name) } : undefined;
   }
 
-  succeed(status: Status): Flow {
+  succeed(status: ExitStatus): Flow {
     this.state.status = status;
     return "next";
   }

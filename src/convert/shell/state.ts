@@ -5,33 +5,33 @@ import { hasUnknown, type Item } from "./text.ts";
 /** A text, or the elements of an array by index or key. */
 export type Variable = Item | ReadonlyMap<string, Item>;
 /** A kept value: undefined if the script had not used the name, `{ value: undefined }` if the name was unset. */
-export type Kept = { readonly value: Variable | undefined } | undefined;
+export type SavedVariable = { readonly value: Variable | undefined } | undefined;
 export type FunctionBody = CompoundCommand | Redirected | CompoundList;
 
 /** Success of the last command; undefined if known only in a run. */
-export type Status = boolean | undefined;
+export type ExitStatus = boolean | undefined;
 
-export function isList(variable: Variable): variable is ReadonlyMap<string, Item> {
+export function isShellArray(variable: Variable): variable is ReadonlyMap<string, Item> {
   return variable instanceof Map;
 }
 
-export class State {
+export class ShellState {
   variables = new Map<string, Variable | undefined>();
   functions = new Map<string, FunctionBody | "unknown">();
   exported = new Set<string>();
   positional: readonly Item[] = [];
   /** An unknown condition decides the number of arguments: one represents all. */
   hasOpenArguments = false;
-  /** What `local` hides, per running function. */
-  frames: Map<string, Kept>[] = [];
-  status: Status = true;
-  /** What a command substitution has printed so far. */
+  /** Variables that `local` hides, per running function. */
+  frames: Map<string, SavedVariable>[] = [];
+  status: ExitStatus = true;
+  /** Output of a command substitution so far. */
   output = "";
   /** `set -u`. */
   isStrict = false;
 
-  clone(): State {
-    const copy = new State();
+  clone(): ShellState {
+    const copy = new ShellState();
     copy.variables = new Map(this.variables);
     copy.functions = new Map(this.functions);
     copy.exported = new Set(this.exported);
@@ -46,7 +46,7 @@ export class State {
 }
 
 /** Merges two possible states of a script: differences become unknown. */
-export function mergeStates(a: State, b: State, unknown: () => Item): State {
+export function mergeStates(a: ShellState, b: ShellState, unknown: () => Item): ShellState {
   const merged = a.clone();
   for (const name of new Set([...a.variables.keys(), ...b.variables.keys()])) {
     const isSame =
@@ -68,8 +68,8 @@ export function mergeStates(a: State, b: State, unknown: () => Item): State {
 
 function equalVariables(a: Variable | undefined, b: Variable | undefined): boolean {
   if (a === b) return true;
-  if (a === undefined || b === undefined || isList(a) !== isList(b)) return false;
-  if (!isList(a) || !isList(b)) return equalItem(a as Item, b as Item);
+  if (a === undefined || b === undefined || isShellArray(a) !== isShellArray(b)) return false;
+  if (!isShellArray(a) || !isShellArray(b)) return equalItem(a as Item, b as Item);
   return a.size === b.size && [...a].every(([key, item]) => equalItem(item, b.get(key)));
 }
 

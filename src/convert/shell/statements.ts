@@ -1,11 +1,11 @@
 /** Statements, conditions and loops. If a condition is unknown, both branches are followed and merged. */
 import type { AndOr, Case, For, If, Pipeline, Statement, While } from "unbash";
-import { evaluate } from "./arithmetic.ts";
+import { evaluateArithmetic } from "./arithmetic.ts";
 import { runCommand } from "./commands.ts";
 import { matches, testExpression } from "./condition.ts";
 import type { Reason } from "./session.ts";
 import type { Flow, Shell } from "./shell.ts";
-import { type FunctionBody, mergeStates, type State } from "./state.ts";
+import { type FunctionBody, mergeStates, type ShellState } from "./state.ts";
 import { isKnown } from "./text.ts";
 import { expandFields } from "./words.ts";
 
@@ -46,12 +46,12 @@ function runNode(shell: Shell, node: Node): Flow {
     case "While":
       return runWhile(shell, node);
     case "ArithmeticFor":
-      evaluate(shell, node.initialize);
+      evaluateArithmetic(shell, node.initialize);
       return runLoop(shell, {
         pos: node.pos,
-        test: () => truth(evaluate(shell, node.test ?? undefined), node.test === undefined),
+        test: () => truth(evaluateArithmetic(shell, node.test ?? undefined), node.test === undefined),
         body: () => runScript(shell, node.body.commands),
-        update: () => void evaluate(shell, node.update),
+        update: () => void evaluateArithmetic(shell, node.update),
       });
     case "Redirected":
       return runNode(shell, node.command);
@@ -65,7 +65,7 @@ function runNode(shell: Shell, node: Node): Flow {
     case "TestCommand":
       return shell.succeed(testExpression(shell, node.expression));
     case "ArithmeticCommand":
-      return shell.succeed(truth(evaluate(shell, node.expression)));
+      return shell.succeed(truth(evaluateArithmetic(shell, node.expression)));
     default:
       return shell.refuse(`it uses ${node.type.toLowerCase()}, which this reader does not follow`, node.pos);
   }
@@ -137,7 +137,7 @@ function goOn(shell: Shell, node: AndOr, at: number): Flow {
 }
 
 interface Way {
-  readonly state: State;
+  readonly state: ShellState;
   readonly flow: Flow;
 }
 

@@ -1,6 +1,6 @@
 /** Expansion of words: variables, substitutions, quotes, splitting, braces. */
 import { parse, type Word, type WordPart } from "unbash";
-import { evaluate } from "./arithmetic.ts";
+import { evaluateArithmetic } from "./arithmetic.ts";
 import { expandBraces } from "./braces.ts";
 import { type Expansion, expandParameter } from "./parameter.ts";
 import type { PatternPiece } from "./pattern.ts";
@@ -38,8 +38,8 @@ function piecesOf(shell: Shell, part: WordPart, isQuoted: boolean): PatternPiece
       return [{ text: part.text, isQuoted }];
     default: {
       const found = expansion(shell, part, isQuoted);
-      const own = found.pieces?.map((piece) => ({ ...piece, isQuoted: isQuoted || piece.isQuoted }));
-      if (own) return own;
+      const pieces = found.pieces?.map((piece) => ({ ...piece, isQuoted: isQuoted || piece.isQuoted }));
+      if (pieces) return pieces;
       const isWords = found.isList && isQuoted;
       if (!isWords) return [{ text: joined(found), isQuoted }];
       return found.items.map(({ text }, k) => ({ text, isQuoted, isNext: k > 0 }));
@@ -70,7 +70,7 @@ function expansion(shell: Shell, part: WordPart, isQuoted: boolean): Expansion {
     case "CommandExpansion":
       return { items: [{ text: shell.capture(part.script, part), line }] };
     case "ArithmeticExpansion": {
-      const value = evaluate(shell, part.expression);
+      const value = evaluateArithmetic(shell, part.expression);
       const item = value === undefined ? shell.unknownFrom(part, part.text) : { text: String(value), line };
       return { items: [item] };
     }
@@ -96,7 +96,7 @@ export function expandFields(shell: Shell, words: readonly Word[]): Item[] {
       const [statement] = parse(`x ${text}`).commands;
       const inner = statement?.command.type === "Command" ? statement.command.suffix : [];
       return shell.withSource(`x ${text}`, word.pos, () =>
-        inner.flatMap((it) => (it.type === "Word" ? fieldsOf(shell, it) : [])),
+        inner.flatMap((part) => (part.type === "Word" ? fieldsOf(shell, part) : [])),
       );
     });
   });

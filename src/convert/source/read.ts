@@ -5,7 +5,7 @@ import { parseOverride } from "../../config/hydra/override.ts";
 import type { Problem } from "../../config/problem.ts";
 import { readYaml } from "../../config/yaml/read.ts";
 import { joinPath, leaves } from "../../config/yaml/tree.ts";
-import type { Comment, Note, Source, SourceValue, System } from "../contract.ts";
+import type { Comment, ConvertedSource, Note, SourceValue, TrainingSystem } from "../contract.ts";
 import { readShell, type ShellOptions, type ShellWord } from "../shell/read.ts";
 import { deepLeaves, HOME } from "../values.ts";
 import { type ConfigBelow, configBelow, defaultsBelow, presetsIn, programProblem } from "./launched.ts";
@@ -15,7 +15,7 @@ export interface SourceFile {
   readonly text: string;
 }
 
-export interface ReadOptions extends ShellOptions {
+export interface SourceReadOptions extends ShellOptions {
   /** Text of a file that ships with the package, for presets. */
   readonly readConfig?: ((name: string) => string | undefined) | undefined;
 }
@@ -24,7 +24,11 @@ export interface ReadOptions extends ShellOptions {
  * Reads the settings of several files, a later one winning. YAML, `key=value` lines and shell scripts may be mixed.
  * Interpolations stay unchanged; `$HOME` in a script becomes `${oc.env:HOME}`.
  */
-export function readSource(files: readonly SourceFile[], system: System, options: ReadOptions = {}): Source {
+export function readSource(
+  files: readonly SourceFile[],
+  system: TrainingSystem,
+  options: SourceReadOptions = {},
+): ConvertedSource {
   const presets: Presets = { inFiles: false };
   const source = readFiles(files, system, { ...options, presets });
   // Overrides come after the file whose preset they replace.
@@ -36,9 +40,9 @@ export function readSource(files: readonly SourceFile[], system: System, options
 
 function readFiles(
   files: readonly SourceFile[],
-  system: System,
-  { readConfig, presets, ...shell }: ReadOptions & { readonly presets: Presets },
-): Source {
+  system: TrainingSystem,
+  { readConfig, presets, ...shell }: SourceReadOptions & { readonly presets: Presets },
+): ConvertedSource {
   const into: Into = { values: new Map(), problems: [], notes: [], system, readConfig, presets };
   let head: string | undefined;
   const names: string[] = [];
@@ -59,7 +63,7 @@ function isYaml({ name, text }: SourceFile): boolean {
   return /^[\w-]+:(\s|$)/m.test(text) && !/^\s*[+~]*[\w./@-]+=/m.test(text);
 }
 
-interface Into extends Pick<Source, "values" | "problems" | "system">, Pick<ReadOptions, "readConfig"> {
+interface Into extends Pick<ConvertedSource, "values" | "problems" | "system">, Pick<SourceReadOptions, "readConfig"> {
   readonly notes: Note[];
   readonly presets: Presets;
 }
@@ -217,7 +221,7 @@ function readOverride(word: ShellWord, file: string, into: Into): void {
 }
 
 /** The setting that is equivalent to a choice of a group. */
-function groupSetting(group: string, system: System): string | undefined {
+function groupSetting(group: string, system: TrainingSystem): string | undefined {
   if (group === "model_engine") return group;
   return system === "rllm" && group === "rllm/backend" ? "rllm.backend" : undefined;
 }

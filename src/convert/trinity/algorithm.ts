@@ -58,8 +58,8 @@ export function completeArguments(build: Build): void {
     takes: ADVANTAGE_ARGS[advantage],
   });
   const loss = String(build.values.get("algorithm.policy_loss_fn")?.value ?? "ppo");
-  const given = (side: string) => build.values.has(`${CLIP}${side}`);
-  if (given("") && !(given("_low") && given("_high"))) {
+  const isSet = (side: string) => build.values.has(`${CLIP}${side}`);
+  if (isSet("") && !(isSet("_low") && isSet("_high"))) {
     build.check(
       `verl reads clip_ratio only where clip_ratio_low and _high are null; by default they are ${VERL_CLIP_DEFAULT}`,
       `${ACTOR}.clip_ratio`,
@@ -69,12 +69,12 @@ export function completeArguments(build: Build): void {
     name: `Trinity's ${loss}`,
     takes: LOSS_ARGS[loss],
   });
-  const own = ownAggregation(loss);
-  if (own !== undefined && !build.values.has(AGGREGATION))
-    build.put(AGGREGATION, own, { kind: "computed", message: `verl's ${loss} brings it, before and after 0.9.1` });
+  const lossMode = ownAggregation(loss);
+  if (lossMode !== undefined && !build.values.has(AGGREGATION))
+    build.put(AGGREGATION, lossMode, { kind: "computed", message: `verl's ${loss} brings it, before and after 0.9.1` });
   const hasArguments = [...build.values.keys()].some((path) => path.startsWith("algorithm.policy_loss_fn_args."));
-  const isComplete = given("") || loss === "sapo" || (loss === "ppo" && !hasArguments);
-  for (const side of isComplete ? [] : ["_low", "_high"].filter((it) => !given(it))) {
+  const isComplete = isSet("") || loss === "sapo" || (loss === "ppo" && !hasArguments);
+  for (const side of isComplete ? [] : ["_low", "_high"].filter((side) => !isSet(side))) {
     build.put(`${CLIP}${side}`, VERL_CLIP_DEFAULT, { kind: "computed", message: "verl's default" });
   }
 }

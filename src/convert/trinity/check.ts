@@ -1,10 +1,10 @@
 /** Reports what Trinity would refuse or silently rewrite, and what behaves differently from verl. */
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
 import { checkGpus } from "./gpus.ts";
 import { FILLED_IN, FROZEN_IN_NEW } from "./rows.ts";
 
-type Out = (path: string) => Value | undefined;
+type Out = (path: string) => YamlValue | undefined;
 
 export function checkTrinity(build: Build): void {
   const out: Out = (path) => build.values.get(path)?.value;
@@ -36,14 +36,14 @@ export function checkTrinity(build: Build): void {
   }
 }
 
-/** What is written under trainer_config and has no effect there. */
+/** Notes the settings under trainer_config that have no effect there. */
 function checkTrainerConfig(build: Build): void {
   const at = "trainer.trainer_config.";
   for (const path of build.values.keys()) {
     if (!path.startsWith(at)) continue;
-    const own = path.slice(at.length);
-    if (FILLED_IN.test(own)) build.check(`${path} has no effect: Trinity fills it in itself`, path);
-    else if (build.options.target === "new" && FROZEN_IN_NEW.test(own)) {
+    const key = path.slice(at.length);
+    if (FILLED_IN.test(key)) build.check(`${path} has no effect: Trinity fills it in itself`, path);
+    else if (build.options.target === "new" && FROZEN_IN_NEW.test(key)) {
       build.check(`${path} has no effect: the new builder takes it from its own settings`, path);
     }
   }

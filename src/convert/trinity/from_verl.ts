@@ -1,20 +1,20 @@
 /** verl's settings as a Trinity-RFT configuration, by the rules of Trinity's alignment guide. */
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 import { Build } from "../build.ts";
-import type { Converted, ConvertOptions, Source } from "../contract.ts";
+import type { Converted, ConvertedSource, ConvertOptions } from "../contract.ts";
 import { pairsWithTrinity, settleDefaults } from "../defaults.ts";
-import { asList, expandHome } from "../values.ts";
+import { expandHome, valueList } from "../values.ts";
 import { completeArguments, putAlgorithm, putKl } from "./algorithm.ts";
 import { checkTrinity } from "./check.ts";
 import { putEngines } from "./gpus.ts";
-import { ROWS, type Row, TARGET_ROWS, TRINITY_CONSTANTS, VERL_LOCAL_DIR_TAIL } from "./rows.ts";
+import { ROWS, type SettingPair, TARGET_ROWS, TRINITY_CONSTANTS, VERL_LOCAL_DIR_TAIL } from "./rows.ts";
 import { putTasksets } from "./tasksets.ts";
 
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
 
-export function verlToTrinity(source: Source, options: ConvertOptions = {}): Converted {
+export function verlToTrinity(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   const interval = putBatches(build);
   putAlgorithm(build);
@@ -81,16 +81,16 @@ function refuseOpenNumbers(build: Build, paths: readonly string[]): void {
   }
 }
 
-function putRow(build: Build, row: Row, interval: number): void {
+function putRow(build: Build, row: SettingPair, interval: number): void {
   if (!build.has(row.verl) || build.used.has(row.verl)) return;
-  const value = build.take(row.verl) as Value;
+  const value = build.take(row.verl) as YamlValue;
   if (row.values && !isReference(value)) {
     const mapped = row.values.find(([verl]) => verl === value);
     if (mapped) build.put(row.trinity, mapped[1], { kind: "renamed", from: [row.verl], message: row.note });
     else if (row.trinity === "algorithm.policy_loss_fn" && !build.options.profile.has(row.trinity)) {
-      const known = row.values.map(([verl]) => verl).join(", ");
+      const accepted = row.values.map(([verl]) => verl).join(", ");
       build.fail(
-        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${known}). Give ${row.trinity} in the profile.`,
+        `Cannot convert ${row.verl}=${value}: Trinity has no such loss (it has ${accepted}). Give ${row.trinity} in the profile.`,
         row.verl,
       );
     } else build.drop(row.verl, `Trinity has no counterpart for ${JSON.stringify(value)}`);
@@ -100,8 +100,8 @@ function putRow(build: Build, row: Row, interval: number): void {
   else build.put(row.trinity, expandHome(value), { kind: "renamed", from: [row.verl], message: row.note });
 }
 
-function putCadence(build: Build, row: Row, interval: number): void {
-  const value = build.take(row.verl) as Value;
+function putCadence(build: Build, row: SettingPair, interval: number): void {
+  const value = build.take(row.verl) as YamlValue;
   const isScaled = build.options.cadence === "scale" && typeof value === "number" && value > 0;
   const steps = isScaled ? (value as number) * interval : value;
   if (row.verl === "trainer.test_freq" && typeof steps === "number" && steps <= 0) {
@@ -201,12 +201,12 @@ function putTrainer(build: Build, interval: number): void {
 
 function putMonitor(build: Build): void {
   const path = "trainer.logger";
-  const loggers = asList(build.take(path)).map(String);
-  const known = loggers.filter((name) => MONITORS.includes(name));
-  if (known.length > 0) {
-    const others = loggers.filter((name) => name !== known[0]);
+  const loggers = valueList(build.take(path)).map(String);
+  const monitors = loggers.filter((name) => MONITORS.includes(name));
+  if (monitors.length > 0) {
+    const others = loggers.filter((name) => name !== monitors[0]);
     const message = others.length > 0 ? `one monitor only; left out: ${others.join(", ")}` : undefined;
-    build.put("monitor.monitor_type", known[0]!, { kind: "merged", from: [path], message });
+    build.put("monitor.monitor_type", monitors[0]!, { kind: "merged", from: [path], message });
   } else if (loggers.length > 0) {
     build.drop(path, `Trinity monitors with ${MONITORS.join(", ")}; its default stays`);
   }
@@ -238,7 +238,7 @@ function putRest(build: Build): void {
 const ENGINES = ["vllm", "sglang", "external"];
 
 function putEngine(build: Build, path: string): void {
-  const value = build.take(path) as Value;
+  const value = build.take(path) as YamlValue;
   if (!isReference(value) && !ENGINES.includes(String(value))) {
     build.fail(`Cannot convert ${path}=${value}: Trinity samples with ${ENGINES.join(", ")}. Choose one.`, path);
   }
@@ -267,6 +267,6 @@ function whyDropped(path: string): string {
   return "Trinity has no counterpart";
 }
 
-function isReference(value: Value): boolean {
+function isReference(value: YamlValue): boolean {
   return typeof value === "string" && value.includes("${");
 }

@@ -1,8 +1,8 @@
 /** How Trinity splits its GPUs: verl samples and trains on the same ones, Trinity on different ones. */
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
 
-type Out = (path: string) => Value | undefined;
+type Out = (path: string) => YamlValue | undefined;
 
 const ENGINE = "explorer.rollout_model";
 
@@ -11,7 +11,7 @@ export interface GpuPlan {
   readonly perNode: number;
   readonly explorer: number;
   readonly auxiliary: number;
-  /** What is left. */
+  /** GPUs that are left for the trainer. */
   readonly trainer: number;
 }
 
@@ -39,7 +39,7 @@ function sizeOf(out: Out, path: string): number {
 }
 
 /** Trinity trains on part of one node, or on whole nodes. */
-export function isWhole({ trainer, perNode }: GpuPlan): boolean {
+export function usesWholeNodes({ trainer, perNode }: GpuPlan): boolean {
   return trainer <= perNode || trainer % perNode === 0;
 }
 
@@ -51,10 +51,12 @@ export function putEngines(build: Build): void {
   const path = `${ENGINE}.engine_num`;
   if (build.options.profile.has(path)) return;
   const out: Out = (at) => build.options.profile.get(at) ?? build.values.get(at)?.value;
-  const one = planOf(out, 1);
-  const plans = Array.from({ length: one === undefined ? 0 : one.nodes * one.perNode }, (_, i) => planOf(out, i + 1));
+  const single = planOf(out, 1);
+  const plans = Array.from({ length: single === undefined ? 0 : single.nodes * single.perNode }, (_, i) =>
+    planOf(out, i + 1),
+  );
   const fitting = plans.flatMap((plan, i) =>
-    plan && plan.trainer > 0 && isWhole(plan) ? [{ plan, engines: i + 1 }] : [],
+    plan && plan.trainer > 0 && usesWholeNodes(plan) ? [{ plan, engines: i + 1 }] : [],
   );
   const batch = Number(out("buffer.train_batch_size"));
   const best = fitting.find(({ plan }) => batch % plan.trainer === 0) ?? fitting[0];
@@ -87,7 +89,7 @@ export function checkGpus(build: Build, out: Out): void {
     return;
   }
   build.check(sum);
-  if (!isWhole(plan)) {
+  if (!usesWholeNodes(plan)) {
     build.fail(`Cannot split the GPUs: a trainer on several nodes needs whole nodes (${sum}). Change engine_num.`);
   }
   const batch = Number(out("buffer.train_batch_size"));

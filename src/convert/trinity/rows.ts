@@ -1,13 +1,13 @@
 /** The settings that verl and Trinity-RFT share under two names, one row each; what needs more is in the two builders. */
 import { estimatorsOfVerlAndTrinity } from "../../algorithm/advantage/estimators.ts";
 import { lossesOfVerlAndTrinity } from "../../algorithm/loss/losses.ts";
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 
-export interface Row {
+export interface SettingPair {
   readonly verl: string;
   readonly trinity: string;
   /** Value map, verl to Trinity; its inverse goes back. Absent: the value is the same. */
-  readonly values?: readonly (readonly [verl: Value, trinity: Value])[];
+  readonly values?: readonly (readonly [verl: YamlValue, trinity: YamlValue])[];
   /** Optimiser steps: verl counts iterations, Trinity counts updates, `sync_interval` of them per iteration. */
   readonly isCadence?: boolean;
   readonly note?: string;
@@ -18,10 +18,10 @@ const ROLLOUT = "actor_rollout_ref.rollout";
 const MODEL = "actor_rollout_ref.model";
 const ENGINE = "explorer.rollout_model";
 
-const same = (verl: string, trinity: string, names: readonly string[]): Row[] =>
+const same = (verl: string, trinity: string, names: readonly string[]): SettingPair[] =>
   names.map((name) => ({ verl: `${verl}.${name}`, trinity: `${trinity}.${name}` }));
 
-export const ROWS: readonly Row[] = [
+export const ROWS: readonly SettingPair[] = [
   { verl: "trainer.project_name", trinity: "project" },
   { verl: "trainer.experiment_name", trinity: "name" },
   {
@@ -146,7 +146,7 @@ export const ROWS: readonly Row[] = [
 ];
 
 /** Rows of one builder: `legacy` is the one the published guide describes, `new` the one for verl 0.8. */
-export const TARGET_ROWS: Readonly<Record<"legacy" | "new", readonly Row[]>> = {
+export const TARGET_ROWS: Readonly<Record<"legacy" | "new", readonly SettingPair[]>> = {
   legacy: [
     {
       verl: "trainer.critic_warmup",
@@ -191,7 +191,7 @@ export interface AlgorithmType {
   readonly loss: string;
   /** The KL loss where none is named. */
   readonly kl: "k2" | "none";
-  /** What verl does not do the same way. */
+  /** Difference from verl. */
   readonly differs?: string;
 }
 
@@ -278,8 +278,8 @@ export const FILLED_IN =
 export const FROZEN_IN_NEW =
   /^(?:(?:trainer|algorithm|reward_model)\..*|actor_rollout_ref\.model\.(?:path|trust_remote_code|use_remove_padding|lora_.*|custom_chat_template)|(?:actor_rollout_ref\.actor|critic)\.(?:strategy|use_dynamic_bsz|ppo_max_token_len_per_gpu|loss_agg_mode|grad_clip|ulysses_sequence_parallel_size))$/;
 
-/** What the guide's examples set without a source in verl. */
-export const TRINITY_CONSTANTS: readonly (readonly [path: string, value: Value])[] = [
+/** Values of the guide's examples without a source in verl. */
+export const TRINITY_CONSTANTS: readonly (readonly [path: string, value: YamlValue])[] = [
   ["checkpoint_root_dir", "./checkpoints"],
   ["synchronizer.sync_style", "fixed"],
   ["synchronizer.sync_offset", 1],

@@ -1,7 +1,7 @@
 /** Files of verl and tasksets of Trinity, both ways. */
-import { equalValues, type Value } from "../../config/yaml/tree.ts";
+import { equalValues, type YamlValue } from "../../config/yaml/tree.ts";
 import type { Build } from "../build.ts";
-import { asList, expandHome } from "../values.ts";
+import { expandHome, valueList } from "../values.ts";
 
 const VAL = "actor_rollout_ref.rollout.val_kwargs";
 const INPUT = "buffer.explorer_input";
@@ -25,7 +25,7 @@ export function putTasksets(build: Build): void {
   });
   const frequency = build.peek("trainer.test_freq");
   const isOff = typeof frequency === "number" && frequency <= 0;
-  if (isOff || asList(build.peek("data.val_files")).length === 0) {
+  if (isOff || valueList(build.peek("data.val_files")).length === 0) {
     const why = isOff ? "validation is off: no eval_tasksets are written" : "there are no data.val_files";
     for (const path of ["data.val_files", `${VAL}.do_sample`, ...EVAL_ROWS.map(([verl]) => verl)]) {
       if (build.has(path)) build.drop(path, why);
@@ -54,7 +54,7 @@ export function putTasksets(build: Build): void {
 /** A setting that every taskset has, with verl's equivalent. */
 interface Common {
   readonly key: string;
-  readonly value: Value;
+  readonly value: YamlValue;
   readonly from: readonly string[];
 }
 
@@ -100,7 +100,7 @@ interface Files {
 
 function putFiles(build: Build, { source, at, suffix, common }: Files): void {
   const names = new Set<string>();
-  for (const [i, file] of asList(build.take(source)).entries()) {
+  for (const [i, file] of valueList(build.take(source)).entries()) {
     const { name, path, split } = readFileName(String(expandHome(file)));
     let unique = name + suffix;
     for (let copy = 2; names.has(unique); copy++) unique = `${name}${suffix}_${copy}`;
@@ -110,7 +110,8 @@ function putFiles(build: Build, { source, at, suffix, common }: Files): void {
     build.put(`${at}.${i}.storage_type`, "file", { kind: "constant" });
     build.put(`${at}.${i}.path`, path, { kind: "split", from });
     build.put(`${at}.${i}.split`, split, { kind: "split", from });
-    for (const { key, value, from: own } of common) build.put(`${at}.${i}.${key}`, value, { kind: "split", from: own });
+    for (const { key, value, from: keySource } of common)
+      build.put(`${at}.${i}.${key}`, value, { kind: "split", from: keySource });
   }
 }
 
@@ -128,7 +129,7 @@ interface Taskset {
   readonly index: number;
   /** `buffer.explorer_input.tasksets.0` */
   readonly at: string;
-  readonly keys: ReadonlyMap<string, Value>;
+  readonly keys: ReadonlyMap<string, YamlValue>;
 }
 
 /** Writes verl's files from Trinity's tasksets. Reports tasksets that disagree on a setting that verl has only once. */
@@ -160,7 +161,7 @@ export function takeTasksets(build: Build): void {
 }
 
 function readTasksets(build: Build, at: string): Taskset[] {
-  const sets = new Map<number, Map<string, Value>>();
+  const sets = new Map<number, Map<string, YamlValue>>();
   for (const [path, { value }] of build.source.values) {
     const match = new RegExp(`^${at.replaceAll(".", "\\.")}\\.(?:(\\d+)\\.)?(.+)$`).exec(path);
     if (!match) continue;
@@ -203,7 +204,7 @@ interface Agreed {
   readonly key: string;
   readonly verl: string;
   /** verl's default: it is not written. */
-  readonly fallback?: Value;
+  readonly fallback?: YamlValue;
 }
 
 function putAgreed(build: Build, { sets, key, verl, fallback }: Agreed): void {
@@ -221,7 +222,7 @@ function putAgreed(build: Build, { sets, key, verl, fallback }: Agreed): void {
     return;
   }
   if (!equalValues(values[0], fallback)) {
-    build.put(verl, values[0] as Value, { kind: "merged", from: holders.map((set) => `${set.at}.${key}`) });
+    build.put(verl, values[0] as YamlValue, { kind: "merged", from: holders.map((set) => `${set.at}.${key}`) });
   }
 }
 
@@ -257,7 +258,7 @@ function takeSampling(build: Build, sets: readonly Taskset[]): void {
   }
 }
 
-function withDefault(set: Taskset, key: string, value: Value): Taskset {
+function withDefault(set: Taskset, key: string, value: YamlValue): Taskset {
   return set.keys.has(key) ? set : { ...set, keys: new Map([...set.keys, [key, value]]) };
 }
 

@@ -1,7 +1,7 @@
 /** Converts a Trinity-RFT configuration to verl's settings: the inverse of from_verl.ts. */
-import type { Value } from "../../config/yaml/tree.ts";
+import type { YamlValue } from "../../config/yaml/tree.ts";
 import { Build } from "../build.ts";
-import type { Converted, ConvertOptions, Source } from "../contract.ts";
+import type { Converted, ConvertedSource, ConvertOptions } from "../contract.ts";
 import { pairsWithTrinity, settleDefaults } from "../defaults.ts";
 import {
   ALGORITHM_TYPES,
@@ -11,7 +11,7 @@ import {
   KL_TO_VERL,
   NEAR_ADVANTAGES,
   ROWS,
-  type Row,
+  type SettingPair,
   TARGET_ROWS,
   VERL_LOCAL_DIR_TAIL,
   WITHOUT_TYPE,
@@ -21,7 +21,7 @@ import { takeTasksets } from "./tasksets.ts";
 const ACTOR = "actor_rollout_ref.actor";
 const ROLLOUT = "actor_rollout_ref.rollout";
 
-export function trinityToVerl(source: Source, options: ConvertOptions = {}): Converted {
+export function trinityToVerl(source: ConvertedSource, options: ConvertOptions = {}): Converted {
   const build = new Build(source, options);
   const interval = putBatches(build);
   putEstimator(build);
@@ -71,13 +71,13 @@ function putEstimator(build: Build): void {
   const kind = ALGORITHM_TYPES[String(type ?? "ppo")];
   const name = String(fn ?? kind?.advantage ?? type);
   const path = build.has("algorithm.advantage_fn") ? "algorithm.advantage_fn" : "algorithm.algorithm_type";
-  const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((it) => build.has(it));
+  const from = ["algorithm.advantage_fn", "algorithm.algorithm_type"].filter((path) => build.has(path));
   const near = NEAR_ADVANTAGES[name];
   const estimator = near?.verl ?? [...ESTIMATORS, ...WITHOUT_TYPE].find(([, advantage]) => advantage === name)?.[0];
   if (estimator !== undefined) build.put("algorithm.adv_estimator", estimator, { kind: "renamed", from });
   else if (!build.options.profile.has("algorithm.adv_estimator")) {
     build.fail(
-      `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, known]) => known).join(", ")}, ` +
+      `Cannot convert ${path}=${name}: verl has no such estimator (known: ${ESTIMATORS.map(([, estimator]) => estimator).join(", ")}, ` +
         `${Object.keys(NEAR_ADVANTAGES).join(", ")}). Give algorithm.adv_estimator in the profile.`,
       path,
     );
@@ -117,9 +117,9 @@ function putClip(build: Build, loss: string): void {
   const [ratio, low, high] = ["", "_low", "_high"].map((side) => build.peek(CLIP + side));
   const usual = CLIP_DEFAULTS[loss];
   if (ratio === undefined && low === undefined && high === undefined && usual === undefined) return;
-  for (const [i, given] of [low, high].entries()) {
+  for (const [i, bound] of [low, high].entries()) {
     const to = `${ACTOR}.clip_ratio_${["low", "high"][i]}`;
-    if (given !== undefined) continue;
+    if (bound !== undefined) continue;
     if (ratio !== undefined) build.put(to, ratio, { kind: "split", from: [CLIP] });
     else if (usual) build.put(to, usual[i]!, { kind: "computed", message: `the default of Trinity's ${loss}` });
   }
@@ -131,13 +131,13 @@ function usualOfOthers(type: string): string {
 }
 
 function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind: string }): void {
-  const given = build.take(fn);
+  const written = build.take(fn);
   // Trinity's algorithms have a KL loss when none is named.
   const type = String(build.peek("algorithm.algorithm_type") ?? "ppo");
   const usual = fn === "algorithm.kl_loss_fn" ? (ALGORITHM_TYPES[type]?.kl ?? usualOfOthers(type)) : undefined;
-  const name = given ?? usual;
+  const name = written ?? usual;
   if (name === undefined) return;
-  const from = [given === undefined ? "algorithm.algorithm_type" : fn];
+  const from = [written === undefined ? "algorithm.algorithm_type" : fn];
   if (name === "none") {
     build.put(use, false, { kind: "split", from });
     return;
@@ -155,9 +155,9 @@ function putKl(build: Build, { fn, use, kind }: { fn: string; use: string; kind:
   if (verl.loss) build.check(`${fn}=${name} is not exact in verl: ${verl.loss}`, fn);
 }
 
-function putRow(build: Build, row: Row, interval: number): void {
+function putRow(build: Build, row: SettingPair, interval: number): void {
   if (!build.has(row.trinity) || build.used.has(row.trinity)) return;
-  const value = build.take(row.trinity) as Value;
+  const value = build.take(row.trinity) as YamlValue;
   const from = [row.trinity];
   if (row.trinity === "algorithm.repeat_times" && value === 1) return;
   if (row.isCadence) {
@@ -175,8 +175,8 @@ function putRow(build: Build, row: Row, interval: number): void {
 }
 
 /** Steps unchanged, or as verl counts them: rounded to the nearest, evaluations rounded down as in Trinity. */
-function putCadence(build: Build, row: Row, interval: number): void {
-  const value = build.peek(row.trinity) as Value;
+function putCadence(build: Build, row: SettingPair, interval: number): void {
+  const value = build.peek(row.trinity) as YamlValue;
   const from = [row.trinity];
   const isScaled = build.options.cadence === "scale" && typeof value === "number" && value > 0;
   if (!isScaled) {
@@ -222,7 +222,7 @@ function putModels(build: Build): void {
   const at = "explorer.auxiliary_models.0";
   if (!build.has(`${at}.model_path`)) return;
   build.put("reward_model.enable", true, { kind: "split", from: [`${at}.model_path`] });
-  build.put("reward_model.model.path", build.take(`${at}.model_path`) as Value, {
+  build.put("reward_model.model.path", build.take(`${at}.model_path`) as YamlValue, {
     kind: "renamed",
     from: [`${at}.model_path`],
   });
@@ -240,7 +240,7 @@ function putTrainer(build: Build, interval: number): void {
   if (totals.length > 0) {
     const steps = totals.map((path) => build.take(path))[0];
     const total = build.options.cadence === "scale" && typeof steps === "number" ? Math.ceil(steps / interval) : steps;
-    build.put("trainer.total_training_steps", total as Value, { kind: "merged", from: totals });
+    build.put("trainer.total_training_steps", total as YamlValue, { kind: "merged", from: totals });
   }
   const monitor = build.take("monitor.monitor_type");
   if (monitor !== undefined) {
@@ -262,7 +262,7 @@ function putTrainer(build: Build, interval: number): void {
   }
   const length = "explorer.rollout_model.max_model_len";
   if (build.has(length)) {
-    build.put(`${ROLLOUT}.max_model_len`, build.take(length) as Value, { kind: "renamed", from: [length] });
+    build.put(`${ROLLOUT}.max_model_len`, build.take(length) as YamlValue, { kind: "renamed", from: [length] });
   }
   const engine = build.take("explorer.rollout_model.engine_type");
   if (engine !== undefined)

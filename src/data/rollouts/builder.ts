@@ -98,8 +98,8 @@ export class RolloutsBuilder {
   }
 
   private column(name: string, at: Place): Growing {
-    const known = this.columns.get(name);
-    if (known) return known;
+    const existing = this.columns.get(name);
+    if (existing) return existing;
     if (at.row > 0) throw refusal(at, `it has ${name}, which the rows before it lack`, name);
     const column = new Growing(this.precision);
     this.columns.set(name, column);

@@ -2,14 +2,14 @@
 import type { Context, Hono } from "hono";
 import { pagePolicy } from "../../http/guard.ts";
 import { counter, gauge, metric } from "../../http/prometheus.ts";
-import { duration, escapeHtml, mono, refreshedPage, table } from "../../http/status_html.ts";
+import { escapeHtml, mono, refreshedPage, roughDuration, table } from "../../http/status_html.ts";
 import type { GatewayService } from "../gateway.ts";
 import type { RouteContext } from "../routes/context.ts";
 import type { Decode } from "./trace_data.ts";
 import { traceViewer } from "./trace_viewer.ts";
 
 export interface GatewayPages {
-  /** What the page shows of the models that are served in this process, as HTML. */
+  /** Section of the page about the models that are served in this process, as HTML. */
   readonly status?: (() => string) | undefined;
   /** Their metrics. */
   readonly metrics?: (() => string) | undefined;
@@ -48,7 +48,7 @@ function content(service: GatewayService, { pages, key }: { pages: GatewayPages;
     ? `<a href="view/${escapeHtml(query)}">Recorded conversations</a>`
     : "Nothing is recorded";
   const head = `<header><div><h1>${escapeHtml(models[0] ?? "gateway")}</h1><p class="soft">${link}</p></div>
-<p class="soft">up ${duration((Date.now() - startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
+<p class="soft">up ${roughDuration((Date.now() - startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
   return [head, pages.status?.() ?? "", workersPart(service), sessionsPart(sessions.values())].join("\n");
 }
 
@@ -73,7 +73,7 @@ function sessionsPart(sessions: Iterable<{ id: string; running: number }>): stri
 }
 
 function gatewayMetrics({ sessions, workers, recorder, bodies }: GatewayService): string {
-  const all = workers.list();
+  const listed = workers.list();
   const lines = [
     gauge("grpu_gateway_sessions", "Sessions in memory.", sessions.count),
     gauge("grpu_gateway_body_bytes", "Memory of requests that are being answered.", bodies.used),
@@ -82,7 +82,7 @@ function gatewayMetrics({ sessions, workers, recorder, bodies }: GatewayService)
     counter("grpu_gateway_traces_lost_total", "Traces that were given up.", recorder.figures.lost),
     metric(
       { name: "grpu_gateway_worker_healthy", help: "Whether a worker answers.", type: "gauge" },
-      all.map(({ url, healthy }) => [{ worker: url }, healthy ? 1 : 0]),
+      listed.map(({ url, healthy }) => [{ worker: url }, healthy ? 1 : 0]),
     ),
   ];
   return `${lines.join("\n")}\n`;

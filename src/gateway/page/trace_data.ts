@@ -6,9 +6,9 @@ import { withoutKey } from "../sessions.ts";
 
 /** A session in the page's list. */
 export interface ListedSession extends SessionSummary {
-  /** What the session was about: the text of its first message. */
+  /** Subject of the session: the text of its first message. */
   readonly title: string;
-  /** Of its first call; null without one. */
+  /** Model of its first call; null without one. */
   readonly model: string | null;
   readonly weight_version: number | null;
 }
@@ -59,9 +59,9 @@ export interface SessionView {
   readonly rest: number;
 }
 
-/** What the page's script starts with. */
+/** Data that the page's script starts with. */
 export interface TracePageData {
-  /** Where the lists come from, relative to the page. */
+  /** Address of the lists, relative to the page. */
   readonly base: string;
   /** Address of the page that led here. */
   readonly home?: string | undefined;
@@ -138,8 +138,8 @@ function viewTrace(
   };
 }
 
-function commonLength(one: readonly number[], other: readonly number[]): number {
-  const most = Math.min(one.length, other.length);
-  for (let i = 0; i < most; i++) if (one[i] !== other[i]) return i;
+function commonLength(tokens: readonly number[], other: readonly number[]): number {
+  const most = Math.min(tokens.length, other.length);
+  for (let i = 0; i < most; i++) if (tokens[i] !== other[i]) return i;
   return most;
 }

@@ -21,15 +21,15 @@ const MOST_SESSIONS = 1000;
  * caller decides who may ask.
  */
 export function traceViewer({ store, decode, home }: TraceViewerOptions): Handler {
-  const all = store as TraceStore;
+  const traces = store as TraceStore;
   return async ({ url, method }) => {
     if (method !== "GET")
       throw new Refusal(405, "Cannot change anything: this page only shows conversations. Send GET.");
     const { pathname, searchParams } = new URL(url);
-    if (pathname.endsWith("/sessions.json")) return json(await listSessions(all, { limit: limitOf(searchParams) }));
+    if (pathname.endsWith("/sessions.json")) return json(await listSessions(traces, { limit: limitOf(searchParams) }));
     if (pathname.endsWith("/session.json")) {
       const id = searchParams.get("id") ?? "";
-      const view = await viewSession(all, { id, decode });
+      const view = await viewSession(traces, { id, decode });
       if (!view) throw new Refusal(404, `Cannot show the session ${id.slice(0, 100)}: the store does not hold it.`);
       return json(view);
     }
@@ -51,13 +51,13 @@ export function traceViewer({ store, decode, home }: TraceViewerOptions): Handle
 }
 
 function limitOf(query: URLSearchParams): number {
-  const given = query.get("limit");
-  if (given === null) return DEFAULT_LIMIT;
-  const limit = Number(given);
+  const text = query.get("limit");
+  if (text === null) return DEFAULT_LIMIT;
+  const limit = Number(text);
   if (Number.isInteger(limit) && limit >= 1 && limit <= MOST_SESSIONS) return limit;
   throw new Refusal(
     400,
-    `Cannot list sessions: limit takes a whole number from 1 to ${MOST_SESSIONS} (${given.slice(0, 20)}).`,
+    `Cannot list sessions: limit takes a whole number from 1 to ${MOST_SESSIONS} (${text.slice(0, 20)}).`,
   );
 }
 

@@ -32,9 +32,9 @@ export function addAdminRoutes(app: Hono, context: RouteContext): void {
   app.post("/admin/workers", async (c) => {
     const { body, lease } = await bodyOf(c.req.raw, context);
     lease.release();
-    const given = checked(WORKER, body, "url");
-    const known = Object.entries(given).filter(([, value]) => value !== null && value !== undefined);
-    const { worker_id, url, api_path } = service.workers.add({ ...Object.fromEntries(known), url: given.url });
+    const worker = checked(WORKER, body, "url");
+    const entries = Object.entries(worker).filter(([, value]) => value !== null && value !== undefined);
+    const { worker_id, url, api_path } = service.workers.add({ ...Object.fromEntries(entries), url: worker.url });
     return c.json({ worker_id, url, api_path });
   });
   app.delete("/admin/workers/:id", (c) => {

@@ -12,7 +12,7 @@ import { whenSent } from "../sent.ts";
 import { checkedId, idInUrl } from "../session_id.ts";
 import { bodyOf, type RouteContext } from "./context.ts";
 import { paramsFor } from "./session_params.ts";
-import { answerThere, answerWith, type SessionCall, versionOf } from "./worker_calls.ts";
+import { answerThere, answerWith, type PendingCall, versionOf } from "./worker_calls.ts";
 
 /** A call's session, where its URL names one, and its path from `/v1` on. */
 export interface CallPath {
@@ -113,10 +113,10 @@ async function answer(call: Call): Promise<Response> {
   }
   const body = changed ?? read?.body ?? {};
   const named = typeof body.model === "string" ? body.model : undefined;
-  const it = { request, path, body, params, model, named, session, caller, signal, service };
-  const respond = () => (isLocal ? answerHere(it, isSame ? read.text : undefined) : answerThere(it));
+  const apiCall = { request, path, body, params, model, named, session, caller, signal, service };
+  const respond = () => (isLocal ? answerHere(apiCall, isSame ? read.text : undefined) : answerThere(apiCall));
   if (!session || !read) return respond();
-  return service.undelivered.once({ session, path, text: read.text }, { request, respond });
+  return service.retryCache.once({ session, path, text: read.text }, { request, respond });
 }
 
 /** Whether the model that a call means, named or the default, is one of this process. Workers have the others. */
@@ -154,8 +154,8 @@ async function sessionOf({ request, read, named, context }: Call): Promise<LiveS
 
 /** rLLM's SDK, and a gateway in front of this one, send `rllm_metadata`; OpenAI's clients send `metadata`. */
 function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
-  for (const given of [rllm_metadata, metadata]) {
-    const id = (given as JsonBody | null | undefined)?.session_id;
+  for (const candidate of [rllm_metadata, metadata]) {
+    const id = (candidate as JsonBody | null | undefined)?.session_id;
     if (typeof id === "string" && id !== "") return id;
   }
   return undefined;
@@ -165,18 +165,18 @@ function idInBody({ metadata, rllm_metadata }: JsonBody): string | undefined {
 function changedBody(call: Call): JsonBody | undefined {
   const { request, read, context } = call;
   if (!read) return undefined;
-  const { rllm_metadata, ...own } = read.body;
-  const model = context.service.modelOf(own.model);
+  const { rllm_metadata, ...rest } = read.body;
+  const model = context.service.modelOf(rest.model);
   // For clients that cannot send metadata.
   const trajectory = request.headers.get("x-trajectory");
   const hasMore = rllm_metadata !== undefined || trajectory !== null;
-  if (!hasMore && model === own.model) return undefined;
+  if (!hasMore && model === rest.model) return undefined;
   const named = trajectory === null ? {} : { trajectory_name: trajectory };
-  const metadata = mergedJson(objectIn(read.body, "rllm_metadata") ?? {}, objectIn(own, "metadata") ?? {}, named);
-  return { ...own, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
+  const metadata = mergedJson(objectIn(read.body, "rllm_metadata") ?? {}, objectIn(rest, "metadata") ?? {}, named);
+  return { ...rest, ...(hasMore && { metadata }), ...(model !== undefined && { model }) };
 }
 
-async function answerHere(call: SessionCall, text: string | undefined): Promise<Response> {
+async function answerHere(call: PendingCall, text: string | undefined): Promise<Response> {
   const { request, path, session, model, params, caller, signal, service } = call;
   const api = await service.apiOf(session, model, caller);
   // Written again only where something changes.

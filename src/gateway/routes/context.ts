@@ -1,6 +1,6 @@
-/** What routes share. */
+/** Context that routes share. */
 
-import { type ReadJson, readJson } from "../../http/json_body.ts";
+import { type ReadJson, readJsonBody } from "../../http/json_body.ts";
 import type { Access } from "../auth.ts";
 import type { GatewayService } from "../gateway.ts";
 import type { CallLimits } from "../limits.ts";
@@ -13,5 +13,5 @@ export interface RouteContext {
 
 /** The body of a request within the gateway's limits. */
 export function bodyOf(request: Request, { service }: RouteContext): Promise<ReadJson> {
-  return readJson(request, { budget: service.bodies, bytes: service.limits.bodyBytes });
+  return readJsonBody(request, { budget: service.bodies, bytes: service.limits.bodyBytes });
 }

@@ -1,11 +1,11 @@
 /** A session's sampling parameters carry the names of chat completions; the other APIs have names of their own. */
 import type { JsonBody } from "../../http/json_body.ts";
 
-/** Of chat completions alone: they change how an answer looks, not what is sampled. */
+/** Parameters of chat completions alone: they change how an answer looks, not what is sampled. */
 const OF_CHAT = ["n", "logprobs", "top_logprobs", "stream", "stream_options", "user", "max_completion_tokens"];
 /** Have no effect at these values, with which chat completions take them. */
 const NEUTRAL: JsonBody = { presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, min_p: 0 };
-/** What the count of a prompt's tokens depends on. */
+/** Parameters that the count of a prompt's tokens depends on. */
 const OF_PROMPTS = ["model", "chat_template_kwargs"];
 
 /** The parameters under the names of the API that a path belongs to. One that the API does not know keeps its name, and is refused there. */
@@ -25,8 +25,8 @@ export function paramsFor(path: string, { rllm_metadata: _, ...params }: JsonBod
 }
 
 function withoutChats(params: JsonBody): JsonBody {
-  const own = Object.entries(params).filter(
+  const kept = Object.entries(params).filter(
     ([name, value]) => !OF_CHAT.includes(name) && (!(name in NEUTRAL) || (value !== null && value !== NEUTRAL[name])),
   );
-  return Object.fromEntries(own);
+  return Object.fromEntries(kept);
 }

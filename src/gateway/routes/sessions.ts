@@ -17,7 +17,7 @@ const NEW_SESSION = z.looseObject({
   session_id: z.string().nullish(),
   metadata: object,
   sampling_params: object,
-  /** For an administrator: give the session a key that opens it alone. */
+  /** Gives the session a key that opens it alone, for an administrator. */
   own_key: z.boolean().nullish(),
 });
 const IDS = z.looseObject({ session_ids: z.array(z.string()).default([]) });
@@ -35,7 +35,7 @@ const OUTCOME = z.looseObject({
   trajectory_rewards: numbers,
 });
 
-/** What a run trained on: from administrators alone. */
+/** Trajectories that a run trained on: only administrators may send them. */
 const TRAJECTORIES = z
   .array(
     z.strictObject({
@@ -55,7 +55,7 @@ const TRAJECTORIES = z
   .nullish();
 const RUN_OUTCOME = OUTCOME.extend({ trajectories: TRAJECTORIES });
 
-export function addSessionRoutes(app: Hono, context: RouteContext): void {
+export function addGatewaySessionRoutes(app: Hono, context: RouteContext): void {
   const { service, access } = context;
   const administrator = (c: Context) => access.administrator(c.req.raw);
   app.post("/sessions", (c) => create(c.req.raw, context));
@@ -116,9 +116,9 @@ async function create(request: Request, context: RouteContext): Promise<Response
   }
 }
 
-/** What every trace of a session repeats, and what its listing shows. */
-function checkSize(given: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
-  for (const [name, value] of Object.entries(given))
+/** Checks the size of the metadata, which every trace of a session repeats and its listing shows. */
+function checkSize(fields: object, { most, what }: { readonly most: number; readonly what: "create" | "end" }): void {
+  for (const [name, value] of Object.entries(fields))
     if (value && stringifyJson(value).length > most)
       throw new Refusal(
         413,
@@ -146,11 +146,16 @@ async function report(id: string, request: Request, context: RouteContext): Prom
     const isAgents = guard.key !== undefined && !isAdministrator;
     const isWrong = isAgents && !OUTCOME.safeParse(body).success;
     const form = isAdministrator ? RUN_OUTCOME : OUTCOME;
-    const given: z.infer<typeof RUN_OUTCOME> = isWrong ? {} : checked(form, body, "the body");
+    const fields: z.infer<typeof RUN_OUTCOME> = isWrong ? {} : checked(form, body, "the body");
     const isKept = isWrong || (guard.key && Object.keys(body).some((field) => !(field in form.shape)));
     if (isKept) checkSize({ report: body }, { most: service.limits.metadataLetters, what: "end" });
-    const trajectories = isAdministrator && given.trajectories ? { trajectories: given.trajectories } : {};
-    const outcome = { ...known(given), ...trajectories, reward: given.reward ?? null, ...(isKept && { report: body }) };
+    const trajectories = isAdministrator && fields.trajectories ? { trajectories: fields.trajectories } : {};
+    const outcome = {
+      ...known(fields),
+      ...trajectories,
+      reward: fields.reward ?? null,
+      ...(isKept && { report: body }),
+    };
     await sessions.report(id, { outcome, mayReplace: isAdministrator });
     return Response.json({ session_id: id, status: "ended" });
   } finally {
@@ -165,8 +170,8 @@ async function entered(request: Request, { access, calls }: RouteContext, sessio
 }
 
 /** The fields that an outcome has; null stands for an absent one. */
-function known(given: z.infer<typeof OUTCOME>): Partial<SessionOutcome> {
-  const { is_correct, termination_reason, metrics, signals, trajectory_rewards } = given;
+function known(outcome: z.infer<typeof OUTCOME>): Partial<SessionOutcome> {
+  const { is_correct, termination_reason, metrics, signals, trajectory_rewards } = outcome;
   return {
     ...(is_correct != null && { is_correct }),
     ...(termination_reason != null && { termination_reason }),

@@ -16,17 +16,17 @@ import { workerTraces } from "../workers/worker_traces.ts";
 import { paramsFor } from "./session_params.ts";
 
 /** A call on its way to an engine or a worker. */
-export interface SessionCall {
+export interface PendingCall {
   readonly request: Request;
-  /** From `/v1` on. */
+  /** Path from `/v1` on. */
   readonly path: string;
-  /** With what the gateway sets, without the session's parameters. */
+  /** Body with what the gateway sets, without the session's parameters. */
   readonly body: JsonBody;
   /** The session's parameters, under the names of chat completions. They overwrite those of the body. */
   readonly params: JsonBody;
   /** The model that is meant; undefined: the default. */
   readonly model: string | undefined;
-  /** As the client named it. */
+  /** Model as the client named it. */
   readonly named: string | undefined;
   readonly session: LiveSession | undefined;
   readonly caller: string;
@@ -38,11 +38,11 @@ export interface SessionCall {
 const CHAT = "/v1/chat/completions";
 /** Their answers do not tell the tokens: a session's calls are asked as chat completions. */
 const TRANSLATED = /^\/v1\/(responses|messages)$/;
-/** What cumulative token mode renders itself. */
+/** Paths of the calls that cumulative token mode renders itself. */
 const RENDERED = /^\/v1\/(chat\/completions|completions|responses|messages|messages\/count_tokens)$/;
 
 /** @throws {ApiError} 404 for a path that workers do not get */
-export async function answerThere(asked: SessionCall): Promise<Response> {
+export async function answerThere(asked: PendingCall): Promise<Response> {
   const call = { ...asked, body: withoutSession(asked.body) };
   const { request, path, body, params, session, model, signal, service } = call;
   checkWorkerPath(request.method, path);
@@ -83,7 +83,7 @@ function withoutSession(body: JsonBody): JsonBody {
 }
 
 /** The answer of an API in this process. */
-export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBody): Promise<Response> {
+export function answerWith(api: FetchFunction, call: PendingCall, params: JsonBody): Promise<Response> {
   const { request, path, body, signal } = call;
   return api(`http://gateway.local${path}`, {
     method: request.method,
@@ -93,14 +93,14 @@ export function answerWith(api: FetchFunction, call: SessionCall, params: JsonBo
   });
 }
 
-/** What an API's handler reads of the headers. */
+/** Returns the headers that an API's handler reads. */
 export function versionOf({ headers }: Request): Record<string, string> {
   const names = ["anthropic-version", "anthropic-beta"];
   return Object.fromEntries(names.flatMap((name) => (headers.has(name) ? [[name, headers.get(name)!]] : [])));
 }
 
 /** Answered from chat completions, which are recorded. */
-async function translated(session: LiveSession, call: SessionCall): Promise<Response> {
+async function translated(session: LiveSession, call: PendingCall): Promise<Response> {
   const { request, params, model, service } = call;
   const whole = (body: JsonBody): JsonBody => ({ ...body, ...params });
   const record = await recorderOf(session, call);
@@ -125,15 +125,15 @@ async function translated(session: LiveSession, call: SessionCall): Promise<Resp
 }
 
 /** Writes the traces of a call, and remembers them in the session. */
-async function recorderOf(session: LiveSession, { named, service }: SessionCall) {
+async function recorderOf(session: LiveSession, { named, service }: PendingCall) {
   const timestamp = Date.now() / 1000;
   const started = performance.now();
   const weight_version = service.weightVersion;
   const history = await service.historyOf(session);
   return async (body: JsonBody, sampled: Gathered, how: HowItEnded): Promise<void> => {
     const latency_ms = performance.now() - started;
-    const own = { session: session.record, body, model: named, history, weight_version, timestamp, latency_ms };
-    for (const trace of workerTraces(sampled, how, own)) {
+    const call = { session: session.record, body, model: named, history, weight_version, timestamp, latency_ms };
+    for (const trace of workerTraces(sampled, how, call)) {
       service.sessions.remember(session, trace);
       await service.recorder.put(trace);
     }

@@ -15,10 +15,10 @@ import type { HowItEnded } from "./forward.ts";
 import { Gathered } from "./gathered.ts";
 import { NamedTokens } from "./named_tokens.ts";
 import { brokenOff, type WorkerAnswer } from "./send.ts";
-import { errorIn, errorOf } from "./worker_error.ts";
+import { errorIn, workerError } from "./worker_error.ts";
 
 export interface WorkerEngineOptions {
-  /** As the client named it. */
+  /** Model as the client named it. */
   readonly model: string | undefined;
   /** Sends a body to `/v1/chat/completions`. */
   readonly ask: (body: JsonBody, signal: AbortSignal | undefined) => Promise<WorkerAnswer>;
@@ -46,15 +46,15 @@ interface Replying extends WorkerEngineOptions {
   readonly listener: LiveListener;
 }
 
-async function replied(request: ChatRequest, it: Replying): Promise<readonly DrawnChat[]> {
-  const { signal } = it.listener;
-  const body = chatBodyOf(request, it.model);
-  const { worker, response } = await it.ask(body, signal);
+async function replied(request: ChatRequest, context: Replying): Promise<readonly DrawnChat[]> {
+  const { signal } = context.listener;
+  const body = chatBodyOf(request, context.model);
+  const { worker, response } = await context.ask(body, signal);
   const sampled = new Gathered();
   let brokeOff: HowItEnded["brokeOff"] = "error";
   try {
-    if (!response.ok) throw await errorOf(response);
-    await follow(response, { sampled, ...it });
+    if (!response.ok) throw await workerError(response);
+    await follow(response, { sampled, ...context });
     if (!sampled.isWhole) throw brokenOff(worker);
     brokeOff = undefined;
     return [drawnOf(sampled)];
@@ -64,13 +64,13 @@ async function replied(request: ChatRequest, it: Replying): Promise<readonly Dra
     throw error instanceof ApiError ? error : brokenOff(worker, error);
   } finally {
     worker.release();
-    if (!sampled.isEmpty) await it.record(body, sampled, brokeOff === undefined ? {} : { brokeOff });
+    if (!sampled.isEmpty) await context.record(body, sampled, brokeOff === undefined ? {} : { brokeOff });
   }
 }
 
 /** Passes on what arrives. A worker that does not stream answers with one object. */
-async function follow(response: Response, it: Replying & { readonly sampled: Gathered }): Promise<void> {
-  const { sampled, listener, tokenizer } = it;
+async function follow(response: Response, context: Replying & { readonly sampled: Gathered }): Promise<void> {
+  const { sampled, listener, tokenizer } = context;
   const live = new LiveParts();
   const isStream = response.headers.get("content-type")?.startsWith("text/event-stream");
   const events = isStream && response.body ? eventsIn(response.body) : [(await readReplyJson(response)) as JsonBody];
@@ -82,8 +82,8 @@ async function follow(response: Response, it: Replying & { readonly sampled: Gat
     if (!isStarted) listener.onStart?.(0, { prompt_ids: sampled.promptIds });
     isStarted = true;
     const parts = live.push(event);
-    const news = sampled.takeNew(0);
-    if (parts.length > 0 || news.tokens.length > 0) listener.onUpdate(0, { parts, ...news });
+    const newTokens = sampled.takeNew(0);
+    if (parts.length > 0 || newTokens.tokens.length > 0) listener.onUpdate(0, { parts, ...newTokens });
   }
   const parts = live.end();
   if (parts.length > 0) listener.onUpdate(0, { parts, tokens: [], logprobs: [] });

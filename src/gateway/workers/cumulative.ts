@@ -11,7 +11,7 @@ import {
   choiceCall,
   type Reply,
 } from "../../chat/conversation.ts";
-import { Ending } from "../../chat/ending.ts";
+import { SharedAbort } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine, ChoiceStart } from "../../chat/engine.ts";
 import { ApiError, type SamplingRequest } from "../../chat/request.ts";
 import type { TextWork } from "../../chat/text_work.ts";
@@ -22,12 +22,12 @@ import type { JsonBody } from "../../http/json_body.ts";
 import { eventsIn } from "./event_lines.ts";
 import { Gathered } from "./gathered.ts";
 import { brokenOff, type WorkerAnswer } from "./send.ts";
-import { errorIn, errorOf } from "./worker_error.ts";
+import { errorIn, workerError } from "./worker_error.ts";
 
 export interface CumulativeOptions {
-  /** As requests name it. */
+  /** Model as requests name it. */
   readonly model: string | undefined;
-  /** Of the workers' model, with its chat template. */
+  /** Tokenizer of the workers' model, with its chat template. */
   readonly tokenizer: Tokenizer;
   /** Shared by all sessions. */
   readonly texts?: TextWork | undefined;
@@ -35,7 +35,7 @@ export interface CumulativeOptions {
   readonly history: readonly TraceRecord[];
   /** Sends a body to `/v1/completions`. */
   readonly ask: (body: JsonBody, signal: AbortSignal | undefined) => Promise<WorkerAnswer>;
-  /** Of the workers' weights, where answers do not say. */
+  /** Version of the workers' weights, where answers do not say. */
   readonly weightVersion: () => number | null;
 }
 
@@ -67,8 +67,8 @@ export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
     const demands = demandsOf(request, { tokenizer, isConstrainable: false });
     const { params, stop, seed } = request;
     const settings = Array.from({ length: request.n }, (_, i) => {
-      const own = seed === undefined ? undefined : seed + i;
-      return { params, stop, seed: own, demands, sampling: knownCall(choiceCall(call, i)) };
+      const choiceSeed = seed === undefined ? undefined : seed + i;
+      return { params, stop, seed: choiceSeed, demands, sampling: knownCall(choiceCall(call, i)) };
     });
     return together(settings, { run, signal: call?.signal });
   };
@@ -84,7 +84,7 @@ export function cumulativeEngine(options: CumulativeOptions): ChatEngine {
   };
 }
 
-/** What a request leaves open is the worker's choice: these are not sent. */
+/** Parameters that are not sent, because what a request leaves open is the worker's choice. */
 const OPEN: SampleRequest["params"] = { max_tokens: 0, temperature: 1, top_p: 1, top_k: 0, stop_token_ids: [] };
 
 /** All choices, or the first failure, which ends the others because nobody gets them. */
@@ -92,9 +92,11 @@ async function together<T extends Reply>(
   settings: readonly Settings[],
   { run, signal }: { run: (settings: Settings) => Promise<T>; signal: AbortSignal | undefined },
 ): Promise<T[]> {
-  const ending = new Ending(signal);
+  const ending = new SharedAbort(signal);
   try {
-    const drawn = settings.map((own) => run({ ...own, sampling: { ...own.sampling, signal: ending.signal() } }));
+    const drawn = settings.map((choice) =>
+      run({ ...choice, sampling: { ...choice.sampling, signal: ending.signal() } }),
+    );
     return (await Promise.all(drawn)).map(withoutUnknown);
   } catch (error) {
     ending.abort(error);
@@ -109,26 +111,29 @@ function knownCall(call: ChoiceCall): ChoiceCall {
   const { onStart, onReply } = call;
   return {
     ...call,
-    ...(onStart && { onStart: ({ sampling_params: _, ...known }: ChoiceStart) => onStart(known) }),
+    ...(onStart && { onStart: ({ sampling_params: _, ...start }: ChoiceStart) => onStart(start) }),
     ...(onReply && { onReply: (reply: Reply | ChatTurn) => onReply(withoutUnknown(reply)) }),
   };
 }
 
-/** Without what is the worker's choice, which nobody tells: the settings that a request left open, at times the version. */
+/**
+ * Returns a reply without what is the worker's choice, which nobody reports: the settings that a request left open, at
+ * times the version.
+ */
 function withoutUnknown<T extends Reply>(reply: T): T {
-  const { sampling_params: _, weight_version, ...known } = reply;
-  return { ...known, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;
+  const { sampling_params: _, weight_version, ...rest } = reply;
+  return { ...rest, ...(weight_version !== UNKNOWN_VERSION && { weight_version }) } as T;
 }
 
 interface Drawing extends CumulativeOptions {
   readonly settings: Settings;
 }
 
-async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequence> {
-  const signal = it.settings.sampling?.signal;
-  const { worker, response } = await it.ask(bodyOf(request, it), signal);
+async function draw(request: SampleRequest, drawing: Drawing): Promise<SampledSequence> {
+  const signal = drawing.settings.sampling?.signal;
+  const { worker, response } = await drawing.ask(bodyOf(request, drawing), signal);
   try {
-    if (!response.ok || !response.body) throw await errorOf(response);
+    if (!response.ok || !response.body) throw await workerError(response);
     const sampled = new Gathered();
     const tokens: number[] = [];
     const logprobs: number[] = [];
@@ -137,11 +142,11 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
       if (event.error) throw errorIn(event);
       sampled.add(event);
       const before = tokens.length;
-      const news = sampled.takeNew(0);
-      isEnded = pushUpToEnd(tokens, { news: news.tokens, ends: request.ends });
+      const newTokens = sampled.takeNew(0);
+      isEnded = pushUpToEnd(tokens, { newTokens: newTokens.tokens, ends: request.ends });
       const added = tokens.length - before;
-      logprobs.push(...news.logprobs.slice(0, added));
-      if (added > 0) request.onTokens?.(tokens.slice(before), news.logprobs.slice(0, added));
+      logprobs.push(...newTokens.logprobs.slice(0, added));
+      if (added > 0) request.onTokens?.(tokens.slice(before), newTokens.logprobs.slice(0, added));
       // Leaving the loop cancels the worker's stream.
       if (isEnded) break;
     }
@@ -152,7 +157,7 @@ async function draw(request: SampleRequest, it: Drawing): Promise<SampledSequenc
       tokens,
       logprobs,
       finish_reason: !isEnded && choice?.finish_reason === "length" ? "length" : "stop",
-      weight_version: sampled.weightVersion ?? it.weightVersion() ?? UNKNOWN_VERSION,
+      weight_version: sampled.weightVersion ?? drawing.weightVersion() ?? UNKNOWN_VERSION,
     };
   } catch (error) {
     signal?.throwIfAborted();
@@ -184,9 +189,9 @@ function bodyOf({ prompt_ids, params }: SampleRequest, { model, tokenizer, setti
  */
 export function pushUpToEnd(
   tokens: number[],
-  { news, ends }: { readonly news: readonly number[]; readonly ends: SampleRequest["ends"] },
+  { newTokens, ends }: { readonly newTokens: readonly number[]; readonly ends: SampleRequest["ends"] },
 ): boolean {
-  for (const token of news) {
+  for (const token of newTokens) {
     tokens.push(token);
     if (ends?.(tokens)) return true;
   }
@@ -194,16 +199,16 @@ export function pushUpToEnd(
 }
 
 /** @throws {ApiError} 502 for an answer whose tokens cannot be trained on */
-function check(sampled: Gathered, it: { request: SampleRequest; count: number; isEnded: boolean }): void {
+function check(sampled: Gathered, context: { request: SampleRequest; count: number; isEnded: boolean }): void {
   const [choice] = sampled.choices();
   const { length } = choice?.tokens ?? [];
   if (
     choice &&
-    !it.isEnded &&
+    !context.isEnded &&
     (choice.logprobs.length !== length || (length === 0 && sampled.counts(0).completion > 0))
   )
     throw unusable(`it reports ${length} token ids and ${choice.logprobs.length} log-probs`);
-  if (sampled.promptIds.length > 0 && `${sampled.promptIds}` !== `${it.request.prompt_ids}`)
+  if (sampled.promptIds.length > 0 && `${sampled.promptIds}` !== `${context.request.prompt_ids}`)
     throw unusable("it changed the prompt");
 }
 

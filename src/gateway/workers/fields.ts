@@ -1,7 +1,7 @@
-/** What the gateway adds to requests for workers, and takes out of their answers: vLLM's extensions. */
+/** Fields that the gateway adds to requests for workers, and takes out of their answers: vLLM's extensions. */
 import type { JsonBody } from "../../http/json_body.ts";
 
-/** Which extensions are used. Names are rLLM's. */
+/** Extensions that are used. Names are rLLM's. */
 export interface FieldSettings {
   /** Ask for log-probs where the client does not. Default true. @see rLLM's `add_logprobs` */
   readonly addLogprobs?: boolean | undefined;

@@ -12,9 +12,9 @@ import { askWorker, brokenOff, type WorkerAnswer } from "./send.ts";
 /** A call on its way to a worker. */
 export interface WorkerCall {
   readonly request: Request;
-  /** From `/v1` on. */
+  /** Path from `/v1` on. */
   readonly path: string;
-  /** As the client sent it, with the session's parameters. */
+  /** Body as the client sent it, with the session's parameters. */
   readonly body: JsonBody;
   readonly session: string | undefined;
   /** Only workers of the body's model take it. */

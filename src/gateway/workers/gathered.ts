@@ -10,7 +10,7 @@ export interface GatheredChoice {
   readonly finish_reason: string | null;
   /** The stop string that ended it, where the worker says so. */
   readonly stop: string | undefined;
-  /** Of the worker's own record of it. */
+  /** Id of the worker's own record of it. */
   readonly traceId: string | undefined;
 }
 
@@ -60,7 +60,7 @@ export class Gathered {
     return { tokens: growing.tokens.slice(from, to), logprobs: growing.logprobs.slice(from, to) };
   }
 
-  /** As the worker counted, else as its tokens are. */
+  /** Returns the counts of the worker, else those of its tokens. */
   counts(index: number): TokenCounts {
     const { prompt_tokens, completion_tokens, completion_tokens_details } = this.usage;
     const { reasoning_tokens } = (completion_tokens_details ?? {}) as JsonBody;
@@ -88,7 +88,7 @@ export class Gathered {
   }
 
   private addChoice(choice: JsonBody, index: number): void {
-    const known: Growing = this.growing.get(index) ?? {
+    const growing: Growing = this.growing.get(index) ?? {
       tokens: [],
       logprobs: [],
       role: "assistant",
@@ -100,31 +100,31 @@ export class Gathered {
       traceId: undefined,
       taken: 0,
     };
-    this.growing.set(index, known);
+    this.growing.set(index, growing);
     // grpu's own servers report it with each choice.
     if (typeof choice.weight_version === "number") this.weightVersion = choice.weight_version;
-    known.tokens.push(...(idsIn(choice.token_ids) ?? []));
-    known.logprobs.push(...logprobsIn(choice.logprobs));
-    if (typeof choice.finish_reason === "string") known.finish_reason = choice.finish_reason;
-    if (typeof choice.stop_reason === "string") known.stop = choice.stop_reason;
-    if (typeof choice.trace_id === "string" && UUID.test(choice.trace_id)) known.traceId = choice.trace_id;
-    if (typeof choice.text === "string") known.content += choice.text;
-    addMessage(known, (choice.message ?? choice.delta ?? {}) as JsonBody);
+    growing.tokens.push(...(idsIn(choice.token_ids) ?? []));
+    growing.logprobs.push(...logprobsIn(choice.logprobs));
+    if (typeof choice.finish_reason === "string") growing.finish_reason = choice.finish_reason;
+    if (typeof choice.stop_reason === "string") growing.stop = choice.stop_reason;
+    if (typeof choice.trace_id === "string" && UUID.test(choice.trace_id)) growing.traceId = choice.trace_id;
+    if (typeof choice.text === "string") growing.content += choice.text;
+    addMessage(growing, (choice.message ?? choice.delta ?? {}) as JsonBody);
   }
 }
 
-function addMessage(known: Growing, message: JsonBody): void {
+function addMessage(choice: Growing, message: JsonBody): void {
   const { role, content, reasoning_content, reasoning } = message;
-  if (typeof role === "string" && role !== "") known.role = role;
-  if (typeof content === "string") known.content += content;
+  if (typeof role === "string" && role !== "") choice.role = role;
+  if (typeof content === "string") choice.content += content;
   const thought = reasoning_content ?? reasoning;
-  if (typeof thought === "string") known.reasoning += thought;
+  if (typeof thought === "string") choice.reasoning += thought;
   const calls = Array.isArray(message.tool_calls) ? (message.tool_calls as JsonBody[]) : [];
   calls.forEach((call, i) => {
     const at = typeof call.index === "number" ? call.index : i;
     const { name, arguments: text } = (call.function ?? {}) as JsonBody;
-    const growing = known.calls.get(at) ?? { name: "", arguments: "" };
-    known.calls.set(at, growing);
+    const growing = choice.calls.get(at) ?? { name: "", arguments: "" };
+    choice.calls.set(at, growing);
     if (typeof call.id === "string") growing.id = call.id;
     if (typeof name === "string") growing.name += name;
     if (typeof text === "string") growing.arguments += text;
@@ -147,14 +147,14 @@ function finished({ tokens, logprobs, role, content, reasoning, calls, ...ended 
   return { tokens, logprobs, message, finish_reason, stop, traceId };
 }
 
-/** As grpu's servers make them: other texts could be ids of traces that are there. */
+/** Ids as grpu's servers make them: other texts could be ids of traces that are there. */
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;
 
 function idsIn(value: unknown): number[] | undefined {
   return Array.isArray(value) ? value.filter((id) => typeof id === "number") : undefined;
 }
 
-/** Of chat completions (`content[].logprob`) and of completions (`token_logprobs`). */
+/** Returns the log-probs of chat completions (`content[].logprob`) and of completions (`token_logprobs`). */
 function logprobsIn(value: unknown): number[] {
   const { content, token_logprobs } = (value ?? {}) as JsonBody;
   const entries = Array.isArray(content) ? content.map((entry: JsonBody) => entry?.logprob) : token_logprobs;

@@ -1,4 +1,4 @@
-/** What a session's workers said, so that the record tells which call a prompt continues. */
+/** Answers of a session's workers, from which the record sees which call a prompt continues. */
 import { HistoryTree } from "../../chat/history.ts";
 import { PrefixTree } from "../../chat/prefix_tree.ts";
 import type { ChatMessage } from "../../contract/text.ts";
@@ -17,8 +17,8 @@ export class WorkerHistory {
   add({ prompt_token_ids, completion_token_ids, trace_id, messages, response_message }: TraceRecord): void {
     const whole = [...prompt_token_ids, ...completion_token_ids];
     if (whole.length > 0) this.sampled.add(whole, trace_id);
-    const all = read([...messages, response_message as ChatMessage]);
-    if (all) this.replies.add(this.histories.add(all));
+    const conversation = read([...messages, response_message as ChatMessage]);
+    if (conversation) this.replies.add(this.histories.add(conversation));
   }
 
   /** How a worker's prompt came about. The worker rendered it: where it repeats a reply in other tokens, it diverged. */
@@ -35,7 +35,10 @@ export class WorkerHistory {
   }
 }
 
-/** In the form that histories compare; undefined for messages that only the worker understands, such as images. */
+/**
+ * Returns messages in the form that histories compare; undefined for messages that only the worker understands, such as
+ * images.
+ */
 function read(messages: readonly ChatMessage[]): ChatMessage[] | undefined {
   try {
     return readMessages(messages);

@@ -1,4 +1,4 @@
-/** What callers may ask of workers. */
+/** Paths that callers may request from workers. */
 import { ApiError } from "../../chat/request.ts";
 
 /**

@@ -2,7 +2,7 @@
 
 export interface WorkerInfo {
   readonly worker_id: string;
-  /** Without a path: `http://host:8000`. */
+  /** Address without a path: `http://host:8000`. */
   readonly url: string;
   readonly api_path: string;
   readonly model_name: string | null;
@@ -75,9 +75,9 @@ export class WorkerPool {
   private readonly log: (line: string) => void;
   private timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor({ healthCheckInterval = 10, fetch: own = fetch, log = () => {} }: WorkerPoolOptions = {}) {
+  constructor({ healthCheckInterval = 10, fetch: workerFetch = fetch, log = () => {} }: WorkerPoolOptions = {}) {
     this.everyMs = healthCheckInterval * 1000;
-    this.fetch = own;
+    this.fetch = workerFetch;
     this.log = log;
   }
 
@@ -86,13 +86,13 @@ export class WorkerPool {
   }
 
   /** A worker of a known URL keeps its id and its running calls; what is given beside replaces what was. */
-  add(given: NewWorker): WorkerInfo {
-    const { url, api_path } = splitUrl(given.url, given.api_path);
-    const known = [...this.workers.values()].find(({ info }) => info.url === url);
-    const { worker_id = crypto.randomUUID(), ...about } = { ...UNNAMED, ...known?.info, ...named(given) };
-    const info = { ...about, worker_id: known?.info.worker_id ?? worker_id, url, api_path };
-    if (known) Object.assign(known, { info, apiKey: given.api_key ?? known.apiKey });
-    else this.workers.set(worker_id, { info, apiKey: given.api_key, active: 0, failures: 0, isDead: false });
+  add(worker: NewWorker): WorkerInfo {
+    const { url, api_path } = splitUrl(worker.url, worker.api_path);
+    const existing = [...this.workers.values()].find(({ info }) => info.url === url);
+    const { worker_id = crypto.randomUUID(), ...about } = { ...UNNAMED, ...existing?.info, ...named(worker) };
+    const info = { ...about, worker_id: existing?.info.worker_id ?? worker_id, url, api_path };
+    if (existing) Object.assign(existing, { info, apiKey: worker.api_key ?? existing.apiKey });
+    else this.workers.set(worker_id, { info, apiKey: worker.api_key, active: 0, failures: 0, isDead: false });
     this.sticky.clear();
     this.timer ??= this.watch();
     return info;
@@ -132,14 +132,14 @@ export class WorkerPool {
     const unnamed = healthy.filter(({ info }) => info.model_name === null);
     // Others would answer with another model: of workers that have the name, dead ones are waited for.
     const others = of.model === undefined ? healthy : preferred(healthy, unnamed);
-    const known = named.length > 0 || of.isNamed ? named.filter(({ isDead }) => !isDead) : others;
+    const usable = named.length > 0 || of.isNamed ? named.filter(({ isDead }) => !isDead) : others;
     const candidates = preferred(
-      known,
-      known.filter(({ info }) => info !== of.than?.info),
+      usable,
+      usable.filter(({ info }) => info !== of.than?.info),
     );
-    const own = session === undefined ? undefined : this.sticky.get(session);
+    const sticky = session === undefined ? undefined : this.sticky.get(session);
     const load = ({ active, info }: Worker) => active / info.weight;
-    const worker = own && candidates.includes(own) ? own : candidates.toSorted((a, b) => load(a) - load(b))[0];
+    const worker = sticky && candidates.includes(sticky) ? sticky : candidates.toSorted((a, b) => load(a) - load(b))[0];
     if (!worker) return undefined;
     if (session !== undefined) this.stick(session, worker);
     worker.active++;
@@ -197,7 +197,7 @@ export class WorkerPool {
   }
 }
 
-/** What is given: a field that is undefined would hide what is known. */
+/** Returns the defined fields alone, because an undefined one would hide a known value. */
 function named({
   worker_id,
   model_name,
@@ -212,8 +212,8 @@ function named({
   };
 }
 
-function preferred<T>(all: readonly T[], some: readonly T[]): readonly T[] {
-  return some.length > 0 ? some : all;
+function preferred<T>(candidates: readonly T[], some: readonly T[]): readonly T[] {
+  return some.length > 0 ? some : candidates;
 }
 
 /** `http://host:8000/v1` is the server `http://host:8000` with the path `/v1`, which is the default. */

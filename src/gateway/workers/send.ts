@@ -7,13 +7,13 @@ import type { RoutedWorker, WorkerPool } from "./pool.ts";
 
 export interface WorkerRequest {
   readonly method: string;
-  /** From `/v1` on, with its query. */
+  /** Path from `/v1` on, with its query. */
   readonly path: string;
   /** The client's; those for the gateway itself are left out. */
   readonly headers: Headers;
-  /** Of a POST. */
+  /** Body of a POST. */
   readonly body?: JsonBody | undefined;
-  /** What it names as its model. */
+  /** Model that the body names. */
   readonly model: unknown;
   /** Only workers of that name take it. */
   readonly isNamed?: boolean | undefined;
@@ -85,7 +85,10 @@ async function send({ method, path, headers, body, pool, signal }: WorkerRequest
   return Response.json({ error: { message, type: "server_error", code: "worker_redirects" } }, { status: 502 });
 }
 
-/** Of one connection; the client's credentials for the gateway; the session, which the gateway itself names in the body. */
+/**
+ * Headers that are not passed on: those of one connection; the client's credentials for the gateway; the session, which
+ * the gateway itself names in the body.
+ */
 const OWN_HEADERS =
   /^(connection|keep-alive|transfer-encoding|te|trailer|upgrade|content-length|content-encoding|host|accept-encoding|authorization|x-api-key|cookie|origin|referer|expect|x-session-id)$/;
 
@@ -95,7 +98,7 @@ function headersFor(headers: Headers, apiKey: string | undefined): Headers {
   return kept;
 }
 
-/** Of a connection that was not made. `ETIMEDOUT` alone may come later as well. */
+/** Error codes of a connection that was not made. `ETIMEDOUT` alone may come later as well. */
 const UNSENT_CODES = [
   "ECONNREFUSED",
   "ENOTFOUND",

@@ -6,8 +6,8 @@ import { readErrorText } from "../../read_reply.ts";
 /** Letters of an answer that is not JSON. */
 const SHOWN = 200;
 
-/** Of an answer with an error status. */
-export async function errorOf(response: Response): Promise<ApiError> {
+/** Returns the error of an answer with an error status. */
+export async function workerError(response: Response): Promise<ApiError> {
   const text = await readErrorText(response);
   let body: JsonBody = {};
   try {
@@ -18,7 +18,10 @@ export async function errorOf(response: Response): Promise<ApiError> {
   return errorIn(body, { status: response.status, text });
 }
 
-/** Of an event, or the body of an answer: `{"error": {message, type, code}}`, or vLLM's older form without `error`. */
+/**
+ * Returns the error of an event, or of the body of an answer: `{"error": {message, type, code}}`, or vLLM's older form
+ * without `error`.
+ */
 export function errorIn(
   body: JsonBody,
   { status = 502, text = "" }: { status?: number; text?: string } = {},

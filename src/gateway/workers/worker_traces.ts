@@ -9,10 +9,10 @@ import type { WorkerHistory } from "./history.ts";
 export interface RecordedWorkerCall {
   readonly session: { readonly session_id: string; readonly metadata: Readonly<Record<string, unknown>> };
   readonly body: JsonBody;
-  /** As the client named it. Default: the worker's name. */
+  /** Model as the client named it. Default: the worker's name. */
   readonly model: string | undefined;
   readonly history: WorkerHistory;
-  /** Of the workers when the call started; a version in the answer takes precedence. */
+  /** Version of the workers when the call started; a version in the answer takes precedence. */
   readonly weight_version: number | null;
   /** Seconds since 1970. */
   readonly timestamp: number;
@@ -23,9 +23,9 @@ export interface RecordedWorkerCall {
 export function workerTraces(
   sampled: Gathered,
   { brokeOff, raw_response }: HowItEnded,
-  it: RecordedWorkerCall,
+  call: RecordedWorkerCall,
 ): TraceRecord[] {
-  const { session, body, history } = it;
+  const { session, body, history } = call;
   const messages = (Array.isArray(body.messages) ? body.messages : []) as ChatMessage[];
   const { origin, parent } = history.originOf({ ids: sampled.promptIds, messages });
   return sampled.choices().map((choice): TraceRecord => {
@@ -33,17 +33,17 @@ export function workerTraces(
       // A run that is the worker names the calls of its outcome by its own ids.
       trace_id: choice.traceId ?? crypto.randomUUID(),
       session_id: session.session_id,
-      model: it.model ?? sampled.model ?? "",
+      model: call.model ?? sampled.model ?? "",
       messages,
       prompt_token_ids: sampled.promptIds,
       response_message: choice.message,
       completion_token_ids: choice.tokens,
       logprobs: logprobsOf(choice),
       finish_reason: choice.finish_reason ?? brokeOff ?? null,
-      weight_version: sampled.weightVersion ?? it.weight_version,
-      latency_ms: it.latency_ms,
+      weight_version: sampled.weightVersion ?? call.weight_version,
+      latency_ms: call.latency_ms,
       token_counts: countsOf(sampled, choice),
-      timestamp: it.timestamp,
+      timestamp: call.timestamp,
       metadata: { ...session.metadata, ...(body.metadata as JsonBody | undefined) },
       raw_request: body,
       raw_response: raw_response ?? null,

@@ -9,7 +9,7 @@ import { ConfigError } from "../../errors.ts";
 import { damageOf, sealFolder, syncDirectory, syncFile } from "./seal.ts";
 import type { Best, Checkpoint, CheckpointContents, CheckpointStore } from "./store.ts";
 
-/** Where a run resumes from, and how many checkpoints it keeps. */
+/** Checkpoint that a run resumes from, and how many checkpoints it keeps. */
 export interface FolderCheckpointsOptions {
   /** `auto` (the default): the last checkpoint in the folder; `disable`: none; `resume_path`: `resumeFrom`. */
   readonly resumeMode?: "auto" | "disable" | "resume_path";
@@ -22,7 +22,7 @@ export interface FolderCheckpointsOptions {
   readonly beforeWrite?: () => Promise<void>;
 }
 
-/** What `best_checkpoint.json` holds. */
+/** Contents of `best_checkpoint.json`. */
 export interface BestCheckpoint extends Best {
   /** Name of the folder, in the folder of this file. */
   readonly checkpoint: string;
@@ -53,7 +53,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     this.options = options;
   }
 
-  async save(name: string, it: CheckpointContents<State>): Promise<void> {
+  async save(name: string, contents: CheckpointContents<State>): Promise<void> {
     await this.options.beforeWrite?.();
     this.found = undefined;
     const target = join(this.dir, name);
@@ -61,14 +61,14 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     try {
       await this.dropUnfinished();
       await mkdir(temporary, { recursive: true });
-      await it.write(temporary);
-      await writeFile(join(temporary, STATE_FILE), JSON.stringify(it.state));
+      await contents.write(temporary);
+      await writeFile(join(temporary, STATE_FILE), JSON.stringify(contents.state));
       await sealFolder(temporary);
       // Another process may have taken the folder during the write.
       await this.options.beforeWrite?.();
       await discard(target);
       await rename(temporary, target);
-      if (it.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...it.best })}\n`);
+      if (contents.best) await this.point(BEST_FILE, `${JSON.stringify({ checkpoint: name, ...contents.best })}\n`);
       // Last: after a crash before this line, the run resumes from the previous checkpoint and makes this one again.
       const step = NAME.exec(name);
       if (step?.[1] === "global") await this.point(TRACKER_FILE, `${step[2]}\n`);
@@ -77,7 +77,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
       throw await this.explain(error, target);
     }
     await this.prune();
-    this.lastSaved = { dir: target, state: it.state };
+    this.lastSaved = { dir: target, state: contents.state };
   }
 
   find(): Promise<Checkpoint<State> | undefined> {
@@ -89,7 +89,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     const { resumeMode, resumeFrom } = this.options;
     if (resumeMode === "disable") return undefined;
     if (resumeMode === "resume_path") return readCheckpoint(resumeFrom ?? "");
-    await this.tellUnfinished();
+    await this.warnOfUnfinished();
     const names = await this.candidates();
     for (const name of names) {
       try {
@@ -118,7 +118,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return best && (await this.names()).includes(best.checkpoint) ? best : undefined;
   }
 
-  /** In the order in which they are tried: the one tracked, then the newest first. */
+  /** Returns the candidates in the order in which they are tried: the one tracked, then the newest first. */
   private async candidates(): Promise<string[]> {
     const names = (await this.names()).reverse();
     const tracked = await readFile(join(this.dir, TRACKER_FILE), "utf8").catch(() => "");
@@ -132,7 +132,7 @@ export class FolderCheckpoints<State> implements CheckpointStore<State> {
     return entries.filter((name) => NAME.test(name)).sort((a, b) => rank(a) - rank(b));
   }
 
-  private async tellUnfinished(): Promise<void> {
+  private async warnOfUnfinished(): Promise<void> {
     for (const name of await this.leftovers(TEMPORARY)) {
       this.options.onSkip?.(
         `The run ended while it wrote ${name.slice(TEMPORARY.length)}; that checkpoint is ignored (${this.dir})`,

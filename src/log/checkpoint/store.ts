@@ -1,4 +1,4 @@
-/** Where a run's checkpoints are kept. */
+/** Stores of a run's checkpoints. */
 
 export interface Checkpoint<State> {
   /** Holds what the backend wrote. */
@@ -6,7 +6,7 @@ export interface Checkpoint<State> {
   readonly state: State;
 }
 
-/** Why a checkpoint is the best so far. */
+/** Measure by which a checkpoint is the best so far. */
 export interface Best {
   readonly metric: string;
   readonly value: number;

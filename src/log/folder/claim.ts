@@ -17,7 +17,7 @@ const { link, mkdir, readdir, readFile, rename, rm, stat } = /* @__PURE__ */ nod
 const { dirname, join } = /* @__PURE__ */ nodeModule("node:path");
 
 export interface FolderLockOptions {
-  /** What to do when the folder is taken, for the message: `Give this run another folder.` */
+  /** Advice for a folder that is in use: `Give this run another folder.`. */
   readonly advice: string;
   /** The setting that names the folder, for the message. */
   readonly setting?: string;

@@ -40,12 +40,12 @@ export class FolderLock {
   /** Set while the folder is between two names, when the file's absence means nothing. */
   private moving = false;
 
-  private constructor(it: { folder: string; owner: FolderOwner; made: boolean; heartbeatMs: number }) {
-    this.folder = it.folder;
-    this.owner = it.owner;
-    this.made = it.made;
+  private constructor(parts: { folder: string; owner: FolderOwner; made: boolean; heartbeatMs: number }) {
+    this.folder = parts.folder;
+    this.owner = parts.owner;
+    this.made = parts.made;
     this.signal = this.lost.signal;
-    this.timer = setInterval(() => void this.beat(), it.heartbeatMs);
+    this.timer = setInterval(() => void this.beat(), parts.heartbeatMs);
     this.timer.unref?.();
     held.add(this);
     if (!hasExitListener) process.on("exit", releaseAll);
@@ -59,14 +59,14 @@ export class FolderLock {
    */
   static async take(folder: string, options: FolderLockOptions): Promise<FolderLock> {
     const settled = { heartbeatMs: 5_000, staleMs: 60_000, ...options };
-    const given = resolve(folder);
-    let path = given;
+    const absolute = resolve(folder);
+    let path = absolute;
     const owner = await thisOwner(options.command ?? commandOf(process.argv.slice(1)));
     let made = false;
     try {
-      made = await makeFolder(given);
+      made = await makeFolder(absolute);
       // Moving a link would leave the folder, and the file system, that it leads to.
-      path = await realpath(given);
+      path = await realpath(absolute);
       await claim(path, owner, settled);
       await sweep(path, owner).catch(() => undefined);
     } catch (error) {
@@ -128,7 +128,7 @@ export class FolderLock {
     if (this.made && !this.signal.aborted) await rmdir(this.folder).catch(() => {});
   }
 
-  /** Without waiting, for a process that exits. Leaves the file of another owner alone. */
+  /** Releases without waiting, for a process that exits. Leaves the file of another owner alone. */
   releaseNow(): void {
     clearInterval(this.timer);
     held.delete(this);

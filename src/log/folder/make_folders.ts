@@ -6,7 +6,7 @@ const { existsSync, mkdirSync, statSync } = /* @__PURE__ */ nodeModule("node:fs"
 const { dirname } = /* @__PURE__ */ nodeModule("node:path");
 
 export interface MakeFolders {
-  /** What they are for: `keep checkpoints`. Default: the folder is made. */
+  /** Purpose of the folders: `keep checkpoints`. Default: the folder is made. */
   readonly act?: string;
   /** Permissions of what is made. Default 700: runs hold what people said to a model. */
   readonly mode?: number | undefined;

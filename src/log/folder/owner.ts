@@ -9,7 +9,7 @@ const { join } = /* @__PURE__ */ nodeModule("node:path");
 /** Name of the file. Files whose names begin with it belong to the lock too. */
 export const OWNER_FILE = ".owner.json";
 
-/** Who holds a folder. Plain JSON. */
+/** Holder of a folder. Plain JSON. */
 export interface FolderOwner extends ProcessMark {
   /** ISO 8601. */
   readonly since: string;
@@ -19,7 +19,7 @@ export interface FolderOwner extends ProcessMark {
   readonly nonce: string;
 }
 
-/** What {@link readOwner} finds: `unreadable` is a file without an owner in it, or one that cannot be read now. */
+/** Result of {@link readOwner}: `unreadable` is a file without an owner in it, or one that cannot be read now. */
 export type FoundOwner = FolderOwner | "unreadable" | undefined;
 
 /** This process as an owner, from now on. */

@@ -2,7 +2,7 @@
 import { readdir } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 
-/** Where an earlier run makes way for a fresh one: `NAME.1`, or the number after the highest there is. */
+/** Moves an earlier run away for a fresh one: to `NAME.1`, or the number after the highest there is. */
 export async function placeAside(dir: string): Promise<string> {
   const siblings = await readdir(dirname(dir));
   const numbers = siblings

@@ -61,7 +61,7 @@ async function birthOf(pid: number): Promise<string | undefined> {
   });
 }
 
-/** From /proc; undefined where there is none. */
+/** Returns the state of a process from /proc; undefined where there is none. */
 async function statOf(pid: number): Promise<{ state: string; start: string } | undefined> {
   const text = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
   // The command's name, in parentheses, may hold spaces and parentheses.

@@ -1,5 +1,5 @@
 /** A run's progress for people: one line that is redrawn on a terminal, plain lines elsewhere. */
-import { duration, shortNumber, sparkline } from "../format.ts";
+import { clockDuration, shortNumber, sparkline } from "../format.ts";
 import type { Logger, LogRecord } from "../logger.ts";
 import { meanReward } from "../mean_reward.ts";
 import { processScreen, type Screen } from "../terminal.ts";
@@ -18,7 +18,7 @@ const SUPERVISED: ReadonlySet<string> = new Set([
   "val/rewards/accuracies",
   "val/rewards/margins",
 ]);
-/** Without a terminal, warm-up prints this many lines. */
+/** Number of lines that warm-up prints without a terminal. */
 const WARMUP_LINES = 5;
 
 /**
@@ -58,8 +58,8 @@ export class ConsoleLogger implements Logger {
     const perStep = (now - this.started.at) / 1000 / Math.max(record.step - this.started.step, 1);
     const isLast = record.step === record.totalSteps;
     const left = isLast
-      ? `in ${duration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
-      : `eta ${record.step > this.started.step ? duration(perStep * (record.totalSteps - record.step)) : "…"}`;
+      ? `in ${clockDuration((now - this.started.at) / 1000 + this.started.firstSeconds)}`
+      : `eta ${record.step > this.started.step ? clockDuration(perStep * (record.totalSteps - record.step)) : "…"}`;
     if (record.phase === "warmup") this.logWarmup(record, left);
     else this.logStep(record, left);
   }
@@ -138,7 +138,7 @@ export class ConsoleLogger implements Logger {
     this.isDrawn = false;
   }
 
-  /** As many facts as there is room for, the first ones first. */
+  /** Draws as many facts as there is room for, the first ones first. */
   private draw(head: string, facts: readonly string[]): void {
     const room = this.screen.columns - 1;
     let text = head;

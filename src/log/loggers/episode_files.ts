@@ -112,7 +112,7 @@ function batchSummary(episodes: readonly Episode[], { step, epoch, mode, names }
       total_correct,
       total_incorrect: episodes.length - total_correct,
       accuracy: total_correct / count,
-      avg_trajectories_per_episode: episodes.reduce((sum, it) => sum + it.trajectories.length, 0) / count,
+      avg_trajectories_per_episode: episodes.reduce((sum, episode) => sum + episode.trajectories.length, 0) / count,
     },
   };
 }

@@ -11,7 +11,7 @@ import { REPORT_FILE, RUN_FILE, type RunFacts } from "../run_files.ts";
 export interface ReportOptions {
   /** Default: the folder's name. */
   readonly title?: string | undefined;
-  /** For instance the task, the model, the device. */
+  /** Subtitle, for instance the task, the model, the device. */
   readonly subtitle?: string | undefined;
 }
 

@@ -3,7 +3,7 @@
  * @see tensorflow/core/util/event.proto, tensorflow/core/lib/io/record_writer.cc
  */
 
-import { joined, Writer } from "../../protobuf.ts";
+import { concatBytes, ProtobufWriter } from "../../protobuf.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";
 
@@ -15,26 +15,27 @@ export class TensorBoardFile extends AppendedFile {
     const time = Date.now() / 1000;
     const events = [scalarsEvent(metrics, { step, time })];
     if (this.size() === 0) events.unshift(versionEvent(time));
-    return joined(events.map(framed));
+    return concatBytes(events.map(framed));
   }
 }
 
 /** The first record of a file: its format version. */
 function versionEvent(time: number): Uint8Array {
-  return new Writer().double(1, time).text(3, "brain.Event:2").finish();
+  return new ProtobufWriter().double(1, time).text(3, "brain.Event:2").finish();
 }
 
 function scalarsEvent(metrics: LogRecord["metrics"], at: { step: number; time: number }): Uint8Array {
-  const summary = new Writer();
-  for (const [tag, value] of Object.entries(metrics)) summary.message(1, new Writer().text(1, tag).float(2, value));
-  return new Writer().double(1, at.time).varint(2, at.step).message(5, summary).finish();
+  const summary = new ProtobufWriter();
+  for (const [tag, value] of Object.entries(metrics))
+    summary.message(1, new ProtobufWriter().text(1, tag).float(2, value));
+  return new ProtobufWriter().double(1, at.time).varint(2, at.step).message(5, summary).finish();
 }
 
 /** Length, its checksum, the record, its checksum. */
 function framed(record: Uint8Array): Uint8Array {
   const length = new Uint8Array(8);
   new DataView(length.buffer).setUint32(0, record.length, true);
-  return joined([length, checksum(length), record, checksum(record)]);
+  return concatBytes([length, checksum(length), record, checksum(record)]);
 }
 
 /** CRC-32C, rotated and offset, as TFRecord masks it. */

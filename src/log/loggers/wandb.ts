@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { Worker } from "node:worker_threads";
 import { ConfigError } from "../../errors.ts";
 import type { Logger, LogRecord } from "../logger.ts";
-import { stepOf, WandbFile, type WandbRun } from "./wandb_file.ts";
+import { WandbFile, type WandbRun, wandbStep } from "./wandb_file.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -20,7 +20,7 @@ export interface WandbOptions extends Omit<WandbRun, "id" | "entity"> {
   readonly dir: string;
   /** Read for WANDB_MODE, WANDB_API_KEY, WANDB_BASE_URL and WANDB_ENTITY, like W&B's own clients. */
   readonly env: Environment;
-  readonly tell: (message: string) => void;
+  readonly notify: (message: string) => void;
 }
 
 const MODES = ["online", "offline", "disabled"] as const;
@@ -48,7 +48,7 @@ export function checkWandb(env: Environment): Mode {
   return mode;
 }
 
-/** Beside grpu, or in the project that is worked in. */
+/** Finds the SDK beside grpu, or in the project that is worked in. */
 function findSdk(): string | undefined {
   for (const from of [import.meta.url, pathToFileURL(join(process.cwd(), "package.json")).href]) {
     try {
@@ -63,22 +63,22 @@ function findSdk(): string | undefined {
  * @throws {ConfigError} as `checkWandb`
  */
 export function openWandb(options: WandbOptions): readonly Logger[] {
-  const { env, dir, tell } = options;
+  const { env, dir, notify } = options;
   const mode = checkWandb(env);
   if (mode === "disabled") return [];
   const { id, folder, isResumed } = placeOf(join(dir, "wandb"), mode);
   const run: WandbRun = { ...options, id, ...(env.WANDB_ENTITY && { entity: env.WANDB_ENTITY }) };
   const file = new WandbFile(join(folder, `run-${id}.wandb`), run);
   if (mode === "offline") {
-    tell(`wandb   offline; upload it with:  wandb sync ${folder}`);
+    notify(`wandb   offline; upload it with:  wandb sync ${folder}`);
     return [file];
   }
   if (isResumed) {
     // The SDK writes rows from the first on, over those of the earlier part.
-    tell(`wandb   @wandb/sdk cannot go on with a run; upload the whole of it with:  wandb sync ${folder}`);
+    notify(`wandb   @wandb/sdk cannot go on with a run; upload the whole of it with:  wandb sync ${folder}`);
     return [file];
   }
-  return [file, new WandbStream({ run, env, folder, tell })];
+  return [file, new WandbStream({ run, env, folder, notify })];
 }
 
 /** The folder that a resumed run continues, or a new one, under W&B's own names. */
@@ -97,13 +97,13 @@ interface StreamOptions {
   readonly run: WandbRun;
   readonly env: Environment;
   readonly folder: string;
-  readonly tell: (message: string) => void;
+  readonly notify: (message: string) => void;
 }
 
 /** How long the end of a run waits for the last upload. */
 const FINISH_MS = 60_000;
 
-/** What the worker runs: the SDK, driven by messages. */
+/** Source of the worker: the SDK, driven by messages. */
 const WORKER = `
 const { parentPort, workerData } = require("node:worker_threads");
 const sdk = import(workerData.sdk).then(({ default: it }) => (it.init ? it : it.default));
@@ -155,7 +155,7 @@ class WandbStream implements Logger {
 
   private listen(end: () => void): void {
     this.worker.on("message", ({ url, isFinished }: { url?: string; isFinished?: boolean }) => {
-      if (url) this.options.tell(`wandb   ${url}`);
+      if (url) this.options.notify(`wandb   ${url}`);
       if (isFinished) end();
     });
     this.worker.on("error", ({ message }) => {
@@ -172,16 +172,16 @@ class WandbStream implements Logger {
   private fail(reason: string): void {
     if (this.failure !== undefined) return;
     this.failure = reason;
-    const { env, folder, tell } = this.options;
+    const { env, folder, notify } = this.options;
     const shown = env.WANDB_API_KEY ? reason.replaceAll(env.WANDB_API_KEY, "***") : reason;
-    tell(
+    notify(
       `warning: W&B gets nothing more of this run: ${shown}. It is kept on disk; upload it with:  wandb sync ${folder}`,
     );
   }
 
   /** One row per step, because W&B accepts no second one. */
   log({ phase, step, metrics }: LogRecord): void {
-    const at = stepOf(this.options.run, { phase, step });
+    const at = wandbStep(this.options.run, { phase, step });
     if (this.row && this.row.step !== at) this.send();
     this.row = { step: at, metrics: { ...this.row?.metrics, ...metrics } };
   }

@@ -7,7 +7,7 @@
  */
 import { dirname, join } from "node:path";
 import { crc32 } from "node:zlib";
-import { joined, Writer } from "../../protobuf.ts";
+import { concatBytes, ProtobufWriter } from "../../protobuf.ts";
 import { makeFolders } from "../folder/make_folders.ts";
 import type { LogRecord } from "../logger.ts";
 import { AppendedFile } from "./appended_file.ts";
@@ -15,10 +15,10 @@ import { AppendedFile } from "./appended_file.ts";
 export interface WandbRun {
   readonly id: string;
   readonly project: string;
-  /** What the run is called. */
+  /** Name of the run. */
   readonly name: string;
   readonly entity?: string;
-  /** By key; values may be nested. */
+  /** Configuration by key; values may be nested. */
   readonly config: Readonly<Record<string, unknown>>;
   /** Steps before the first training step: W&B wants one count for all phases. */
   readonly warmupSteps: number;
@@ -43,7 +43,7 @@ export class WandbFile extends AppendedFile {
 
   /** Rows that are whole; what came last may get more. */
   protected encode({ phase, step, metrics }: LogRecord): Uint8Array {
-    const at = stepOf(this.run, { phase, step });
+    const at = wandbStep(this.run, { phase, step });
     const done = this.row && this.row.step !== at ? this.closeRow() : [];
     this.row = { step: at, metrics: { ...this.row?.metrics, ...metrics } };
     return this.framedAll([...this.opening(), ...done]);
@@ -56,7 +56,7 @@ export class WandbFile extends AppendedFile {
     const finite = Object.entries(metrics).filter(([, value]) => Number.isFinite(value));
     const row = { ...Object.fromEntries(finite), _step: step, _timestamp: now, _runtime: now - this.started };
     this.row = undefined;
-    const history = jsonItems(row).message(2, new Writer().varint(1, step));
+    const history = jsonItems(row).message(2, new ProtobufWriter().varint(1, step));
     return [record(RECORD.history, history), record(RECORD.summary, jsonItems(row))];
   }
 
@@ -67,11 +67,11 @@ export class WandbFile extends AppendedFile {
     makeFolders(join(dirname(this.file), "files"));
     const { id, project, name, entity, config } = this.run;
     const now = Math.floor(Date.now() / 1000);
-    const version = new Writer().text(1, "grpu").text(2, MIN_CONSUMER);
-    const run = new Writer().text(1, id);
+    const version = new ProtobufWriter().text(1, "grpu").text(2, MIN_CONSUMER);
+    const run = new ProtobufWriter().text(1, id);
     if (entity) run.text(2, entity);
-    run.text(3, project).message(4, jsonItems(config)).text(8, name).message(17, new Writer().varint(1, now));
-    return [record(RECORD.header, new Writer().message(1, version)), record(RECORD.run, run)];
+    run.text(3, project).message(4, jsonItems(config)).text(8, name).message(17, new ProtobufWriter().varint(1, now));
+    return [record(RECORD.header, new ProtobufWriter().message(1, version)), record(RECORD.run, run)];
   }
 
   private framedAll(records: readonly Uint8Array[]): Uint8Array {
@@ -79,7 +79,7 @@ export class WandbFile extends AppendedFile {
     let at = this.size();
     if (at === 0 && records.length > 0) at = put(parts, FILE_HEADER, at);
     for (const each of records) for (const part of framed(each, at)) at = put(parts, part, at);
-    return joined(parts);
+    return concatBytes(parts);
   }
 
   private write(records: readonly Uint8Array[]): void {
@@ -98,12 +98,12 @@ export class WandbFile extends AppendedFile {
 
   finish(): void {
     const runtime = Math.floor(Date.now() / 1000 - this.started);
-    this.write([...this.closeRow(), record(RECORD.exit, new Writer().varint(2, runtime))]);
+    this.write([...this.closeRow(), record(RECORD.exit, new ProtobufWriter().varint(2, runtime))]);
   }
 }
 
 /** W&B's steps never fall: warm-up first, then training; validation stands at the step it follows. */
-export function stepOf(
+export function wandbStep(
   { warmupSteps }: Pick<WandbRun, "warmupSteps">,
   { phase, step }: Pick<LogRecord, "phase" | "step">,
 ): number {
@@ -111,15 +111,15 @@ export function stepOf(
 }
 
 /** Keys with their values as JSON: the items of `HistoryRecord`, `SummaryRecord` and `ConfigRecord`. */
-function jsonItems(values: Readonly<Record<string, unknown>>): Writer {
-  const items = new Writer();
+function jsonItems(values: Readonly<Record<string, unknown>>): ProtobufWriter {
+  const items = new ProtobufWriter();
   for (const [key, value] of Object.entries(values))
-    items.message(1, new Writer().text(1, key).text(16, JSON.stringify(value) ?? "null"));
+    items.message(1, new ProtobufWriter().text(1, key).text(16, JSON.stringify(value) ?? "null"));
   return items;
 }
 
-function record(field: number, content: Writer): Uint8Array {
-  return new Writer().message(field, content).finish();
+function record(field: number, content: ProtobufWriter): Uint8Array {
+  return new ProtobufWriter().message(field, content).finish();
 }
 
 // ---- LevelDB's log: blocks of 32 KiB, records split over them ----------------------------------------------------

@@ -12,7 +12,7 @@ export class FollowedFile {
   private readonly file: string;
   private offset = 0;
   private tail = Buffer.alloc(0);
-  /** Of a line that has no end yet. */
+  /** Start of a line that has no end yet. */
   private rest = Buffer.alloc(0);
   private isSkipping = false;
   /** Lines that were left out for their length. */

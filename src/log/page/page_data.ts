@@ -2,7 +2,7 @@
 import type { Phase } from "../logger.ts";
 import type { GroupsLine, SampleLine } from "../run_files.ts";
 
-/** What the page's script reads. */
+/** Data of the page's script. */
 export interface PageData {
   readonly runs: readonly RunData[];
   /** When the page was made, in ms since 1970. */
@@ -28,7 +28,7 @@ export interface RunData {
   /** The first and the last validation. */
   readonly samples: readonly SampleLine[];
   readonly groups: readonly GroupsLine[];
-  /** By path, as text. */
+  /** Settings by path, as text. */
   readonly settings: Readonly<Record<string, string>>;
   readonly config: string;
   /** Lines of the run's files that could not be read. */

@@ -9,7 +9,7 @@ export interface PageOptions {
   readonly traces?: string | undefined;
   /** When it was made, in ms since 1970. Default: now. */
   readonly made?: number;
-  /** Of its scripts, where the page's Content-Security-Policy names one. */
+  /** Nonce of its scripts, where the page's Content-Security-Policy names one. */
   readonly nonce?: string;
 }
 

@@ -16,7 +16,7 @@ import {
 import { Curve, Sampled } from "./curve.ts";
 import { checkRegular, FollowedFile } from "./followed_file.ts";
 import { type CurveData, MEAN_REWARD, type RunData } from "./page_data.ts";
-import { factsOf, groupsOf, metricsOf, sampleOf } from "./run_lines.ts";
+import { factsOf, groupsOf, parseMetricsLine, sampleOf } from "./run_lines.ts";
 
 export interface RunFolderOptions {
   /** Flattens `config.yaml`. Default: no settings. */
@@ -59,7 +59,7 @@ export class RunFolder {
   /** Reads new lines. @returns a number that grows whenever anything changed */
   poll(): number {
     this.follow(this.metrics, {
-      read: metricsOf,
+      read: parseMetricsLine,
       add: (line) => this.addMetrics(line),
       reset: () => (this.curves = noCurves()),
     });
@@ -82,13 +82,13 @@ export class RunFolder {
   /** A damaged line (a killed run leaves one half written) is counted and left out. */
   private follow<T>(
     file: FollowedFile,
-    of: { read: (line: string) => T | undefined; add: (it: T) => void; reset: () => void },
+    of: { read: (line: string) => T | undefined; add: (item: T) => void; reset: () => void },
   ): void {
     file.poll(
       (line) => {
-        const it = of.read(line);
-        if (it === undefined) this.bad.set(file, this.badIn(file) + 1);
-        else of.add(it);
+        const item = of.read(line);
+        if (item === undefined) this.bad.set(file, this.badIn(file) + 1);
+        else of.add(item);
         this.changes++;
       },
       () => {

@@ -18,34 +18,34 @@ function objectOf(text: string): Fields | undefined {
 }
 
 /** A line of `metrics.jsonl`, or undefined for one that is damaged. */
-export function metricsOf(line: string): MetricsLine | undefined {
-  const it = objectOf(line);
-  return it && PHASES.has(it.phase) && Number.isFinite(it.step) ? (it as MetricsLine) : undefined;
+export function parseMetricsLine(line: string): MetricsLine | undefined {
+  const fields = objectOf(line);
+  return fields && PHASES.has(fields.phase) && Number.isFinite(fields.step) ? (fields as MetricsLine) : undefined;
 }
 
 /** A line of `samples.jsonl`, or undefined for one that is damaged. */
 export function sampleOf(line: string): SampleLine | undefined {
-  const it = objectOf(line);
-  const texts = [it?.task, it?.prompt, it?.response];
+  const fields = objectOf(line);
+  const texts = [fields?.task, fields?.prompt, fields?.response];
   const isWhole =
-    Number.isFinite(it?.step) &&
+    Number.isFinite(fields?.step) &&
     texts.every((text) => typeof text === "string") &&
-    isReward(it?.reward) &&
-    typeof it?.is_correct === "boolean";
-  return isWhole ? (it as unknown as SampleLine) : undefined;
+    isReward(fields?.reward) &&
+    typeof fields?.is_correct === "boolean";
+  return isWhole ? (fields as unknown as SampleLine) : undefined;
 }
 
 /** A line of `groups.jsonl`, or undefined for one that is damaged. */
 export function groupsOf(line: string): GroupsLine | undefined {
-  const it = objectOf(line);
-  const isWhole = Number.isFinite(it?.step) && Array.isArray(it?.groups) && it.groups.every(isGroup);
-  return isWhole ? (it as unknown as GroupsLine) : undefined;
+  const fields = objectOf(line);
+  const isWhole = Number.isFinite(fields?.step) && Array.isArray(fields?.groups) && fields.groups.every(isGroup);
+  return isWhole ? (fields as unknown as GroupsLine) : undefined;
 }
 
 /** The valid fields of `run.json`. */
 export function factsOf(text: string): Partial<RunFacts> {
-  const it = objectOf(text) ?? {};
-  const only = (name: string, type: string) => (typeof it[name] === type ? { [name]: it[name] } : {});
+  const fields = objectOf(text) ?? {};
+  const only = (name: string, type: string) => (typeof fields[name] === type ? { [name]: fields[name] } : {});
   return {
     ...only("title", "string"),
     ...only("subtitle", "string"),

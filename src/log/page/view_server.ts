@@ -1,6 +1,6 @@
 /** Serves the page of runs while they are written, to this machine's browser. */
 import { asJson } from "../../http/bundled_page.ts";
-import { guarded, type Handler, pagePolicy } from "../../http/guard.ts";
+import { guardHandler, type Handler, pagePolicy } from "../../http/guard.ts";
 import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
 import { Refusal } from "../../http/refusal.ts";
 import type { PageData } from "./page_data.ts";
@@ -35,7 +35,7 @@ export async function serveRuns(runs: readonly RunFolder[], options: ViewOptions
   const { host, port, limits, allowedHosts = [] } = options;
   const pages = new Pages(runs);
   const site = { host, names: allowedHosts, origins: [] };
-  const fetch = guarded(routes(runs, { pages, traces: options.traces }), { site, methods: [], headers: [] });
+  const fetch = guardHandler(routes(runs, { pages, traces: options.traces }), { site, methods: [], headers: [] });
   let listening: Listening;
   try {
     listening = await listen({ fetch }, { host, port, limits });
@@ -91,26 +91,26 @@ class Pages {
   constructor(runs: readonly RunFolder[]) {
     this.runs = runs;
     this.version = pollAll(runs);
-    this.timer = setInterval(() => this.tell(), POLL_MS);
+    this.timer = setInterval(() => this.notifyClients(), POLL_MS);
   }
 
   open(): Response {
     if (this.streams.size >= MOST_PAGES)
       throw new Refusal(503, `Cannot follow from another page: ${MOST_PAGES} are open. Close one.`);
-    let own: ReadableStreamDefaultController<Uint8Array>;
+    let streamController: ReadableStreamDefaultController<Uint8Array>;
     const stream = new ReadableStream<Uint8Array>({
       start: (controller) => {
-        own = controller;
-        this.streams.add(own);
+        streamController = controller;
+        this.streams.add(streamController);
         // What changed between the page and this connection.
-        own.enqueue(encoded("data: 0\n\n"));
+        streamController.enqueue(encoded("data: 0\n\n"));
       },
-      cancel: () => void this.streams.delete(own),
+      cancel: () => void this.streams.delete(streamController),
     });
     return new Response(stream, { headers: { "Content-Type": "text/event-stream; charset=utf-8" } });
   }
 
-  private tell(): void {
+  private notifyClients(): void {
     if (this.streams.size === 0) return;
     const now = pollAll(this.runs);
     // A comment keeps the connection from being thought dead.

@@ -4,7 +4,7 @@ import { advantageReader } from "../../algorithm/advantage/level.ts";
 import { distillationAdvantages } from "../../algorithm/distill/advantages.ts";
 import type { Advantages } from "../../contract/backend.ts";
 import { rowsOfTokens } from "../../data/offsets.ts";
-import { summary } from "../../statistics.ts";
+import { spreadWithStd } from "../../statistics.ts";
 import type { AdvantageRows, ProcessedRows, StageContext, Staged } from "../contract.ts";
 import { coefOf } from "./choices.ts";
 
@@ -18,13 +18,13 @@ export function withTeacher(
   if (!teacherLogprobs) return { value: { ...rows, advantages: estimated }, metrics };
   const { loss_mode: kl, loss_max_clamp, kl_discount_factor: discount } = distillation.distillation_loss;
   const options = { kl, coef: coefOf(distillation), clamp: loss_max_clamp ?? undefined, discount };
-  const own = distillationAdvantages({ ...rows, logprobs, teacherLogprobs }, options);
-  const trained = own.filter((_, t) => mask[t] === 1);
+  const distilled_T = distillationAdvantages({ ...rows, logprobs, teacherLogprobs }, options);
+  const trained = distilled_T.filter((_, t) => mask[t] === 1);
   const rowOf = rowsOfTokens(rows.offsets);
   const estimate = advantageReader(estimated);
-  const values = own.map((value, t) => (mask[t] === 1 ? value + estimate(t, rowOf[t]!) : 0));
+  const values_T = distilled_T.map((value, t) => (mask[t] === 1 ? value + estimate(t, rowOf[t]!) : 0));
   return {
-    value: { ...rows, advantages: { level: "token", values } },
-    metrics: { ...metrics, ...summary("advantage/teacher", [...trained]) },
+    value: { ...rows, advantages: { level: "token", values: values_T } },
+    metrics: { ...metrics, ...spreadWithStd("advantage/teacher", [...trained]) },
   };
 }

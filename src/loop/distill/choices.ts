@@ -1,15 +1,15 @@
-/** What the settings of a distillation say: which loss, over which tokens, with what weight. */
+/** Choices of a distillation's settings: which loss, over which tokens, with what weight. */
 import { isTopkMode } from "../../algorithm/distill/topk.ts";
 import type { LossSpec } from "../../contract/backend.ts";
 import type { LoopSettings } from "../settings.ts";
 
 type Distillation = LoopSettings["distillation"];
 
-/** What a teacher is asked for. */
-export type Wanted = "advantages" | "kl" | "top";
+/** Outputs of a teacher. */
+export type TeacherOutput = "advantages" | "kl" | "top";
 
 /** Undefined without distillation. */
-export function wantedOf({ enabled, distillation_loss }: Distillation): Wanted | undefined {
+export function wantedOf({ enabled, distillation_loss }: Distillation): TeacherOutput | undefined {
   if (!enabled) return undefined;
   if (isTopkMode(distillation_loss.loss_mode)) return "top";
   return distillation_loss.use_policy_gradient ? "advantages" : "kl";

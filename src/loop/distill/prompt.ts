@@ -1,4 +1,4 @@
-/** What the teacher reads: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
+/** Input of the teacher: the student's rows, or the same replies after a prompt that says more (`teacher_prompt`). */
 
 import { Transcript } from "../../chat/transcript.ts";
 import type { PackedTokens, TopTokens } from "../../contract/backend.ts";
@@ -13,7 +13,7 @@ import { templateVariables } from "../rollout/attempt.ts";
 import type { LoopSettings } from "../settings.ts";
 
 const SETTING = "distillation.teacher_prompt";
-/** Where a trajectory keeps the tokens of the teacher's prompt. */
+/** Key under which a trajectory keeps the tokens of the teacher's prompt. */
 const KEY = "teacher_prompt_ids";
 
 /**
@@ -93,12 +93,12 @@ export function teacherRows(rows: PackedRows, settings: LoopSettings): TeacherRo
   if (settings.distillation.teacher_prompt === null)
     return { tokens, offsets, mask, atRows: (values) => values, topAtRows: (top) => top };
   const parts = Array.from({ length: rowCount(rows) }, (_, row) => replaced(rows, row));
-  const own = offsetsOf(parts.map(({ prompt, from, end }) => prompt.length + end - from));
-  const source = new Uint32Array(own.at(-1)!);
+  const ownOffsets = offsetsOf(parts.map(({ prompt, from, end }) => prompt.length + end - from));
+  const source = new Uint32Array(ownOffsets.at(-1)!);
   const asked = { tokens: new Uint32Array(source.length), mask: new Uint32Array(source.length) };
   for (const [row, { prompt, from, end }] of parts.entries()) {
-    const reply = own[row]! + prompt.length;
-    asked.tokens.set(prompt, own[row]);
+    const reply = ownOffsets[row]! + prompt.length;
+    asked.tokens.set(prompt, ownOffsets[row]);
     asked.tokens.set(tokens.subarray(from, end), reply);
     asked.mask.set(mask.subarray(from, end), reply);
     for (let t = from; t < end; t++) source[reply + t - from] = t;
@@ -111,7 +111,7 @@ export function teacherRows(rows: PackedRows, settings: LoopSettings): TeacherRo
   };
   return {
     ...asked,
-    offsets: own,
+    offsets: ownOffsets,
     atRows: (values) => moved(values, new Float32Array(tokens.length), 1),
     topAtRows: ({ k, ...top }) => ({
       k,
@@ -132,15 +132,18 @@ function replaced(rows: PackedRows, row: number) {
   );
 }
 
-/** As {@link withTeacherPrompts} left it; undefined where the teacher reads the row's own prompt, [start, from). */
+/**
+ * Returns the prompt as {@link withTeacherPrompts} left it; undefined where the teacher reads the row's own prompt,
+ * [start, from).
+ */
 export function teacherPrompt(
   { offsets, stepOfToken, trajectories, trajectoryOfRow }: PackedRows,
   row: number,
 ): { prompt: readonly number[] | undefined; start: number; from: number; end: number } {
   const trajectory = trajectories[trajectoryOfRow[row]!]!;
-  const given = trajectory.metadata?.[KEY];
+  const metadataPrompt = trajectory.metadata?.[KEY];
   const start = offsets[row]!;
   const { prompt_ids } = trajectory.steps[stepOfToken[start]!]!;
-  const prompt = Array.isArray(given) && given.length > 0 ? (given as number[]) : undefined;
+  const prompt = Array.isArray(metadataPrompt) && metadataPrompt.length > 0 ? (metadataPrompt as number[]) : undefined;
   return { prompt, start, from: start + prompt_ids.length, end: offsets[row + 1]! };
 }

@@ -32,10 +32,10 @@ export async function teacherScores(rows: PackedRows, context: StageContext): Pr
     const top = await teacher.top!(asked, { ...options, k: topk });
     return { value: { teacherTop: asked.topAtRows(top) }, metrics: {} };
   }
-  const logprobs = asked.atRows(await teacher.logprobs(asked, options));
-  checkNumbers(rows, logprobs, teacher);
-  const value = wanted === "kl" ? { refLogprobs: logprobs } : { teacherLogprobs: logprobs };
-  return { value, metrics: { ...klMetrics(rows, logprobs), ...alignedMetrics(rows, asked) } };
+  const logprobs_T = asked.atRows(await teacher.logprobs(asked, options));
+  checkNumbers(rows, logprobs_T, teacher);
+  const value = wanted === "kl" ? { refLogprobs: logprobs_T } : { teacherLogprobs: logprobs_T };
+  return { value, metrics: { ...klMetrics(rows, logprobs_T), ...alignedMetrics(rows, asked) } };
 }
 
 /** The share of the trained tokens whose text a teacher with another tokenizer scored. */
@@ -44,8 +44,8 @@ function alignedMetrics({ mask }: PackedRows, { aligned }: TeacherRows): Metrics
   return aligned === undefined || trained === 0 ? {} : { "distillation/aligned": aligned / trained };
 }
 
-function klMetrics({ mask, rolloutLogprobs }: PackedRows, teacher: Float32Array): Metrics {
-  const gaps = [...rolloutLogprobs].map((logprob, t) => logprob - teacher[t]!).filter((_, t) => mask[t] === 1);
+function klMetrics({ mask, rolloutLogprobs }: PackedRows, teacher_T: Float32Array): Metrics {
+  const gaps = [...rolloutLogprobs].map((logprob, t) => logprob - teacher_T[t]!).filter((_, t) => mask[t] === 1);
   return gaps.length === 0 ? {} : { teacher_kl: mean(gaps) };
 }
 
@@ -60,12 +60,12 @@ function checkLengths(rows: PackedRows, { offsets }: TeacherRows, { name, contex
   }
 }
 
-function checkNumbers(rows: PackedRows, logprobs: Float32Array, { name }: Teacher): void {
-  const wrong = logprobs.findIndex((value, t) => rows.mask[t] === 1 && !Number.isFinite(value));
+function checkNumbers(rows: PackedRows, logprobs_T: Float32Array, { name }: Teacher): void {
+  const wrong = logprobs_T.findIndex((value, t) => rows.mask[t] === 1 && !Number.isFinite(value));
   if (wrong < 0) return;
   const row = rows.offsets.findLastIndex((offset) => offset <= wrong);
   throw new ConfigError(
-    `Cannot distil from ${name}: its log-prob of token ${wrong - rows.offsets[row]!} of the trajectory ${uidOf(rows, row)} is not a finite number (${logprobs[wrong]}). Check the teacher.`,
+    `Cannot distil from ${name}: its log-prob of token ${wrong - rows.offsets[row]!} of the trajectory ${uidOf(rows, row)} is not a finite number (${logprobs_T[wrong]}). Check the teacher.`,
     { path: "distillation" },
   );
 }

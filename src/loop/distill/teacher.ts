@@ -27,7 +27,7 @@ export function selfTeacher(backend: Backend, policy: "current" | "reference"): 
  */
 export function chooseTeacher(
   settings: LoopSettings,
-  { teacher: given, backend }: Pick<TrainOptions, "teacher" | "backend">,
+  { teacher: teacherOption, backend }: Pick<TrainOptions, "teacher" | "backend">,
 ): Run["teacher"] {
   const { teacher_kind, teacher_weights, distillation_loss } = settings.distillation;
   const wanted = wantedOf(settings.distillation);
@@ -37,8 +37,8 @@ export function chooseTeacher(
       `Cannot distil with loss_mode=${distillation_loss.loss_mode} by text: the teacher's likeliest tokens are of another vocabulary. Set loss_mode=k1 with use_policy_gradient=true, or distillation.shared_tokenizer=true.`,
       { part: "distillation", capability: distillation_loss.loss_mode },
     );
-  const own = () => selfTeacher(backend, teacher_weights === "current" ? "current" : "reference");
-  const teacher = given ?? (teacher_kind === "self" ? own() : undefined);
+  const openSelf = () => selfTeacher(backend, teacher_weights === "current" ? "current" : "reference");
+  const teacher = teacherOption ?? (teacher_kind === "self" ? openSelf() : undefined);
   if (!teacher)
     throw new ConfigError(
       "Cannot distil without a teacher: there is none. Give train() a teacher, or set distillation.teacher_kind=self.",
@@ -108,14 +108,14 @@ function compareTokenizers(
         sizes: [student.vocabSize, teacher.vocabSize],
       });
   for (const text of of.texts) {
-    const own = tokensOf(student, text);
+    const studentTokens = tokensOf(student, text);
     // What the student has no tokens for it never samples.
-    if (student.decode(own, { skipSpecialTokens: true }).trim() !== text) continue;
+    if (student.decode(studentTokens, { skipSpecialTokens: true }).trim() !== text) continue;
     const other = tokensOf(teacher, text);
-    const at = own.findIndex((id, i) => id !== other[i]);
-    if (at < 0 && own.length === other.length) continue;
+    const at = studentTokens.findIndex((id, i) => id !== other[i]);
+    if (at < 0 && studentTokens.length === other.length) continue;
     throw otherTokens(of.name, {
-      what: `${JSON.stringify(text.slice(0, 40))} has ${other.length} tokens there and ${own.length} in the student's, the first that differs at place ${at < 0 ? own.length : at}`,
+      what: `${JSON.stringify(text.slice(0, 40))} has ${other.length} tokens there and ${studentTokens.length} in the student's, the first that differs at place ${at < 0 ? studentTokens.length : at}`,
       sizes: [student.vocabSize, teacher.vocabSize],
     });
   }

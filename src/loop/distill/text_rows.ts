@@ -1,16 +1,16 @@
 /** The rows of a teacher with another tokenizer: the student's texts in the teacher's tokens, and the spans that match. */
-import { alignSpans, type Span, shareOverSpans } from "../../algorithm/distill/spans.ts";
+import { type AlignedSpan, alignSpans, shareOverSpans } from "../../algorithm/distill/spans.ts";
 import type { Tokenizer } from "../../contract/text.ts";
 import { offsetsOf } from "../../data/offsets.ts";
 import { type PackedRows, rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import { type TeacherRows, teacherPrompt } from "./prompt.ts";
 
-/** Whose texts, and who reads them. Both have {@link Tokenizer.tokenBytes}. */
+/** Tokenizers of the writer and of the reader of the texts. Both have {@link Tokenizer.tokenBytes}. */
 export interface Readers {
   readonly student: Tokenizer;
   readonly teacher: Tokenizer;
-  /** Of the teacher, for messages. */
+  /** Name of the teacher, for messages. */
   readonly name: string;
 }
 
@@ -22,12 +22,12 @@ export interface Readers {
 export function textRows(rows: PackedRows, readers: Readers): TeacherRows {
   const parts = Array.from({ length: rowCount(rows) }, (_, row) => textRow(rows, row, readers));
   const offsets = offsetsOf(parts.map(({ tokens }) => tokens.length));
-  const tokens = Uint32Array.from(parts.flatMap((part) => part.tokens));
+  const tokens_T = Uint32Array.from(parts.flatMap((part) => part.tokens));
   const spans = parts.flatMap((part, row) => part.spans.map((span) => moved(span, { teacher: offsets[row]! })));
-  const mask = new Uint32Array(tokens.length);
-  for (const { teacher } of spans) mask.fill(1, ...teacher);
+  const mask_T = new Uint32Array(tokens_T.length);
+  for (const { teacher } of spans) mask_T.fill(1, ...teacher);
   return {
-    ...{ tokens, offsets, mask },
+    ...{ tokens: tokens_T, offsets, mask: mask_T },
     atRows: (values) => shareOverSpans(spans, { student: rows.rolloutLogprobs, teacher: values }),
     topAtRows: () => {
       throw new Error("The likeliest tokens of another vocabulary have no place in the student's.");
@@ -36,8 +36,8 @@ export function textRows(rows: PackedRows, readers: Readers): TeacherRows {
   };
 }
 
-function moved({ student, teacher }: Span, by: { student?: number; teacher: number }): Span {
-  const move = ([first, end]: Span["student"], n: number) => [first + n, end + n] as const;
+function moved({ student, teacher }: AlignedSpan, by: { student?: number; teacher: number }): AlignedSpan {
+  const move = ([first, end]: AlignedSpan["student"], n: number) => [first + n, end + n] as const;
   return { student: move(student, by.student ?? 0), teacher: move(teacher, by.teacher) };
 }
 
@@ -49,10 +49,10 @@ function readPrompt(ids: Uint32Array, { student, teacher }: Readers): number[] {
 }
 
 /** A row in the teacher's tokens, and the spans of its trained tokens: the student's at their places in the batch. */
-function textRow(rows: PackedRows, row: number, readers: Readers): { tokens: number[]; spans: Span[] } {
+function textRow(rows: PackedRows, row: number, readers: Readers): { tokens: number[]; spans: AlignedSpan[] } {
   const { prompt, start, from, end } = teacherPrompt(rows, row);
   const tokens = [...(prompt ?? readPrompt(rows.tokens.subarray(start, from), readers))];
-  const spans: Span[] = [];
+  const spans: AlignedSpan[] = [];
   for (let first = from; first < end; ) {
     const piece = pieceAt(rows, { first, end }, readers);
     const read = readPiece(rows.tokens.subarray(first, piece), readers);
@@ -80,7 +80,7 @@ function pieceAt(
 
 interface ReadPiece {
   readonly tokens: number[];
-  readonly spans: readonly Span[];
+  readonly spans: readonly AlignedSpan[];
   /** Whether the teacher's tokens write all of it. */
   readonly isWhole: boolean;
 }
@@ -91,13 +91,13 @@ function readPiece(ids: Uint32Array, readers: Readers): ReadPiece {
   const written = Array.from(ids, (id) => bytesOf(student, id));
   const text = longestText(written);
   const tokens = text === "" ? [] : encoded(text, readers);
-  const own = tokens.map((id) => bytesOf(teacher, id));
-  const all = joined(written);
-  const extra = leadingSpace(own, all);
-  if (extra) own[0] = own[0]!.subarray(1);
-  const same = commonLength(joined(own), all);
-  const [s, t] = commonEnds(written, own, same);
-  const spans = alignSpans(lengths(written.slice(0, s)), lengths(own.slice(0, t)));
+  const teacherBytes = tokens.map((id) => bytesOf(teacher, id));
+  const bytes = joined(written);
+  const extra = leadingSpace(teacherBytes, bytes);
+  if (extra) teacherBytes[0] = teacherBytes[0]!.subarray(1);
+  const same = commonLength(joined(teacherBytes), bytes);
+  const [s, t] = commonEnds(written, teacherBytes, same);
+  const spans = alignSpans(lengths(written.slice(0, s)), lengths(teacherBytes.slice(0, t)));
   return { tokens: tokens.slice(0, t), spans, isWhole: s === ids.length };
 }
 

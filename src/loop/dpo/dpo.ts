@@ -9,14 +9,14 @@ import { checkBestMetric, exampleCourse, totalExampleSteps } from "../examples.t
 import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
 import { gradientStep } from "../sft/update.ts";
 import type { EncodedPreference } from "./encode.ts";
-import { ReferenceScores, type Scoring, scorePreferences } from "./scores.ts";
+import { type PairScoring, ReferenceScores, scorePreferences } from "./scores.ts";
 
-/** What {@link dpo} needs; the rest has defaults. */
+/** Options of {@link dpo}; those that have defaults may be absent. */
 export interface DpoOptions
   extends Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Backend;
-  /** Of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
+  /** Rows of {@link encodePreferences}. Held-out rows are validated on; absent: no validation. */
   readonly rows: {
     readonly train: readonly EncodedPreference[];
     readonly val?: readonly EncodedPreference[] | undefined;
@@ -42,7 +42,7 @@ export interface DpoOptions
  */
 export function dpo(options: DpoOptions): Promise<TrainOutcome> {
   const { backend, loss: spec = { loss_type: "sigmoid" }, maxLength = backend.model.contextLength } = options;
-  const scoring: Scoring = { backend, spec, maxLength, reference: new ReferenceScores() };
+  const scoring: PairScoring = { backend, spec, maxLength, reference: new ReferenceScores() };
   return drive((before) =>
     exampleCourse({
       ...options,
@@ -67,22 +67,25 @@ export function totalDpoSteps(options: Omit<DpoOptions, "backend" | "checkpoints
 const SIDES = ["rewards/chosen", "rewards/rejected", "rewards/margins", "logps/chosen", "logps/rejected"];
 
 function dpoSettings({
-  settings: given,
+  settings: settingsOption,
   loss: spec = { loss_type: "sigmoid" },
   rows,
   batchTokens,
 }: Omit<DpoOptions, "backend">): LoopSettings {
   const { loss, settings } = planPreference(spec);
-  const own = loopSettings(given);
+  const runSettings = loopSettings(settingsOption);
   const measured = ["loss", ...SIDES, loss.unit === "pair" ? "rewards/accuracies" : "kl"];
   checkBestMetric(
-    own.training.metric_for_best_model,
+    runSettings.training.metric_for_best_model,
     measured.map((name) => `val/${name}`),
   );
   for (const preference of [...rows.train, ...(rows.val ?? [])]) checkForm(preference, loss);
-  if (loss.unit === "row") checkBaseline(loss.name, { settings: own, batchTokens, held: rows.val?.length });
+  if (loss.unit === "row") checkBaseline(loss.name, { settings: runSettings, batchTokens, held: rows.val?.length });
   // A reference is kept where a training run would keep one: for a KL term.
-  return { ...own, algorithm: { ...own.algorithm, kl_beta: loss.hasReference ? (settings.beta ?? 1) : 0 } };
+  return {
+    ...runSettings,
+    algorithm: { ...runSettings.algorithm, kl_beta: loss.hasReference ? (settings.beta ?? 1) : 0 },
+  };
 }
 
 /** @throws {ConfigError} where the baseline of a step, or of the held-out rows, would come from one row and its own completion */
@@ -136,7 +139,7 @@ const GIVEN_GRADIENT: LossSpec = {
  */
 async function preferenceStep(
   preferences: readonly EncodedPreference[],
-  scoring: Scoring,
+  scoring: PairScoring,
   params: OptimParams,
 ): Promise<Metrics> {
   const { backend } = scoring;
@@ -145,24 +148,28 @@ async function preferenceStep(
     scoring,
     new AbortController().signal,
   );
-  const weights = Float32Array.from(dlogprobs, (slope) => -slope);
-  checkSlopes(weights, { preferences, loss: scoring.spec.loss_type, offsets: batch.offsets });
-  const [, optim] = await gradientStep(backend, { batch: { ...batch, weights }, loss: GIVEN_GRADIENT, params });
+  const weights_T = Float32Array.from(dlogprobs, (slope) => -slope);
+  checkSlopes(weights_T, { preferences, loss: scoring.spec.loss_type, offsets: batch.offsets });
+  const [, optim] = await gradientStep(backend, {
+    batch: { ...batch, weights: weights_T },
+    loss: GIVEN_GRADIENT,
+    params,
+  });
   const { "actor/grad_norm": norm, "actor/lr": lr = params.learning_rate } = optim;
   return { "train/loss": loss, ...metrics, ...(norm !== undefined && { "train/grad_norm": norm }), "train/lr": lr };
 }
 
 /** @throws {ConfigError} for a slope beyond float32, with the row that it belongs to */
 function checkSlopes(
-  weights: Float32Array,
+  weights_T: Float32Array,
   { preferences, loss, offsets }: { preferences: readonly EncodedPreference[]; loss: string; offsets: Uint32Array },
 ): void {
-  const broken = weights.findIndex((weight) => !Number.isFinite(weight));
+  const broken = weights_T.findIndex((weight) => !Number.isFinite(weight));
   if (broken < 0) return;
   const rows = preferences.flatMap((preference) => preference.rows);
   const { file, line } = rows[offsets.findIndex((end) => end > broken) - 1]!;
   throw new ConfigError(
-    `Cannot train with the loss ${loss}: the slope in a log-prob of this row is not finite in float32 (${weights[broken]}). Remove the row, or lower beta or the loss's weights.`,
+    `Cannot train with the loss ${loss}: the slope in a log-prob of this row is not finite in float32 (${weights_T[broken]}). Remove the row, or lower beta or the loss's weights.`,
     { file, line },
   );
 }

@@ -12,8 +12,8 @@ import { type SupervisedBatch, supervisedBatch } from "../sft/batch.ts";
 import type { EncodedRow } from "../sft/encode.ts";
 import type { EncodedPreference } from "./encode.ts";
 
-/** What scoring needs of a run. */
-export interface Scoring {
+/** Parts of a run that scoring needs. */
+export interface PairScoring {
   readonly backend: Backend;
   readonly spec: PreferenceSpec;
   /** Most tokens of the rows from which KTO's baseline is estimated. */
@@ -45,20 +45,20 @@ export class ReferenceScores {
     const { logprobs, offsets } = await logprobsOf(missing, { backend, signal, policy: "reference" });
     forEachRow(offsets, (i, first, end) => void this.known.set(missing[i]!, logprobs.slice(first, end)));
     const parts = rows.map((row) => this.known.get(row)!);
-    const all = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
+    const logprobs_T = new Float32Array(parts.reduce((sum, { length }) => sum + length, 0));
     let at = 0;
     for (const part of parts) {
-      all.set(part, at);
+      logprobs_T.set(part, at);
       at += part.length;
     }
-    return all;
+    return logprobs_T;
   }
 }
 
 /** Scores preferences and takes the loss over all of them, in float64 on the host. */
 export async function scorePreferences(
   preferences: readonly EncodedPreference[],
-  { backend, spec, maxLength, reference }: Scoring,
+  { backend, spec, maxLength, reference }: PairScoring,
   signal: AbortSignal,
 ): Promise<ScoredPreferences> {
   const { loss, nllWeight } = planPreference(spec);
@@ -120,24 +120,24 @@ async function logprobsOf(
 ): Promise<RowLogprobs> {
   const batchOf = (some: readonly EncodedRow[]) =>
     supervisedBatch(readsAll ? some.map((row) => ({ ids: row.ids, mask: row.ids.map(() => 1) })) : some);
-  const all = batchOf(rows);
-  const logprobs = new Float32Array(all.tokens.length);
-  const entropy = new Float32Array(all.tokens.length);
+  const batch = batchOf(rows);
+  const logprobs_T = new Float32Array(batch.tokens.length);
+  const entropy_T = new Float32Array(batch.tokens.length);
   let isMeasured = true;
   for (let from = 0; from < rows.length; from += ROWS) {
     signal.throwIfAborted();
     const part = batchOf(rows.slice(from, from + ROWS));
     const scores = await backend.logprobs(part, { policy, temperature: 1, mask: part.mask });
-    logprobs.set(scores.logprobs, all.offsets[from]!);
-    if (scores.entropy) entropy.set(scores.entropy, all.offsets[from]!);
+    logprobs_T.set(scores.logprobs, batch.offsets[from]!);
+    if (scores.entropy) entropy_T.set(scores.entropy, batch.offsets[from]!);
     else isMeasured = false;
   }
-  return { ...all, logprobs, ...(isMeasured && { entropy }) };
+  return { ...batch, logprobs: logprobs_T, ...(isMeasured && { entropy: entropy_T }) };
 }
 
 /** The mean over the completions' tokens. */
 function entropyMetric(entropy: Float32Array | undefined, mask: Uint32Array): Metrics {
   if (!entropy) return {};
-  const [sum, count] = mask.reduce(([total, n], own, t) => [total + own * entropy[t]!, n + own], [0, 0]);
+  const [sum, count] = mask.reduce(([total, n], weight, t) => [total + weight * entropy[t]!, n + weight], [0, 0]);
   return { entropy: sum / count };
 }

@@ -46,8 +46,8 @@ function whoGives(pipeline: readonly PipelineStage[], slot: Slot, at: number): s
   if (maker) return `${pipeline[last]!.name} drops: put ${maker.name} between them`;
   const later = pipeline.slice(at + 1).find(isSource);
   if (later) return `${later.name} gives only later: put ${later.name} before it`;
-  const known = registeredStages.names().filter((name) => isSource(registeredStages.find(name)));
-  return `no stage before it gives: put ${known.join(" or ")} before it`;
+  const sources = registeredStages.names().filter((name) => isSource(registeredStages.find(name)));
+  return `no stage before it gives: put ${sources.join(" or ")} before it`;
 }
 
 function refuse(pipeline: readonly PipelineStage[], why: string): never {

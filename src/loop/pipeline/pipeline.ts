@@ -29,17 +29,17 @@ export function isPublishedOrder(names: readonly string[]): boolean {
  * @throws {ConfigError} for an unknown name, and for a list in which a stage lacks an input.
  */
 export function readPipeline(names: readonly string[], stages: Stages): readonly PipelineStage[] {
-  const own = new Map(builtIns(stages).map((stage) => [stage.name, stage]));
-  const pipeline = names.map((name) => readStage(name, own));
+  const builtIn = new Map(builtIns(stages).map((stage) => [stage.name, stage]));
+  const pipeline = names.map((name) => readStage(name, builtIn));
   checkOrder(pipeline);
   return pipeline;
 }
 
 /** Reads `update`, `timed(update)` or `a(b(update))`. */
-function readStage(text: string, own: ReadonlyMap<string, PipelineStage>): PipelineStage {
+function readStage(text: string, builtIn: ReadonlyMap<string, PipelineStage>): PipelineStage {
   const [, wrapper, inner] = /^([^()\s]+)\((.+)\)$/.exec(text.trim()) ?? [];
-  if (wrapper === undefined) return own.get(text.trim()) ?? registeredStages.find(text.trim());
-  return wrappers.find(wrapper)(readStage(inner!, own));
+  if (wrapper === undefined) return builtIn.get(text.trim()) ?? registeredStages.find(text.trim());
+  return wrappers.find(wrapper)(readStage(inner!, builtIn));
 }
 
 /**
@@ -51,7 +51,7 @@ export function pipelineStep(names: readonly string[], stages: Stages): Run["ste
   const updates = pipeline.filter(({ name }) => name === "update").length;
   return async (run, state) => {
     const { tasks, context, metrics, note } = startStep(run, state);
-    const own = updates > 1 ? withOldLogprobs(context) : context;
+    const stageContext = updates > 1 ? withOldLogprobs(context) : context;
     const hasTrained = () => run.backend.weightVersion !== state.weightVersion;
     let values: Values = { tasks, held: state.held };
     for (const stage of pipeline) {
@@ -59,9 +59,12 @@ export function pipelineStep(names: readonly string[], stages: Stages): Run["ste
       values = without(values, outdatedBy(stage));
       if (stage.needs.some((slot) => inputs[slot] === undefined)) continue;
       const isFinal = stage.name === "update" || hasTrained();
-      const { metrics: measured = {}, ...given } = await stage.run(inputs, isFinal ? toTheEnd(own) : own);
-      checkGifts(stage, given);
-      values = { ...values, ...note(stage.name, { value: given, metrics: measured }) };
+      const { metrics: measured = {}, ...stageValues } = await stage.run(
+        inputs,
+        isFinal ? toTheEnd(stageContext) : stageContext,
+      );
+      checkReturned(stage, stageValues);
+      values = { ...values, ...note(stage.name, { value: stageValues, metrics: measured }) };
     }
     const { held, episodes = [], groups = [] } = values;
     return afterStep(state, { step: context.step, held, report: { metrics, episodes, groups }, context });
@@ -74,8 +77,8 @@ function without(values: Values, slots: ReadonlySet<Slot>): Values {
   return Object.fromEntries(Object.entries(values).filter(([slot]) => !slots.has(slot as Slot))) as unknown as Values;
 }
 
-function checkGifts({ name, gives }: PipelineStage, given: object): void {
-  const other = Object.keys(given).find((slot) => !gives.includes(slot as Slot));
+function checkReturned({ name, gives }: PipelineStage, values: object): void {
+  const other = Object.keys(values).find((slot) => !gives.includes(slot as Slot));
   if (other === undefined) return;
   throw new ConfigError(
     `Cannot take ${other} from the stage ${name}: it does not declare it. Add ${other} to its gives.`,

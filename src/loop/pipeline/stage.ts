@@ -28,7 +28,7 @@ export interface StepValues {
 
 export type Slot = keyof StepValues;
 
-export type Given<G extends Slot> = Partial<Pick<StepValues, G>> & { readonly metrics?: Metrics };
+export type StageResult<G extends Slot> = Partial<Pick<StepValues, G>> & { readonly metrics?: Metrics };
 
 /** A stage that reads and gives only the slots it declares. */
 export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G extends Slot = Slot> {
@@ -44,12 +44,12 @@ export interface StageDefinition<N extends Slot = Slot, U extends Slot = Slot, G
   run(
     values: Pick<StepValues, N> & Partial<Pick<StepValues, U>>,
     context: StageContext,
-  ): Given<G> | undefined | Promise<Given<G> | undefined> | Promise<void>;
+  ): StageResult<G> | undefined | Promise<StageResult<G> | undefined> | Promise<void>;
 }
 
 /** A stage as wrappers and the loop see it, over any slots. */
 export interface PipelineStage extends Omit<StageDefinition, "run"> {
-  run(values: Partial<StepValues>, context: StageContext): Promise<Given<Slot>>;
+  run(values: Partial<StepValues>, context: StageContext): Promise<StageResult<Slot>>;
 }
 
 /** Runs something before, after or instead of a stage. Spread the stage and give another `run`. */
@@ -67,5 +67,5 @@ export function asPipelineStage<N extends Slot, U extends Slot, G extends Slot>(
 
 /** A stage's value as the slot that it gives. */
 export function valueAs<S extends Slot>(slot: S, { value, metrics }: Staged<StepValues[S]>) {
-  return { [slot]: value, metrics } as unknown as Given<S>;
+  return { [slot]: value, metrics } as unknown as StageResult<S>;
 }

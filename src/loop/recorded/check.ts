@@ -3,7 +3,7 @@ import type { Backend } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
 import type { RecordedSampling, ScanFacts } from "./scan.ts";
 
-/** What the run that trains on traces samples with itself. */
+/** Sampling of the run that trains on traces. */
 export interface RecordedCheck {
   /** `rllm.rollout.train`; absent: not compared. */
   readonly sampling?: RecordedSampling;
@@ -42,12 +42,12 @@ export function checkRecorded(facts: ScanFacts, backend: Backend, { sampling }: 
 }
 
 /** A log-prob is that of its own temperature; what `top_p` and `top_k` cut off is never trained on. */
-function otherSamplings({ samplings }: ScanFacts, own: RecordedSampling): string[] {
+function otherSamplings({ samplings }: ScanFacts, runSampling: RecordedSampling): string[] {
   return samplings
-    .filter((each) => shownSampling(each) !== shownSampling(own))
+    .filter((each) => shownSampling(each) !== shownSampling(runSampling))
     .map(
       (each) =>
-        `Calls of the traces were sampled with ${shownSampling(each)}, and rllm.rollout.train says ${shownSampling(own)}: their log-probs are of another distribution. Set rllm.rollout.train to the same, or correct for it with rllm.algorithm.rollout_correction.`,
+        `Calls of the traces were sampled with ${shownSampling(each)}, and rllm.rollout.train says ${shownSampling(runSampling)}: their log-probs are of another distribution. Set rllm.rollout.train to the same, or correct for it with rllm.algorithm.rollout_correction.`,
     );
 }
 

@@ -5,7 +5,7 @@ import type { RecordedAttempt } from "../../trace/attempts.ts";
 import { toEpisode } from "../rollout/episode.ts";
 import type { LoopSettings } from "../settings.ts";
 
-/** Where the episode stands in its batch. */
+/** Position of the episode in its batch. */
 export interface RecordedPlace {
   readonly task: Task;
   readonly task_index: number;
@@ -39,14 +39,14 @@ export function recordedEpisode(
   };
 }
 
-/** As for a rollout's judgement: a reward above 0 is correct, unless the outcome says otherwise. */
+/** Returns correctness as for a rollout's judgement: a reward above 0 is correct, unless the outcome says otherwise. */
 function correctness(outcome: RecordedAttempt["outcome"]): Pick<RolloutResult, "is_correct"> {
   const { is_correct, reward, trajectory_rewards } = outcome ?? {};
   if (is_correct !== undefined) return { is_correct };
   return typeof reward === "number" && !trajectory_rewards ? { is_correct: reward > 0 } : {};
 }
 
-function reasonOf(given: string | undefined): TerminationReason | undefined {
-  if (given === undefined) return undefined;
-  return TERMINATION_REASONS.find((reason) => reason === given) ?? "unknown";
+function reasonOf(text: string | undefined): TerminationReason | undefined {
+  if (text === undefined) return undefined;
+  return TERMINATION_REASONS.find((reason) => reason === text) ?? "unknown";
 }

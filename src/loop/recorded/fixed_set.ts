@@ -6,12 +6,12 @@ import type { EpisodeSource, GenerationState, StageContext } from "../contract.t
 import { loadEpisodes, type RecordedOptions } from "./load.ts";
 import { groupSessions, type RecordedGroup, type ScanFacts, scanSessions } from "./scan.ts";
 
-/** What a run trains on. */
+/** Recorded sessions that a run trains on. */
 export interface RecordedRun {
   /** One per group, for `train`. */
   readonly tasks: readonly Task[];
   readonly source: EpisodeSource;
-  /** What the store holds; undefined for a store that still grows. */
+  /** Facts about the store; undefined for a store that still grows. */
   readonly facts?: ScanFacts;
 }
 
@@ -53,7 +53,7 @@ class FixedSet implements EpisodeSource {
     return loadEpisodes(groups, { ...this.options, context });
   }
 
-  /** Which groups a step takes follows from its number. */
+  /** Does nothing, because the groups of a step follow from its number. */
   resume(): void {}
 
   async stop(): Promise<void> {}

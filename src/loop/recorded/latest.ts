@@ -6,7 +6,7 @@ import { isStale } from "../stages/staleness.ts";
 import { checkRecorded } from "./check.ts";
 import type { RecordedRun } from "./fixed_set.ts";
 import { loadEpisodes, type RecordedOptions } from "./load.ts";
-import { groupSessions, type RecordedGroup, type RecordedSession, scanSessions } from "./scan.ts";
+import { groupSessions, type RecordedGroup, scanSessions, type TrainableSession } from "./scan.ts";
 
 /** Sessions that one look at the store considers, newest first. */
 const MOST_SESSIONS = 10_000;
@@ -30,7 +30,7 @@ class Latest implements EpisodeSource {
   private readonly options: LatestOptions;
   private trained = new Set<string>();
   /** Sessions that were read: a store does not change them once they have ended with a reward. */
-  private readonly known = new Map<string, RecordedSession>();
+  private readonly known = new Map<string, TrainableSession>();
   /** Sessions that cannot be trained on, as they were when they were read: a reward or a call may still come. */
   private readonly skipped = new Map<string, string>();
 
@@ -100,7 +100,7 @@ class Latest implements EpisodeSource {
   }
 }
 
-function isWhollyStale({ weightVersions }: RecordedSession, context: StageContext): boolean {
+function isWhollyStale({ weightVersions }: TrainableSession, context: StageContext): boolean {
   const stale = weightVersions.map((version) => isStale(version, context));
   const isDropped = context.settings.training.max_off_policy_strategy === "drop";
   return isDropped ? stale.includes(true) : !stale.includes(false);
@@ -111,7 +111,7 @@ function stateOf({ outcome, trace_count }: SessionSummary): string {
 }
 
 /** Parts of `size` sessions in the order of their creation; a rest is not complete yet. */
-function completeParts(sessions: readonly RecordedSession[], size: number): RecordedGroup[] {
+function completeParts(sessions: readonly TrainableSession[], size: number): RecordedGroup[] {
   const byTime = sessions.toSorted((a, b) => a.created_at - b.created_at);
   const parts: RecordedGroup[] = [];
   for (let from = 0; from + size <= byTime.length; from += size)

@@ -12,7 +12,7 @@ import { recordedEpisode } from "./episode.ts";
 import type { RecordedGroup } from "./scan.ts";
 import { readAttempt } from "./scan.ts";
 
-/** Where episodes come from. */
+/** Source of episodes. */
 export interface RecordedOptions extends AttemptOptions {
   readonly store: TraceStore;
   /** Tasks with the fields that an evaluator needs, by id; the others have what their sessions recorded. */
@@ -29,12 +29,12 @@ export async function loadEpisodes(
   groups: readonly RecordedGroup[],
   { context, ...options }: RecordedOptions & { readonly context: LoadContext },
 ): Promise<Staged<Episode[]>> {
-  const known = new Map(options.tasks?.map((task) => [task.id, task]));
+  const tasks = new Map(options.tasks?.map((task) => [task.id, task]));
   const episodes: Episode[] = [];
   for (const [task_index, { sessions }] of groups.entries()) {
     for (const [i, { session_id, place }] of sessions.entries()) {
       const attempt = await loadAttempt(session_id, options);
-      const task = known.get(attempt.task.id) ?? attempt.task;
+      const task = tasks.get(attempt.task.id) ?? attempt.task;
       const rollout_index = place.rollout_index ?? i;
       const episode = await judge(
         recordedEpisode(attempt, {

@@ -1,4 +1,4 @@
-/** What a trace store holds for training: its attempts by group, and what is left out. Token ids are not kept. */
+/** Scans a trace store for training: its attempts by group, and those that are left out. Token ids are not kept. */
 import type { SamplingParams } from "../../contract/backend.ts";
 import type { SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import {
@@ -12,22 +12,22 @@ import {
 import { groupBy } from "../group_by.ts";
 
 /** One session that can be trained on. */
-export interface RecordedSession extends Pick<RecordedAttempt, "session_id" | "group" | "place" | "created_at"> {
+export interface TrainableSession extends Pick<RecordedAttempt, "session_id" | "group" | "place" | "created_at"> {
   readonly task: Pick<RecordedAttempt["task"], "id" | "instruction">;
   /** When it ended, seconds since 1970. */
   readonly ended_at: number;
-  /** Of its calls; undefined for one without. */
+  /** Versions of its calls; undefined for one without. */
   readonly weightVersions: readonly (number | undefined)[];
 }
 
 /** Sessions that attempt one task: they are compared with each other. */
 export interface RecordedGroup {
   readonly key: string;
-  /** By rollout index, else by the time of their creation. */
-  readonly sessions: readonly RecordedSession[];
+  /** Sessions by rollout index, else by the time of their creation. */
+  readonly sessions: readonly TrainableSession[];
 }
 
-/** What the sessions that were read have in common. */
+/** Common facts of the sessions that were read. */
 export interface ScanFacts {
   /** Sessions left out, by reason. */
   readonly skipped: Partial<Record<SkipReason, number>>;
@@ -55,7 +55,7 @@ export interface Largest {
   readonly session_id: string;
 }
 
-/** What calls were sampled with. */
+/** Sampling parameters of calls. */
 export type RecordedSampling = Pick<SamplingParams, "temperature" | "top_p" | "top_k">;
 
 /** A session and its traces, if it can be trained on; else why not. */
@@ -70,8 +70,8 @@ export function readAttempt(
 export async function scanSessions(
   sessions: Iterable<SessionSummary>,
   { store, ...options }: AttemptOptions & { readonly store: TraceStore },
-): Promise<{ readonly sessions: RecordedSession[]; readonly facts: ScanFacts }> {
-  const found: RecordedSession[] = [];
+): Promise<{ readonly sessions: TrainableSession[]; readonly facts: ScanFacts }> {
+  const found: TrainableSession[] = [];
   const facts = new Facts();
   for (const session of sessions) {
     const traces = await store.traces({ session_id: session.session_id });
@@ -149,7 +149,7 @@ function widened(range: { least: number; greatest: number } | undefined, value: 
 }
 
 /** Groups in the order in which their tasks were attempted. */
-export function groupSessions(sessions: readonly RecordedSession[]): RecordedGroup[] {
+export function groupSessions(sessions: readonly TrainableSession[]): RecordedGroup[] {
   const ordered = sessions.toSorted(byAttempt);
   const groups = Array.from(
     groupBy(ordered, ({ group }) => group),
@@ -158,11 +158,11 @@ export function groupSessions(sessions: readonly RecordedSession[]): RecordedGro
   return groups.sort((a, b) => byTask(a.sessions[0]!, b.sessions[0]!));
 }
 
-function byAttempt(a: RecordedSession, b: RecordedSession): number {
+function byAttempt(a: TrainableSession, b: TrainableSession): number {
   return order(a.place.rollout_index, b.place.rollout_index) || a.created_at - b.created_at;
 }
 
-function byTask(a: RecordedSession, b: RecordedSession): number {
+function byTask(a: TrainableSession, b: TrainableSession): number {
   return (
     order(a.place.step, b.place.step) ||
     order(a.place.task_index, b.place.task_index) ||

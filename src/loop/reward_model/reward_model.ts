@@ -12,7 +12,7 @@ import { type LoopSettings, loopSettings, type Partly } from "../settings.ts";
 import { supervisedBatch } from "../sft/batch.ts";
 import type { EncodedRow } from "../sft/encode.ts";
 
-/** What {@link trainRewardModel} needs; the rest has defaults. */
+/** Options of {@link trainRewardModel}; those that have defaults may be absent. */
 export interface RewardModelRunOptions
   extends Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
@@ -67,11 +67,11 @@ export function totalRewardModelSteps(options: Omit<RewardModelRunOptions, "back
 const MEASURED = ["loss", "accuracy", "margin", "mean_reward", "min_reward", "max_reward"];
 
 function rewardModelSettings({
-  settings: given,
+  settings: settingsOption,
   rows,
   loss = {},
 }: Omit<RewardModelRunOptions, "backend">): LoopSettings {
-  const settings = loopSettings(given);
+  const settings = loopSettings(settingsOption);
   // Checks the coefficient.
   rewardModelLoss({ scores: [0, 0] }, loss);
   checkBestMetric(
@@ -104,22 +104,22 @@ async function scorePairs(
   { backend, loss, signal }: Scoring & { readonly signal?: AbortSignal },
 ) {
   const rows = pairs.flatMap((pair) => pair.rows);
-  const scores = new Float32Array(rows.length);
+  const scores_N = new Float32Array(rows.length);
   for (let from = 0; from < rows.length; from += ROWS) {
     signal?.throwIfAborted();
-    scores.set(await backend.scores(packedAnswers(rows.slice(from, from + ROWS))), from);
+    scores_N.set(await backend.scores(packedAnswers(rows.slice(from, from + ROWS))), from);
   }
-  checkScores(scores, rows);
-  return rewardModelLoss({ scores, margins: pairs.map(({ margin = 0 }) => margin) }, loss);
+  checkScores(scores_N, rows);
+  return rewardModelLoss({ scores: scores_N, margins: pairs.map(({ margin = 0 }) => margin) }, loss);
 }
 
 /** @throws {ConfigError} for a score that is not finite, with its row */
-function checkScores(scores: Float32Array, rows: readonly EncodedRow[]): void {
-  const broken = scores.findIndex((score) => !Number.isFinite(score));
+function checkScores(scores_N: Float32Array, rows: readonly EncodedRow[]): void {
+  const broken = scores_N.findIndex((score) => !Number.isFinite(score));
   if (broken < 0) return;
   const { file, line } = rows[broken]!;
   throw new ConfigError(
-    `Cannot train the reward model: the score of an answer of this row is not finite (${scores[broken]}). Lower optim.lr if training has diverged, else remove the row.`,
+    `Cannot train the reward model: the score of an answer of this row is not finite (${scores_N[broken]}). Lower optim.lr if training has diverged, else remove the row.`,
     { file, line },
   );
 }
@@ -132,9 +132,9 @@ async function rewardModelStep(
   pairs: readonly EncodedPreference[],
   { params, ...scoring }: Scoring & { readonly params: OptimParams },
 ): Promise<Metrics> {
-  const { loss, dscores, metrics } = await scorePairs(pairs, scoring);
+  const { loss, dscores: dscores_N, metrics } = await scorePairs(pairs, scoring);
   const { backend } = scoring;
-  await backend.backward(packedAnswers(pairs.flatMap((pair) => pair.rows)), Float32Array.from(dscores));
+  await backend.backward(packedAnswers(pairs.flatMap((pair) => pair.rows)), Float32Array.from(dscores_N));
   const { grad_norm } = await backend.optimStep(params);
   return { "train/loss": loss, ...metrics, "train/grad_norm": grad_norm!, "train/lr": params.learning_rate };
 }

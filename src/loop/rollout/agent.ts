@@ -16,10 +16,10 @@ import {
   type RolloutTrajectory,
   Termination,
 } from "../../task/rollout.ts";
-import { type ApiContext, apiOf, type Callable, type CallOptions } from "./agent_api.ts";
+import { type ApiContext, apiOf, type CallableAgent, type CallOptions } from "./agent_api.ts";
 import type { Draws } from "./draw_queue.ts";
 
-/** What an attempt reads of the backend that samples for it. */
+/** Parts of the sampling backend that an attempt reads. */
 export type SampledModel = Pick<Backend, "name" | "model" | "tokenizer" | "weightVersion" | "isConstrainable">;
 
 export interface PolicyOptions {
@@ -29,7 +29,7 @@ export interface PolicyOptions {
   readonly maxPromptLength: number;
   readonly isValidation: boolean;
   readonly signal: AbortSignal;
-  /** Of this attempt; each call derives its own from it. */
+  /** Seed of this attempt; each call derives its own from it. */
   readonly seed: number;
   readonly rank: number;
   readonly place: AttemptPlace;
@@ -46,15 +46,15 @@ export const GREEDY: Pick<SamplingParams, "temperature" | "top_p" | "top_k"> = {
 /** The policy of one attempt, and what it recorded. */
 export interface AttemptPolicy {
   readonly policy: Policy;
-  /** Of all agents that called the model, in order of creation. */
+  /** Returns the trajectories of all agents that called the model, in order of creation. */
   trajectories(): RolloutTrajectory[];
-  /** Why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
+  /** Returns the reason why a call was refused. An agent behind HTTP sees an API error, and may throw one of its own. */
   refused(): TerminationReason | undefined;
   /** Calls every listener of {@link Policy.onEnd}. @throws the first error of a listener */
   end(how: AttemptEnd): Promise<void>;
 }
 
-/** Without a tokenizer, calls take token ids, and their text is empty. */
+/** Creates the policy of an attempt. Without a tokenizer, calls take token ids, and their text is empty. */
 export function createPolicy(options: PolicyOptions): AttemptPolicy {
   const tokenizer = options.backend.tokenizer ?? noTokenizer(options.backend);
   const attempt: AttemptState = {
@@ -101,7 +101,7 @@ interface AttemptState extends PolicyOptions, ApiContext {
 }
 
 /** See {@link Policy}. */
-class Agent implements Policy, Callable {
+class Agent implements Policy, CallableAgent {
   readonly name: string;
   readonly baseURL = LOCAL_BASE_URL;
   readonly client: ChatClient;
@@ -161,7 +161,7 @@ class Agent implements Policy, Callable {
     return unwatched(this.completeText(prompt, { params }));
   }
 
-  /** Like `complete`, and for one choice of a request. */
+  /** Completes like `complete`, and for one choice of a request. */
   async completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion> {
     const reply = await this.conversation.complete(prompt, options);
     return this.record(reply.call, { ...stepOf(reply), ...(typeof prompt === "string" && { prompt }) });
@@ -171,7 +171,7 @@ class Agent implements Policy, Callable {
     return unwatched(this.chatOnce(messages, options));
   }
 
-  /** Like `chat`, and for one choice of a request. */
+  /** Answers like `chat`, and for one choice of a request. */
   async chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply> {
     const { tools, variables, ...settings } = options;
     const turn = await this.conversation.chat(messages, { tools, variables, settings });
@@ -236,10 +236,10 @@ function stepOf({ call, ...reply }: Reply): Completion {
 
 function fitParams(
   params: SamplingParams,
-  it: { prompt_ids: readonly number[]; options: PolicyOptions },
+  call: { prompt_ids: readonly number[]; options: PolicyOptions },
 ): SamplingParams {
-  const room = it.options.backend.model.contextLength - it.prompt_ids.length;
-  if (it.prompt_ids.length > it.options.maxPromptLength || room < 1) {
+  const room = call.options.backend.model.contextLength - call.prompt_ids.length;
+  if (call.prompt_ids.length > call.options.maxPromptLength || room < 1) {
     throw new Termination("max_prompt_length_exceeded");
   }
   return { ...params, max_tokens: Math.min(params.max_tokens, room) };

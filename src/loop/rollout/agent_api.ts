@@ -22,7 +22,7 @@ export interface CallOptions extends CallSettings {
 }
 
 /** The part of an agent that the API uses. */
-export interface Callable {
+export interface CallableAgent {
   chatOnce(messages: readonly ChatMessage[], options: ChatCallOptions & CallOptions): Promise<ChatReply>;
   completeText(prompt: string | readonly number[], options: CallOptions): Promise<Completion>;
 }
@@ -46,13 +46,13 @@ export interface AgentApi {
   readonly engine: ChatEngine;
 }
 
-export function apiOf(agent: Callable, attempt: ApiContext): AgentApi {
-  const own = engineOf(agent, attempt);
-  const engine = noting(own, attempt);
-  return { client: createClient(own), fetch: createFetch(engine), engine };
+export function apiOf(agent: CallableAgent, attempt: ApiContext): AgentApi {
+  const agentEngine = engineOf(agent, attempt);
+  const engine = noting(agentEngine, attempt);
+  return { client: createClient(agentEngine), fetch: createFetch(engine), engine };
 }
 
-function engineOf(agent: Callable, attempt: ApiContext): ChatEngine {
+function engineOf(agent: CallableAgent, attempt: ApiContext): ChatEngine {
   const { tokenizer } = attempt;
   const each = <T>(
     request: ChatRequest | TextRequest,
@@ -97,15 +97,18 @@ function noting(engine: ChatEngine, attempt: ApiContext): ChatEngine {
 }
 
 /** The run's sampling parameters win: those in an agent's code were chosen for another model. */
-function boundParams({ params }: SamplingRequest, { params: own, place, warn }: ApiContext): Partial<SamplingParams> {
+function boundParams(
+  { params }: SamplingRequest,
+  { params: agentParams, place, warn }: ApiContext,
+): Partial<SamplingParams> {
   for (const name of ["temperature", "top_p", "top_k"] as const) {
     const asked = params[name];
-    if (asked === undefined || asked === own[name] || place?.is_greedy) continue;
-    warn?.(`An agent requests ${name}=${asked}; the run samples with ${name}=${own[name]} (rllm.rollout).`);
+    if (asked === undefined || asked === agentParams[name] || place?.is_greedy) continue;
+    warn?.(`An agent requests ${name}=${asked}; the run samples with ${name}=${agentParams[name]} (rllm.rollout).`);
   }
   const { max_tokens, stop_token_ids } = params;
   return {
-    ...(max_tokens !== undefined && { max_tokens: Math.min(max_tokens, own.max_tokens) }),
-    ...(stop_token_ids && { stop_token_ids: [...new Set([...own.stop_token_ids, ...stop_token_ids])] }),
+    ...(max_tokens !== undefined && { max_tokens: Math.min(max_tokens, agentParams.max_tokens) }),
+    ...(stop_token_ids && { stop_token_ids: [...new Set([...agentParams.stop_token_ids, ...stop_token_ids])] }),
   };
 }

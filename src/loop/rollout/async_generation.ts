@@ -78,8 +78,8 @@ export class AsyncGeneration implements Generation {
       generate: (tasks, context) => (context.isValidation ? stages.generate(tasks, context) : this.take()),
       log: ({ metrics, ...report }, context) => {
         this.dropped += droppedGroups(metrics);
-        const own = { ...idleRatio(metrics), "async/buffer_filtered": this.dropped };
-        return stages.log({ ...report, metrics: { ...metrics, ...own } }, context);
+        const asyncMetrics = { ...idleRatio(metrics), "async/buffer_filtered": this.dropped };
+        return stages.log({ ...report, metrics: { ...metrics, ...asyncMetrics } }, context);
       },
     };
   }

@@ -76,16 +76,16 @@ interface Trial extends AttemptEnvironment {
   readonly trial: number;
 }
 
-async function tryUntil(deadline: Deadline, it: Trial): Promise<Episode> {
-  const own = createPolicy(policyOptions(it, deadline.signal));
-  const ended = await scored(own, deadline, it).catch(async (error: unknown) => {
+async function tryUntil(deadline: Deadline, trial: Trial): Promise<Episode> {
+  const policy = createPolicy(policyOptions(trial, deadline.signal));
+  const ended = await scored(policy, deadline, trial).catch(async (error: unknown) => {
     // Why it failed says more than that its record failed as well.
-    await own.end({ error }).catch(() => {});
+    await policy.end({ error }).catch(() => {});
     throw error;
   });
   const { episode, result } = ended;
   const { is_correct, termination_reason } = episode;
-  await own.end({ result: { ...result, is_correct, termination_reason } });
+  await policy.end({ result: { ...result, is_correct, termination_reason } });
   return episode;
 }
 
@@ -95,15 +95,15 @@ interface Scored {
   readonly result: RolloutResult;
 }
 
-async function scored(own: AttemptPolicy, deadline: Deadline, { attempt, context }: Trial): Promise<Scored> {
+async function scored(attemptPolicy: AttemptPolicy, deadline: Deadline, { attempt, context }: Trial): Promise<Scored> {
   const { rollout, evaluate, rewardModel } = context;
-  const { policy, trajectories, refused } = own;
+  const { policy, trajectories, refused } = attemptPolicy;
   const shaping = context.settings.workflow.workflow_args;
   const run = async (): Promise<Scored> => {
     const outcome = await rollout(attempt.task, policy);
     if (outcome === undefined && !evaluate && !rewardModel) throw new ConfigError(NO_REWARD, { kind: "code" });
-    const given = resultOf(outcome, trajectories);
-    const result = (await rewardModel?.judge(given)) ?? given;
+    const rolloutResult = resultOf(outcome, trajectories);
+    const result = (await rewardModel?.judge(rolloutResult)) ?? rolloutResult;
     const episode = toEpisode(attempt, result, shaping);
     if (!evaluate) return { episode, result };
     const evaluation = evaluationOf(await evaluate(attempt.task, episode));

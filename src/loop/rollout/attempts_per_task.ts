@@ -16,7 +16,7 @@ export function attemptsPerTask({ rollout }: LoopSettings, isValidation: boolean
 }
 
 /** The `count` attempts at one task. */
-export function attemptsAt(task: Task, it: { task_index: number; count: number }): Attempt[] {
-  const { task_index, count } = it;
+export function attemptsAt(task: Task, options: { task_index: number; count: number }): Attempt[] {
+  const { task_index, count } = options;
   return Array.from({ length: count }, (_, rollout_index) => ({ task, task_index, rollout_index }));
 }

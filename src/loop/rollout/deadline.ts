@@ -13,13 +13,13 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** Aborts with a timeout after `seconds`, and with the reason of `outer` when that aborts. */
 export function startDeadline(seconds: number, outer: AbortSignal): Deadline {
-  const own = new AbortController();
+  const controller = new AbortController();
   const hasEnd = seconds * 1000 <= LONGEST_TIMER_MS;
-  const timer = hasEnd ? setTimeout(() => own.abort(new Termination("timeout")), seconds * 1000) : undefined;
+  const timer = hasEnd ? setTimeout(() => controller.abort(new Termination("timeout")), seconds * 1000) : undefined;
   const followers = followersOf(outer);
-  followers.add(own);
-  if (outer.aborted) own.abort(outer.reason);
-  const { signal } = own;
+  followers.add(controller);
+  if (outer.aborted) controller.abort(outer.reason);
+  const { signal } = controller;
   let stop = () => {};
   const passed = new Promise<never>((_, reject) => {
     const end = () => reject(signal.reason);
@@ -27,7 +27,7 @@ export function startDeadline(seconds: number, outer: AbortSignal): Deadline {
     if (signal.aborted) end();
     stop = () => {
       clearTimeout(timer);
-      followers.delete(own);
+      followers.delete(controller);
       signal.removeEventListener("abort", end);
     };
   });
@@ -41,8 +41,8 @@ export function startDeadline(seconds: number, outer: AbortSignal): Deadline {
 const FOLLOWERS = new WeakMap<AbortSignal, Set<AbortController>>();
 
 function followersOf(signal: AbortSignal): Set<AbortController> {
-  const known = FOLLOWERS.get(signal);
-  if (known) return known;
+  const existing = FOLLOWERS.get(signal);
+  if (existing) return existing;
   const followers = new Set<AbortController>();
   signal.addEventListener("abort", () => {
     for (const follower of followers) follower.abort(signal.reason);

@@ -8,7 +8,7 @@ import type { Backend, SampledSequence, SampleRequest } from "../../contract/bac
 /** The longest time for which a rollout that does not sample (a tool, a network call) delays the others. */
 const LINGER_MS = 10;
 
-/** Where the model calls of attempts are sampled. */
+/** Sampler of the model calls of attempts. */
 export interface Draws {
   /** Runs one rollout, which counts as running until it settles. */
   during<T>(rollout: () => Promise<T>): Promise<T>;

@@ -1,4 +1,4 @@
-/** Which trajectories of an episode may join a group, and under which role. */
+/** Chooses the trajectories of an episode that may join a group, and under which role. */
 import type { Episode, Trajectory } from "../../data/types.ts";
 import type { LoopSettings } from "../settings.ts";
 

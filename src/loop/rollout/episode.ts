@@ -1,4 +1,4 @@
-/** From the outcome of a rollout to an episode: ids, rewards, how it ended. */
+/** Turns the outcome of a rollout into an episode: ids, rewards, how it ended. */
 import type { Episode, Step, TerminationReason, Trajectory } from "../../data/types.ts";
 import {
   type Evaluation,

@@ -5,7 +5,7 @@ import type { FailureLog } from "../contract.ts";
 /** How many kinds of failure are shown. */
 const MOST_SHOWN = 20;
 
-export class Failures implements FailureLog {
+export class RolloutFailures implements FailureLog {
   private readonly counts = new Map<string, number>();
   private readonly warn: (message: string) => void;
 

@@ -13,15 +13,15 @@ import { isMasked, named } from "./eligible.ts";
 type Naming = Pick<LoopSettings, "transform" | "compact_filtering">;
 
 /** The `count` attempts at one task, and a greedy one after them. */
-export function withGreedyAttempt(task: Task, it: { task_index: number; count: number }): Attempt[] {
-  const { task_index, count } = it;
-  return [...attemptsAt(task, it), { task, task_index, rollout_index: count, isGreedy: true }];
+export function withGreedyAttempt(task: Task, options: { task_index: number; count: number }): Attempt[] {
+  const { task_index, count } = options;
+  return [...attemptsAt(task, options), { task, task_index, rollout_index: count, isGreedy: true }];
 }
 
 /**
- * From the episodes of {@link withGreedyAttempt} to those of the rollouts, each trajectory with the greedy attempt's reward
- * of its role: the mean where several greedy trajectories have the role. A trajectory has none where the greedy attempt
- * failed, is masked by compact filtering, or did not play the role.
+ * Turns the episodes of {@link withGreedyAttempt} into those of the rollouts, each trajectory with the greedy attempt's
+ * reward of its role: the mean where several greedy trajectories have the role. A trajectory has none where the greedy
+ * attempt failed, is masked by compact filtering, or did not play the role.
  * @throws {ConfigError} for a reward of the greedy attempt that is not finite
  */
 export function withBaselines(attempted: readonly Episode[], settings: Naming): Episode[] {

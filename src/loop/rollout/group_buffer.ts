@@ -4,7 +4,7 @@ import { EpisodeStore } from "../../log/episode_store.ts";
 
 /** One task and its episodes so far. */
 export interface EpisodeGroup {
-  /** Of the task, counted over all batches. */
+  /** Number of the task, counted over all batches. */
   readonly number: number;
   /** Number of the synchronisation before it started. */
   readonly version: number;
@@ -18,7 +18,7 @@ export class GroupBuffer {
   private readonly finish: FinishGroup;
   private readonly store: EpisodeStore<Episode> | undefined;
   private readonly started = new Map<number, EpisodeGroup>();
-  /** Of the started ones, in the order in which they finished. */
+  /** Groups among the started ones that have finished, in that order. */
   private readonly done: EpisodeGroup[] = [];
   /** Groups taken in the whole run. */
   consumed = 0;

@@ -13,7 +13,7 @@ export interface PromptLimits {
   readonly tokenizer: Tokenizer;
   /** `data.max_prompt_length`. */
   readonly longest: number;
-  /** Of the model; a prompt must leave room for one token. */
+  /** Context length of the model; a prompt must leave room for one token. */
   readonly contextLength: number;
 }
 

@@ -1,4 +1,4 @@
-/** Which tasks asynchronous generation attempts next, by their numbers over all batches. */
+/** Chooses the tasks that asynchronous generation attempts next, by their numbers over all batches. */
 export class TaskNumbers {
   /** Tasks of the whole run. */
   private readonly total: number;
@@ -20,7 +20,7 @@ export class TaskNumbers {
     return this.again.shift() ?? (this.next < this.total ? this.next++ : undefined);
   }
 
-  /** For a checkpoint, with the numbers taken and not trained on. */
+  /** Returns the state for a checkpoint, with the numbers taken and not trained on. */
   state(taken: readonly number[]): { readonly next: number; readonly pending: readonly number[] } {
     return { next: this.next, pending: [...this.again, ...taken].sort((a, b) => a - b) };
   }

@@ -9,18 +9,18 @@ export type SupervisedBatch = TrainBatch & { readonly weights: Float32Array };
 /** Packs rows. First tokens count nothing, because nothing comes before them. */
 export function supervisedBatch(rows: readonly MaskedConversation[]): SupervisedBatch {
   const offsets = offsetsOf(rows.map(({ ids }) => ids.length));
-  const tokens = new Uint32Array(offsets[rows.length]!);
-  const mask = new Uint32Array(tokens.length);
-  const weights = new Float32Array(tokens.length);
+  const tokens_T = new Uint32Array(offsets[rows.length]!);
+  const mask_T = new Uint32Array(tokens_T.length);
+  const weights_T = new Float32Array(tokens_T.length);
   rows.forEach((row, i) => {
     const first = offsets[i]!;
-    tokens.set(row.ids, first);
-    mask.set(row.mask, first);
-    weights.set(row.weights ?? row.mask, first);
-    if (row.ids.length > 0) mask[first] = weights[first] = 0;
+    tokens_T.set(row.ids, first);
+    mask_T.set(row.mask, first);
+    weights_T.set(row.weights ?? row.mask, first);
+    if (row.ids.length > 0) mask_T[first] = weights_T[first] = 0;
   });
   const advantages = { level: "row", values: new Float32Array(rows.length).fill(1) } as const;
-  return { offsets, tokens, mask, advantages, weights };
+  return { offsets, tokens: tokens_T, mask: mask_T, advantages, weights: weights_T };
 }
 
 /** The sum of the weights: what a mean over the tokens divides by. */

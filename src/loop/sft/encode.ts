@@ -27,22 +27,22 @@ export interface EncodeOptions {
  * A conversation as {@link encodeConversation} has it; a prompt and its response, which is trained on with the end token; a
  * text, all of which is trained on.
  */
-export function encodeExample(example: SupervisedExample, it: EncodeOptions): MaskedConversation {
-  const { tokenizer, trainOn, most } = it;
+export function encodeExample(example: SupervisedExample, options: EncodeOptions): MaskedConversation {
+  const { tokenizer, trainOn, most } = options;
   if ("messages" in example) {
     const { messages, tools, variables } = example;
     return encodeConversation(messages, { tokenizer, tools, variables, trainOn, most });
   }
   if ("text" in example) {
-    const ids = ended(encodeText(tokenizer, example.text), 0, it);
+    const ids = ended(encodeText(tokenizer, example.text), 0, options);
     return { ids, mask: ids.map(() => 1) };
   }
   const { ids: both, start } = encodeJoined(tokenizer, joinedOf(example, tokenizer));
-  const ids = ended(both, start, it);
+  const ids = ended(both, start, options);
   return { ids, mask: ids.map((_, i) => Number(i >= start)) };
 }
 
-/** With the end token, unless what starts at `start` ends with one. */
+/** Returns the ids with the end token, unless what starts at `start` ends with one. */
 function ended(ids: readonly number[], start: number, { tokenizer, eos }: EncodeOptions): readonly number[] {
   const last = ids.length > start ? ids.at(-1)! : undefined;
   const isEnded = last !== undefined && (last === eos || tokenizer.eosTokenIds.includes(last));
@@ -59,7 +59,7 @@ function joinedOf({ prompt, response, tools, variables }: ResponseExample, token
 export interface FitOptions extends EncodeOptions {
   /** Most tokens of a row. */
   readonly maxLength: number;
-  /** What happens to a longer row. */
+  /** Treatment of a longer row. */
   readonly truncation: Truncation;
 }
 

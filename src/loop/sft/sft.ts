@@ -10,12 +10,12 @@ import type { EncodedRow } from "./encode.ts";
 import { supervisedStep } from "./update.ts";
 import { HELD_OUT_METRICS, heldOutLoss } from "./validate.ts";
 
-/** What {@link sft} needs; the rest has defaults. */
+/** Options of {@link sft}; those that have defaults may be absent. */
 export interface SftOptions
   extends Pick<Run, "checkpoints">,
     Partial<Pick<Run, "loggers" | "signal" | "warn" | "onPhase">> {
   readonly backend: Backend;
-  /** Of {@link encodeRows}. Held-out rows are validated on; absent: no validation. */
+  /** Rows of {@link encodeRows}. Held-out rows are validated on; absent: no validation. */
   readonly rows: { readonly train: readonly EncodedRow[]; readonly val?: readonly EncodedRow[] | undefined };
   /**
    * Those of a training run, of which these act: `data.train_batch_size`, `data.seed`, `trainer.*`, and of `training` the
@@ -57,8 +57,8 @@ export function totalSftSteps(options: Pick<SftOptions, "rows" | "settings" | "b
   return totalExampleSteps({ ...options, settings: sftSettings(options.settings), tokensOf });
 }
 
-function sftSettings(given: SftOptions["settings"]): LoopSettings {
-  const settings = loopSettings(given);
+function sftSettings(options: SftOptions["settings"]): LoopSettings {
+  const settings = loopSettings(options);
   checkBestMetric(settings.training.metric_for_best_model, HELD_OUT_METRICS);
   return settings;
 }

@@ -1,13 +1,13 @@
 /** Metrics of a role's rewards and advantages. */
 import type { Metrics } from "../../contract/backend.ts";
-import { mean, percentile, populationDeviation, summary } from "../../statistics.ts";
+import { mean, percentile, populationDeviation, spreadWithStd } from "../../statistics.ts";
 import { groupBy } from "../group_by.ts";
 
 /** Below this an advantage counts as zero, and the rewards of a group as equal. */
 const ZERO_BELOW = 1e-8;
 
 export function rewardMetrics(role: string, rewards: readonly number[]): Metrics {
-  return summary(`reward/${role}`, rewards);
+  return spreadWithStd(`reward/${role}`, rewards);
 }
 
 /** The mean reward of the greedy attempts, over the trajectories that they are baselines of. */
@@ -16,11 +16,11 @@ export function greedyMetrics(role: string, baselines: readonly number[] | undef
 }
 
 /** Includes the share of advantages that are 0. */
-export function advantageMetrics(role: string, values: readonly number[]): Metrics {
+export function roleAdvantageMetrics(role: string, values: readonly number[]): Metrics {
   if (values.length === 0) return {};
   const zeros = values.filter((value) => Math.abs(value) < ZERO_BELOW).length;
   return {
-    ...summary(`advantage/${role}`, values),
+    ...spreadWithStd(`advantage/${role}`, values),
     [`advantage/${role}/fraction_zero`]: zeros / values.length,
   };
 }
@@ -35,7 +35,7 @@ interface Compared {
 export function difficulty(role: string, units: readonly Compared[]): Metrics {
   const byGroup = groupBy(units, (unit) => unit.group);
   const compared = Array.from(byGroup.values(), (group) => group.map(({ reward }) => reward)).filter(
-    (it) => it.length >= 2,
+    (values) => values.length >= 2,
   );
   if (compared.length === 0) return {};
   const means = compared.map(mean);

@@ -1,11 +1,11 @@
-/** Where the advantages of trajectories and steps belong in the packed rows. */
+/** Places the advantages of trajectories and steps in the packed rows. */
 import type { Advantages } from "../../contract/backend.ts";
 import { rowCount } from "../../data/pack.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ProcessedRows } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 
-/** What gets one advantage: a trajectory, or one step of it. */
+/** Unit that gets one advantage: a trajectory, or one step of it. */
 export interface Unit {
   readonly trajectory: number;
   readonly step?: number;
@@ -16,7 +16,7 @@ export interface Unit {
 /** Spreads advantages over the rows of a batch: one per row while each trajectory has only one, else one per token. */
 export class AdvantageSpread {
   private readonly rows: ProcessedRows;
-  /** By trajectory, then by step. */
+  /** Advantages by trajectory, then by step. */
   private readonly perStep: readonly Float32Array[];
   /** Trained tokens by trajectory, then by step. */
   private readonly counts: readonly Uint32Array[];
@@ -41,21 +41,21 @@ export class AdvantageSpread {
   }
 
   /** Values [T] of the units' trained tokens, concatenated in the units' order. */
-  gather(units: readonly Unit[], values: Float32Array): Float32Array {
+  gather(units: readonly Unit[], values_T: Float32Array): Float32Array {
     const starts = startsOf(units, (unit) => this.trainedTokens(unit));
     const gathered = new Float32Array(units.reduce((sum, unit) => sum + this.trainedTokens(unit), 0));
     this.eachTrained((t, place) => {
       const at = nextPlace(starts, place);
-      if (at !== undefined) gathered[at] = values[t]!;
+      if (at !== undefined) gathered[at] = values_T[t]!;
     });
     return gathered;
   }
 
   /** Keeps the advantages that the steps of these trajectories carry, 0 where they carry none. Returns them per token. */
-  keepGiven(given: readonly number[]): number[] {
+  keepGiven(trajectoryIndices: readonly number[]): number[] {
     const { givenAdvantages, trajectories } = this.rows;
     const kept: number[] = [];
-    this.fillTokens(new Set(given), (t, { row, trajectory }) => {
+    this.fillTokens(new Set(trajectoryIndices), (t, { row, trajectory }) => {
       const value = givenAdvantages?.isGiven[t] ? givenAdvantages.values[t]! : 0;
       checkFinite(value, { uid: trajectories[trajectory]!.uid, token: t - this.rows.offsets[row]! });
       kept.push(value);
@@ -118,11 +118,11 @@ export class AdvantageSpread {
       const { trajectoryOfRow } = this.rows;
       return { level: "row", values: Float32Array.from(trajectoryOfRow, (i) => this.perStep[i]![0]!) };
     }
-    const values = this.perToken ?? new Float32Array(this.rows.tokens.length);
+    const values_T = this.perToken ?? new Float32Array(this.rows.tokens.length);
     this.eachTrained((t, { trajectory, step }) => {
-      if (!this.isPerToken[trajectory]) values[t] = this.perStep[trajectory]![step]!;
+      if (!this.isPerToken[trajectory]) values_T[t] = this.perStep[trajectory]![step]!;
     });
-    return { level: "token", values };
+    return { level: "token", values: values_T };
   }
 }
 
@@ -141,7 +141,7 @@ function nextPlace(starts: Map<string, number>, { trajectory, step }: Place): nu
   return at;
 }
 
-/** Where each unit's tokens start, by `trajectory` or `trajectory:step`. */
+/** Returns where each unit's tokens start, by `trajectory` or `trajectory:step`. */
 function startsOf(units: readonly Unit[], length: (unit: Unit) => number): Map<string, number> {
   let next = 0;
   return new Map(

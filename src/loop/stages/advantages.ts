@@ -16,7 +16,7 @@ import { isTeacherOnly } from "../distill/choices.ts";
 import { groupBy } from "../group_by.ts";
 import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
-import { advantageMetrics, difficulty, greedyMetrics, rewardMetrics } from "./advantage_metrics.ts";
+import { difficulty, greedyMetrics, rewardMetrics, roleAdvantageMetrics } from "./advantage_metrics.ts";
 import { AdvantageSpread, type Unit } from "./advantage_spread.ts";
 import { checkComponents, componentMetrics, componentsOf } from "./components.ts";
 import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
@@ -30,7 +30,7 @@ import { criticDataMetrics, TargetSpread } from "./critic_targets.ts";
  * or without task rewards replaces the estimated ones.
  * @throws {ConfigError} for an advantage that is not finite, with its trajectory and token
  */
-export async function advantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
+export async function roleAdvantages(rows: ProcessedRows, context: StageContext): Promise<Staged<AdvantageRows>> {
   if (isTeacherOnly(context.settings)) return withTeacher(rows, unestimated(rows), context);
   const spread = new AdvantageSpread(rows);
   const targets = rows.values && new TargetSpread(rows);
@@ -40,17 +40,17 @@ export async function advantages(rows: ProcessedRows, context: StageContext): Pr
   Object.assign(metrics, componentMetrics(rows, context.settings));
   const estimated = withTeacher(rows, { value: spread.advantages(), metrics }, context);
   if (!targets) return estimated;
-  const { value: given } = estimated;
-  const value = { ...given, advantages: { ...given.advantages, targets: targets.targets() } };
+  const { value: advantages } = estimated;
+  const value = { ...advantages, advantages: { ...advantages.advantages, targets: targets.targets() } };
   return { value, metrics: { ...estimated.metrics, ...criticDataMetrics(value) } };
 }
 
-/** Without task rewards: no advantages, and the metrics of the rewards. */
+/** Returns no advantages and the metrics of the rewards, for a run without task rewards. */
 function unestimated(rows: ProcessedRows): Staged<Advantages> {
   const metrics: Metrics = {};
   for (const [role, members] of membersByRole(rows)) {
-    const rewards = members.map((trajectory) => rows.trajectories[trajectory]!.reward);
-    Object.assign(metrics, rewardMetrics(role, rewards), difficulty(role, trajectoryUnits(rows, members)));
+    const rewards_N = members.map((trajectory) => rows.trajectories[trajectory]!.reward);
+    Object.assign(metrics, rewardMetrics(role, rewards_N), difficulty(role, trajectoryUnits(rows, members)));
   }
   return { value: { level: "row", values: new Float32Array(rowCount(rows)) }, metrics };
 }
@@ -58,7 +58,7 @@ function unestimated(rows: ProcessedRows): Staged<Advantages> {
 interface Batch {
   readonly rows: ProcessedRows;
   readonly spread: AdvantageSpread;
-  /** Where there is a critic. */
+  /** Targets of the critic, where there is one. */
   readonly targets: TargetSpread | undefined;
   readonly context: StageContext;
 }
@@ -78,11 +78,11 @@ async function estimateRole(role: string, members: readonly number[], batch: Bat
   const estimates = isMasked(units, spread) ? zeros(units) : await estimateUnits(units, role, batch);
   spread.put(units, estimates, stepwise);
   batch.targets?.put(units, estimates);
-  const rewards = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
+  const rewards_N = estimated.map((trajectory) => rows.trajectories[trajectory]!.reward);
   return {
-    ...rewardMetrics(role, rewards),
+    ...rewardMetrics(role, rewards_N),
     ...greedyMetrics(role, baselinesOf(units, rows)),
-    ...advantageMetrics(role, [...estimates.values, ...kept]),
+    ...roleAdvantageMetrics(role, [...estimates.values, ...kept]),
     ...difficulty(role, units),
   };
 }
@@ -101,19 +101,25 @@ async function estimateUnits(
   role: string,
   { rows, spread, context }: Batch,
 ): Promise<EstimatedAdvantages> {
-  const groups = numbered(units.map((unit) => unit.group));
-  const rewards = Float32Array.from(units, (unit) => unit.reward);
-  const lengths = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
-  const values = rows.values && spread.gather(units, rows.values);
-  const greedy = baselinesOf(units, rows);
-  const baselines = greedy && Float32Array.from(greedy);
+  const groups_N = numbered(units.map((unit) => unit.group));
+  const rewards_N = Float32Array.from(units, (unit) => unit.reward);
+  const lengths_N = Uint32Array.from(units, (unit) => spread.trainedTokens(unit));
+  const values_T = rows.values && spread.gather(units, rows.values);
+  const greedy_N = baselinesOf(units, rows);
+  const baselines_N = greedy_N && Float32Array.from(greedy_N);
   const components = componentsOf(units, rows);
-  const options = { ...advantageOptions(role, context.settings), lengths, values, baselines, components };
+  const options = {
+    ...advantageOptions(role, context.settings),
+    lengths: lengths_N,
+    values: values_T,
+    baselines: baselines_N,
+    components,
+  };
   if (options.name === "gdpo") checkComponents(units, rows, options.settings);
-  const estimate = await context.estimate(rewards, groups, options);
+  const estimate = await context.estimate(rewards_N, groups_N, options);
   checkAdvantages(estimate, {
     rows: units.length,
-    tokens: lengths.reduce((sum, length) => sum + length, 0),
+    tokens: lengths_N.reduce((sum, length) => sum + length, 0),
     from: `the estimator ${options.name} for the role ${role}`,
   });
   return estimate;
@@ -121,8 +127,8 @@ async function estimateUnits(
 
 /** Undefined unless every unit's trajectory has one. */
 function baselinesOf(units: readonly Unit[], { trajectories }: ProcessedRows): readonly number[] | undefined {
-  const baselines = units.map(({ trajectory }) => trajectories[trajectory]!.reward_baseline);
-  return baselines.length > 0 && baselines.every((each) => each !== undefined) ? baselines : undefined;
+  const baselines_N = units.map(({ trajectory }) => trajectories[trajectory]!.reward_baseline);
+  return baselines_N.length > 0 && baselines_N.every((each) => each !== undefined) ? baselines_N : undefined;
 }
 
 function trajectoryUnits(rows: ProcessedRows, members: readonly number[]): Unit[] {

@@ -14,7 +14,7 @@ import { maskStale } from "./staleness.ts";
  * @throws {ConfigError} for tokens and log-probs that do not match, and for a log-prob or a step's advantage that is not
  * finite, with its trajectory and token
  */
-export function batch(groups: readonly TrajectoryGroup[], context: StageContext): Staged<PackedRows> {
+export function packBatch(groups: readonly TrajectoryGroup[], context: StageContext): Staged<PackedRows> {
   for (const { trajectories } of groups) {
     for (const { uid, steps } of trajectories)
       for (const [index, step] of steps.entries()) checkStep(step, { uid, index });
@@ -29,11 +29,11 @@ export function batch(groups: readonly TrajectoryGroup[], context: StageContext)
 
 interface Place {
   readonly uid: string;
-  /** Of the step in its trajectory. */
+  /** Index of the step in its trajectory. */
   readonly index: number;
 }
 
-/** @throws {ConfigError} as {@link batch} */
+/** @throws {ConfigError} as {@link packBatch} */
 export function checkStep({ response_ids, logprobs, advantage }: Step, { uid, index }: Place): void {
   const fail = (what: string): never => {
     throw new ConfigError(`Cannot train on the trajectory ${uid}: ${what}`, { kind: "code" });

@@ -1,13 +1,13 @@
 /** The rewards by name that GDPO normalises: components of a judgement, which a trajectory keeps among its signals. */
 import type { Metrics } from "../../contract/backend.ts";
 import { ConfigError } from "../../errors.ts";
-import { summary } from "../../statistics.ts";
+import { spreadWithStd } from "../../statistics.ts";
 import type { AdvantageOptions, ProcessedRows } from "../contract.ts";
 import { algorithmOf, componentKeys } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { Unit } from "./advantage_spread.ts";
 
-/** What every unit's trajectory has among its signals; undefined where that is nothing. */
+/** Returns the signals that every unit's trajectory has; undefined where there are none. */
 export function componentsOf(
   units: readonly Unit[],
   { trajectories }: Pick<ProcessedRows, "trajectories">,
@@ -56,7 +56,7 @@ export function componentMetrics(
       const { estimator } = algorithmOf(groups[groupOfTrajectory[trajectory]!]!.group_role, algorithm);
       return estimator === "gdpo" && signals?.[key] !== undefined ? [signals[key]] : [];
     });
-    Object.assign(metrics, summary(`gdpo/${key}`, values));
+    Object.assign(metrics, spreadWithStd(`gdpo/${key}`, values));
   }
   return metrics;
 }

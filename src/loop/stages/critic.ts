@@ -4,7 +4,7 @@ import { rowCount } from "../../data/pack.ts";
 import type { AdvantageRows, StageContext } from "../contract.ts";
 import type { LoopSettings } from "../settings.ts";
 import { learningRateScale } from "./learning_rate.ts";
-import { gatherRows, minibatches, type Range } from "./minibatches.ts";
+import { minibatches, type RowRange, rowGatherer } from "./minibatches.ts";
 
 /**
  * Trains the critic on the returns of the rows in `critic.ppo_epochs` rounds of mini-batches. Returns the metrics of each
@@ -33,7 +33,7 @@ function minibatchCount({ critic, data, training }: LoopSettings): number {
   return size === null ? training.num_minibatches : Math.ceil(data.train_batch_size / size);
 }
 
-function criticBatch(rows: AdvantageRows, { from, to }: Range): CriticBatch | undefined {
+function criticBatch(rows: AdvantageRows, { from, to }: RowRange): CriticBatch | undefined {
   const { values, advantages } = rows;
   const { targets } = advantages;
   if (!targets || !values) return undefined;
@@ -41,9 +41,9 @@ function criticBatch(rows: AdvantageRows, { from, to }: Range): CriticBatch | un
     targets.mask.subarray(rows.offsets[row], rows.offsets[row + 1]).includes(1),
   );
   if (members.length === 0) return undefined;
-  const { offsets, gather } = gatherRows(rows, members);
-  const [mask, returns] = [gather(targets.mask), gather(targets.returns)];
-  return { offsets, tokens: gather(rows.tokens), mask, returns, oldValues: gather(values) };
+  const { offsets, gather } = rowGatherer(rows, members);
+  const [mask_T, returns_T] = [gather(targets.mask), gather(targets.returns)];
+  return { offsets, tokens: gather(rows.tokens), mask: mask_T, returns: returns_T, oldValues: gather(values) };
 }
 
 export function criticLoss({ critic, algorithm, rollout }: LoopSettings): CriticLoss {
@@ -55,7 +55,7 @@ export function criticLoss({ critic, algorithm, rollout }: LoopSettings): Critic
   };
 }
 
-/** As in verl's optimisers, whose epsilon is torch's. */
+/** Returns the parameters as in verl's optimisers, whose epsilon is torch's. */
 function criticOptimParams(
   { critic }: LoopSettings,
   { step, totalSteps }: { step: number; totalSteps: number },

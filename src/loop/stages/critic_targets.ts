@@ -1,4 +1,4 @@
-/** What the critic learns in a step, by token, and how well its values had foretold it. */
+/** Targets of the critic in a step, by token, and how well its values had predicted them. */
 
 import { advantageReader } from "../../algorithm/advantage/level.ts";
 import type { Metrics } from "../../contract/backend.ts";
@@ -21,7 +21,7 @@ export class TargetSpread {
     this.spread = new AdvantageSpread(rows);
   }
 
-  /** As in verl, an estimator without returns of its own has its advantages for them. */
+  /** Places the returns of units. As in verl, an estimator without returns of its own has its advantages for them. */
   put(units: readonly Unit[], { level, values, returns = values }: EstimatedAdvantages): void {
     this.spread.put(units, { level, values: returns }, WHOLE);
     for (const { trajectory } of units) this.estimated.add(trajectory);

@@ -17,34 +17,38 @@ export const estimateAdvantages: EstimateAdvantages = Object.assign(estimateOnHo
   check: checkEstimator,
 });
 
-function estimateOnHost(rewards: Float32Array, groups: Uint32Array, options: AdvantageOptions): EstimatedAdvantages {
+function estimateOnHost(
+  rewards_N: Float32Array,
+  groups_N: Uint32Array,
+  options: AdvantageOptions,
+): EstimatedAdvantages {
   const { name, settings } = choose(options);
-  const rows = rowsOf(rewards.length, { ...options, name });
+  const rows = rowsOf(rewards_N.length, { ...options, name });
   const { values, baselines: rewardBaselines, components: rewardComponents } = options;
-  const batch = { ...rows, groups: packed(groups), scores: rewards, values, rewardBaselines, rewardComponents };
+  const batch = { ...rows, groups: packed(groups_N), scores: rewards_N, values, rewardBaselines, rewardComponents };
   const { level, values: estimated, returns } = advantages(batch, name, settings);
   return { level, values: Float32Array.from(estimated), ...(returns && { returns: Float32Array.from(returns) }) };
 }
 
 /** {@link estimateAdvantages} on the device. Estimators without a kernel run on the host. */
 export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
-  const estimate: EstimateAdvantages = async (rewards, groups, options) => {
+  const estimate: EstimateAdvantages = async (rewards_N, groups_N, options) => {
     const { name, settings } = choose(options);
     const { components: rewardComponents } = options;
-    if (rewards.length === 0 || !hasAdvantageKernel(name, { rewardComponents }))
-      return estimateAdvantages(rewards, groups, options);
-    const { offsets, mask } = rowsOf(rewards.length, { ...options, name });
+    if (rewards_N.length === 0 || !hasAdvantageKernel(name, { rewardComponents }))
+      return estimateAdvantages(rewards_N, groups_N, options);
+    const { offsets, mask: mask_T } = rowsOf(rewards_N.length, { ...options, name });
     const buffers = {
-      scores: device.upload(rewards, "rewards"),
-      mask: device.upload(mask, "mask"),
+      scores: device.upload(rewards_N, "rewards"),
+      mask: device.upload(mask_T, "mask"),
       offsets: device.upload(offsets, "row offsets"),
       ...(options.values && { values: device.upload(options.values, "values") }),
       ...(options.baselines && { rewardBaselines: device.upload(options.baselines, "reward baselines") }),
     };
-    const counts = countRows(offsets, mask);
-    const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups), counts, settings });
+    const counts = countRows(offsets, mask_T);
+    const recorded = recordAdvantages(device, name, { buffers, groups: packed(groups_N), counts, settings });
     const { level, values: buffer } = recorded.advantages;
-    const length = level === "row" ? rewards.length : mask.length;
+    const length = level === "row" ? rewards_N.length : mask_T.length;
     const wanted = [buffer, ...(recorded.returns ? [recorded.returns] : [])];
     const read = await device.read(wanted.map((buffer) => ({ buffer, type: "f32" as const, length })));
     const [values, returns] = read as Float32Array[];
@@ -56,8 +60,8 @@ export function estimateAdvantagesOn(device: Device): EstimateAdvantages {
 }
 
 function checkEstimator(name: string, args: Readonly<Record<string, unknown>>): void {
-  const { name: known, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
-  mergeSettings("estimator", findEstimator(known), settings);
+  const { name: estimator, settings } = choose({ name, norm_adv_by_std_in_grpo: true, settings: args });
+  mergeSettings("estimator", findEstimator(estimator), settings);
 }
 
 function choose({ name, norm_adv_by_std_in_grpo, gamma, lam, settings = {} }: AdvantageOptions): {
@@ -71,10 +75,10 @@ function choose({ name, norm_adv_by_std_in_grpo, gamma, lam, settings = {} }: Ad
   return { name: estimator.name, settings: { ...Object.fromEntries(shared), ...settings } };
 }
 
-function packed(groups: Uint32Array) {
+function packed(groups_N: Uint32Array) {
   return packGroups(
-    groups,
-    groups.reduce((most, group) => Math.max(most, group + 1), 0),
+    groups_N,
+    groups_N.reduce((most, group) => Math.max(most, group + 1), 0),
   );
 }
 

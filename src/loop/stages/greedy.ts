@@ -1,4 +1,4 @@
-/** Which runs need a greedy baseline, and the groups that have none. */
+/** Runs that need a greedy baseline, and the groups that have none. */
 import type { TrajectoryGroup } from "../../data/types.ts";
 import { isTeacherOnly } from "../distill/choices.ts";
 import { algorithmOf } from "../roles.ts";

@@ -51,12 +51,12 @@ export function lossSettings(
 
 /** The clip range under the loss's own names: verl's are distances from 1, Tinker's are ratios. */
 function clipSettings(name: string, { low, high }: { low: number; high: number }): Record<string, number> {
-  const known = findLoss(name).settings;
+  const accepted = findLoss(name).settings;
   const names = {
     clip_ratio_low: low,
     clip_ratio_high: high,
     clip_low_threshold: 1 - low,
     clip_high_threshold: 1 + high,
   };
-  return Object.fromEntries(Object.entries(names).filter(([key]) => key in known));
+  return Object.fromEntries(Object.entries(names).filter(([key]) => key in accepted));
 }

@@ -6,13 +6,13 @@ import { algorithmOf } from "../roles.ts";
 import type { LoopSettings } from "../settings.ts";
 import type { RoleLoss } from "./loss_settings.ts";
 
-export interface Range {
+export interface RowRange {
   readonly from: number;
   readonly to: number;
 }
 
 /** Nearly equal ranges of rows. Groups are contiguous, so a mini-batch cuts at most two of them. */
-export function minibatches(rows: number, count: number): Range[] {
+export function minibatches(rows: number, count: number): RowRange[] {
   const ranges = Array.from({ length: count }, (_, i) => ({
     from: Math.floor((rows * i) / count),
     to: Math.floor((rows * (i + 1)) / count),
@@ -23,7 +23,7 @@ export function minibatches(rows: number, count: number): Range[] {
 /** The rows of a range by the loss of their role, without rows that have no trained token. */
 export function* partsByLoss(
   rows: AdvantageRows,
-  { range, settings }: { range: Range; settings: LoopSettings },
+  { range, settings }: { range: RowRange; settings: LoopSettings },
 ): Generator<[loss: RoleLoss, part: TrainBatch]> {
   const chosen = new Map<string, { loss: RoleLoss; members: number[] }>();
   for (let row = range.from; row < range.to; row++) {
@@ -39,7 +39,7 @@ export function* partsByLoss(
 }
 
 /** The offsets of some rows end to end, and a function that takes their part of a per-token array. */
-export function gatherRows(rows: AdvantageRows, members: readonly number[]) {
+export function rowGatherer(rows: AdvantageRows, members: readonly number[]) {
   const offsets = new Uint32Array(members.length + 1);
   members.forEach((row, i) => {
     offsets[i + 1] = offsets[i]! + rows.offsets[row + 1]! - rows.offsets[row]!;
@@ -53,7 +53,7 @@ export function gatherRows(rows: AdvantageRows, members: readonly number[]) {
 }
 
 function pickRows(rows: AdvantageRows, members: readonly number[]): TrainBatch {
-  const { offsets, gather } = gatherRows(rows, members);
+  const { offsets, gather } = rowGatherer(rows, members);
   const { level, values } = rows.advantages;
   return {
     offsets,

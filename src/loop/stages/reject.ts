@@ -104,12 +104,12 @@ function isCorrect(episode: Episode): boolean {
   return episode.is_correct;
 }
 
-function solveMetrics({ none, partial, all }: Solved): Metrics {
-  const tasks = Math.max(none + partial + all, 1);
+function solveMetrics({ none, partial, all: solved }: Solved): Metrics {
+  const tasks = Math.max(none + partial + solved, 1);
   return {
     "batch/num_tasks": tasks,
     "batch/solve_none": none / tasks,
     "batch/solve_partial": partial / tasks,
-    "batch/solve_all": all / tasks,
+    "batch/solve_all": solved / tasks,
   };
 }

@@ -18,7 +18,7 @@ export function isStale(version: number | undefined, { settings, backend }: Weig
   return threshold !== null && (version === undefined || backend.weightVersion - version > threshold);
 }
 
-/** With the strategy `drop`: removes trajectories with a stale reply, which then count for no baseline. Not in validation. */
+/** Removes trajectories with a stale reply with the strategy `drop`; they then count for no baseline. Not in validation. */
 export function filterStale(episodes: readonly Episode[], context: StageContext): Staged<readonly Episode[]> {
   if (!dropsStale(context) || context.isValidation) return { value: episodes, metrics: {} };
   let dropped = 0;

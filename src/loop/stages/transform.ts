@@ -105,7 +105,8 @@ function toGroup(members: { episode: Episode; trajectory: Trajectory }[]): Group
 }
 
 /**
- * In a group all trajectories have a reward, or none has: then the reward of the last step counts.
+ * Checks the rewards of groups. In a group all trajectories have a reward, or none has: then the reward of the last
+ * step counts.
  * @throws {ConfigError} for a group that breaks this rule, and for a reward that is not finite
  */
 export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGroup[]> {
@@ -114,10 +115,10 @@ export function checkRewards(groups: readonly Grouping[]): Staged<TrajectoryGrou
 }
 
 function checkGroup(group: Grouping): TrajectoryGroup {
-  const given = group.trajectories.filter(({ reward }) => reward !== null).length;
-  if (given !== 0 && given !== group.trajectories.length) {
+  const rewarded = group.trajectories.filter(({ reward }) => reward !== null).length;
+  if (rewarded !== 0 && rewarded !== group.trajectories.length) {
     throw new ConfigError(
-      `Cannot compare the group ${group.group_id}: ${given} of ${group.trajectories.length} trajectories have a reward. Give one to all of them, or to none.`,
+      `Cannot compare the group ${group.group_id}: ${rewarded} of ${group.trajectories.length} trajectories have a reward. Give one to all of them, or to none.`,
       { kind: "code" },
     );
   }

@@ -44,7 +44,7 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
 /** The per-token inputs of a loss, besides the advantage. */
 const STREAMS = ["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights", "values"] as const;
 
-/** Without this check a NaN would reach the service behind a backend. */
+/** Refuses values that are not finite: without this check a NaN would reach the service behind a backend. */
 function refuseNonFinite(rows: AdvantageRows): void {
   const { offsets, mask } = rows;
   const advantage = advantageReader(rows.advantages);

@@ -5,7 +5,7 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import type { GradientSink } from "../gradient_sink.ts";
 import { GATED } from "../kernels/geglu.ts";
-import { type RowRun, rowRuns, rowsOf } from "../row_windows.ts";
+import { bufferRows, type RowRun, rowRuns } from "../row_windows.ts";
 import { Scratch } from "../scratch.ts";
 import type { Weights } from "../weights.ts";
 import type { AnyBlock, BlockContext, BlockKind, BlockTensor, ForwardResult } from "./block.ts";
@@ -54,7 +54,7 @@ export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
     const out = scratch.floats(input.count * C, "residual");
     const state = runsOf(context, block, input.count).map((run) => {
       const own = weights.ofRows?.(run) ?? weights;
-      const [x, y] = [rowsOf(at.x, run, C), rowsOf(out, run, C)];
+      const [x, y] = [bufferRows(at.x, run, C), bufferRows(out, run, C)];
       return forwardRun(context, own, { block, x, y, rows: run.rows, scratch, keep });
     });
     return { out, state: keep ? state : undefined };
@@ -64,7 +64,7 @@ export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
     const { hiddenSize: C, device } = context;
     for (const [i, run] of runsOf(context, at.block, at.input.count).entries())
       Scratch.during(device, (scratch) => {
-        const [x, grad] = [rowsOf(at.x, run, C), rowsOf(at.grad, run, C)];
+        const [x, grad] = [bufferRows(at.x, run, C), bufferRows(at.grad, run, C)];
         const { block, sink } = at;
         backwardRun(context, weights, { block, sink, x, grad, rows: run.rows, gateUp: at.state?.[i], scratch });
       });
@@ -73,7 +73,7 @@ export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
   step(context, weights, at): void {
     const { hiddenSize: C, device } = context;
     for (const run of runsOf(context, at.block, at.rows.count)) {
-      const [x, y] = [rowsOf(at.x, run, C), rowsOf(at.out, run, C)];
+      const [x, y] = [bufferRows(at.x, run, C), bufferRows(at.out, run, C)];
       const own = weights.ofRows?.(run) ?? weights;
       Scratch.during(device, (scratch) => stepRun(context, own, { block: at.block, x, y, rows: run.rows, scratch }));
     }

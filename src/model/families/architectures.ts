@@ -7,12 +7,12 @@ import { qwen2 } from "./qwen2.ts";
 import { qwen3 } from "./qwen3.ts";
 import { smollm3 } from "./smollm3.ts";
 
-/** By `model_type`. */
+/** Architectures by `model_type`. */
 export const ARCHITECTURES: ReadonlyMap<string, Architecture> = new Map(
   [gemma3, llama, mistral, qwen2, qwen3, smollm3].map((architecture) => [architecture.type, architecture]),
 );
 
-/** What stands in the way of well-known families that do not load. */
+/** Obstacles of well-known families that do not load. */
 export const OBSTACLES: readonly (readonly [types: RegExp, obstacle: string])[] = [
   [/moe|mixtral|^dbrx$|^deepseek|^gpt_oss$|^llama4/, "a mixture of experts"],
   [/^gemma2$/, "soft-capped logits"],

@@ -106,7 +106,7 @@ export class Keys {
 
   unsupported(key: string, allowed: readonly unknown[], value: unknown = this.get(key)): UnsupportedError {
     const path = this.path(key);
-    const want = allowed.map((one) => JSON.stringify(one)).join(" or ");
+    const want = allowed.map((allowedValue) => JSON.stringify(allowedValue)).join(" or ");
     const shown = JSON.stringify(value);
     return new UnsupportedError(`Cannot load a model with ${path} ${shown}: supported is ${want} (${this.file}).`, {
       part: "model",

@@ -39,9 +39,9 @@ export function readLayerTypes(
 ): Pick<ModelConfig, "layerTypes" | "slidingWindow"> {
   const hasWindow = isUsed && keys.get("sliding_window") !== undefined;
   const slidingWindow = hasWindow ? keys.count("sliding_window") : undefined;
-  const given = keys.perLayer("layer_types", LAYER_TYPES);
+  const types = keys.perLayer("layer_types", LAYER_TYPES);
   const layers = Array.from({ length: keys.count("num_hidden_layers") }, (_, layer) => layer);
-  const layerTypes = given ?? layers.map((layer) => LAYER_TYPES[hasWindow && isSliding(layer) ? 1 : 0]!);
+  const layerTypes = types ?? layers.map((layer) => LAYER_TYPES[hasWindow && isSliding(layer) ? 1 : 0]!);
   return layerTypes.includes("sliding_attention") ? { layerTypes, slidingWindow } : {};
 }
 
@@ -59,12 +59,12 @@ const ROPE_TYPES = ["default", "linear", "yarn", "llama3"] as const;
  */
 export function readRope(keys: Keys): Pick<ModelConfig, "ropeTheta" | "ropeScaling" | "slidingRopeTheta"> {
   const parameters = keys.object("rope_parameters");
-  const own = parameters?.object("full_attention") ?? parameters;
+  const ropeParameters = parameters?.object("full_attention") ?? parameters;
   const scaling = keys.object("rope_scaling");
-  if (own && scaling) checkOneScaling(keys, { own, scaling });
-  const rope = scaling ?? own;
-  const theta = (own ?? keys).get("rope_theta") ?? keys.get("rope_theta");
-  checkSame(keys, { key: "rope_theta", within: own });
+  if (ropeParameters && scaling) checkOneScaling(keys, { ropeParameters, scaling });
+  const rope = scaling ?? ropeParameters;
+  const theta = (ropeParameters ?? keys).get("rope_theta") ?? keys.get("rope_theta");
+  checkSame(keys, { key: "rope_theta", within: ropeParameters });
   const sliding = parameters?.object("sliding_attention");
   if (sliding) sliding.limit(typeKey(sliding), ["default"]);
   const localTheta = keys.get("rope_local_base_freq") as number | undefined;
@@ -78,14 +78,14 @@ export function readRope(keys: Keys): Pick<ModelConfig, "ropeTheta" | "ropeScali
 }
 
 /** @throws ConfigError where `rope_scaling` and `rope_parameters` scale differently. */
-function checkOneScaling(keys: Keys, { own, scaling }: { own: Keys; scaling: Keys }): void {
-  const type = own.get(typeKey(own)) ?? "default";
+function checkOneScaling(keys: Keys, { ropeParameters, scaling }: { ropeParameters: Keys; scaling: Keys }): void {
+  const type = ropeParameters.get(typeKey(ropeParameters)) ?? "default";
   const settings = (rope: Keys) => SCALING_KEYS.map((key) => rope.get(key) ?? null);
   const isOther =
-    type !== (scaling.get(typeKey(scaling)) ?? "default") || `${settings(own)}` !== `${settings(scaling)}`;
+    type !== (scaling.get(typeKey(scaling)) ?? "default") || `${settings(ropeParameters)}` !== `${settings(scaling)}`;
   if (type !== "default" && isOther)
     throw keys.wrong("rope_scaling", "must scale as rope_parameters does, or one of the two must be removed");
-  checkSame(own, { key: "rope_theta", within: scaling });
+  checkSame(ropeParameters, { key: "rope_theta", within: scaling });
 }
 
 const SCALING_KEYS = [
@@ -103,12 +103,15 @@ const SCALING_KEYS = [
 
 /** @throws ConfigError where the file gives a key twice with two values; the family's default is none of its values. */
 function checkSame(keys: Keys, { key, within }: { key: string; within: Keys | undefined }): void {
-  const [one, other] = [keys.given(key), within?.given(key)];
-  if (one !== undefined && other !== undefined && one !== other)
+  const [outer, other] = [keys.given(key), within?.given(key)];
+  if (outer !== undefined && other !== undefined && outer !== other)
     throw keys.wrong(key, `must be the ${JSON.stringify(other)} that the file gives beside it, or be removed`);
 }
 
-/** Where the scaling does not say it: `original_max_position_embeddings` of the model, else its longest sequence. */
+/**
+ * Returns the original context where the scaling does not say it: `original_max_position_embeddings` of the model, else
+ * its longest sequence.
+ */
 function originalContext(keys: Keys, rope: Keys): number {
   const key = "original_max_position_embeddings";
   checkSame(keys, { key, within: rope });
@@ -144,9 +147,9 @@ function readScaling(rope: Keys, context: Context): RopeScaling | undefined {
 function readYarn(rope: Keys, context: Context): RopeScaling {
   const originalContextLength = rope.positive("original_max_position_embeddings", context.original);
   const factor = rope.positive("factor", context.length / originalContextLength);
-  const [mscale, all] = [rope.get("mscale"), rope.get("mscale_all_dim")];
+  const [mscale, mscaleAllDim] = [rope.get("mscale"), rope.get("mscale_all_dim")];
   const length =
-    mscale && all
+    mscale && mscaleAllDim
       ? yarnAttentionFactor(factor, rope.positive("mscale")) /
         yarnAttentionFactor(factor, rope.positive("mscale_all_dim"))
       : yarnAttentionFactor(factor);

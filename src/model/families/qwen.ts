@@ -1,4 +1,4 @@
-/** What Qwen2 and Qwen3 have in common: sliding layers from `max_window_layers` on, where they are turned on. */
+/** Common parts of Qwen2 and Qwen3: sliding layers from `max_window_layers` on, where they are turned on. */
 import type { ModelConfig } from "../config.ts";
 import type { Keys, RawConfig } from "./keys.ts";
 import { readActivation, readLayerTypes, readRope, writeLayerTypes, writeRope } from "./parts.ts";

@@ -11,13 +11,14 @@ export interface BaseName {
 }
 
 /**
- * Of a folder or a GGUF file on this machine; a name that is neither stays as it is. The cache's path alone tells a name on the
- * Hub: `_name_or_path` in a config.json is where its weights came from, before a fine-tune changed them.
+ * Returns the name of a folder or of a GGUF file on this machine; a name that is neither stays as it is. Only the
+ * cache's path shows a name on the Hub: `_name_or_path` in a config.json is where its weights came from, before a
+ * fine-tune changed them.
  */
-export async function baseNameOf(given: string): Promise<BaseName> {
+export async function baseNameOf(source: string): Promise<BaseName> {
   const { absolutePath, diskFile, isFolder } = await import("./disk.ts");
-  if (!(await isFolder(given)) && !(await diskFile(given))) return { folder: given, name: given };
-  const folder = absolutePath(given);
+  if (!(await isFolder(source)) && !(await diskFile(source))) return { folder: source, name: source };
+  const folder = absolutePath(source);
   const [, owner, name] = CACHED.exec(folder) ?? [];
   return { folder, name: owner === undefined ? folder : `${owner}/${name}` };
 }

@@ -7,11 +7,11 @@ import type { RenderedChat } from "../../contract/text.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 import { strftime } from "./jinja/clock.ts";
-import { evaluate } from "./jinja/evaluate.ts";
+import { renderTemplate } from "./jinja/evaluate.ts";
 import { GENERATION } from "./jinja/lexer.ts";
-import { parse } from "./jinja/parser.ts";
-import { textOf, Writer } from "./jinja/print.ts";
-import { type Callable, memberOf, type Value, type Work } from "./jinja/value.ts";
+import { parseTemplate } from "./jinja/parser.ts";
+import { pythonStr, TextWriter } from "./jinja/print.ts";
+import { type JinjaValue, memberOf, type PythonCallable, type WorkCounter } from "./jinja/value.ts";
 
 export interface TemplateLimits {
   /** Characters of the template. */
@@ -33,7 +33,7 @@ const STEP_LENGTH = 32;
 
 export type ChatTemplate = (values: Readonly<Record<string, unknown>>) => RenderedChat;
 
-/** Where the template came from, and bounds on its work. */
+/** Source of the template, and bounds on its work. */
 export interface TemplateOptions {
   /** Named in errors. */
   readonly file?: string | undefined;
@@ -46,16 +46,16 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
   const at = { path: "chat_template", file };
   const program = refusing("read the chat template", at, () => {
     if (source.length > bounds.source) throw new Error(`it holds ${source.length} characters`);
-    return parse(source);
+    return parseTemplate(source);
   });
   return (values) =>
     refusing("format the conversation with the chat template", at, () => {
-      const given = Object.entries(values).filter(([, value]) => value !== undefined);
-      const names = given.map(([name]): [string, Value] => [name, memberOf(values, name)]);
-      const render = (block: (out: Writer) => Callable) => {
+      const defined = Object.entries(values).filter(([, value]) => value !== undefined);
+      const names = defined.map(([name]): [string, JinjaValue] => [name, memberOf(values, name)]);
+      const render = (block: (out: TextWriter) => PythonCallable) => {
         const work = new Counter(bounds);
-        const out = new Writer(work);
-        evaluate(program, new Map([...globals(work), ...names, [GENERATION, block(out)]]), { work, out });
+        const out = new TextWriter(work);
+        renderTemplate(program, new Map([...globals(work), ...names, [GENERATION, block(out)]]), { work, out });
         return out.text();
       };
       const generated: [number, number][] = [];
@@ -74,14 +74,15 @@ export function compileTemplate(source: string, { file, limits = {} }: TemplateO
 /** Notes blocks as transformers does: from the end of what is written, wherever the block's text then goes. */
 const noting =
   (generated: [number, number][]) =>
-  (out: Writer): Callable =>
+  (out: TextWriter): PythonCallable =>
   (_, named) => {
     const text = textOfBlock(named);
     generated.push([out.length, out.length + text.length]);
     return text;
   };
 
-const textOfBlock = (named: ReadonlyMap<string, Value>) => (named.get("caller") as Callable)([], new Map()) as string;
+const textOfBlock = (named: ReadonlyMap<string, JinjaValue>) =>
+  (named.get("caller") as PythonCallable)([], new Map()) as string;
 
 const within = (spans: readonly [number, number][], length: number) =>
   spans.map(([start, end]): [number, number] => [Math.min(start, length), Math.min(end, length)]);
@@ -111,7 +112,7 @@ function unusedCharacters(text: string): Marks {
 }
 
 const marking =
-  ({ open, close }: Marks): Callable =>
+  ({ open, close }: Marks): PythonCallable =>
   (_, named) =>
     `${open}${textOfBlock(named)}${close}`;
 
@@ -130,7 +131,7 @@ function unmarked(marked: string, { open, close }: Marks): RenderedChat {
   return { text, generated };
 }
 
-class Counter implements Work {
+class Counter implements WorkCounter {
   private readonly limits: TemplateLimits;
   private readonly started = performance.now();
   private steps = 0;
@@ -161,19 +162,19 @@ class Counter implements Work {
 }
 
 /** The global names that transformers gives its templates. */
-function globals(work: Work): Map<string, Value> {
-  return new Map<string, Value>([
+function globals(work: WorkCounter): Map<string, JinjaValue> {
+  return new Map<string, JinjaValue>([
     [
       "raise_exception",
       (args) => {
-        throw new Error(textOf(only("raise_exception", args), work));
+        throw new Error(pythonStr(only("raise_exception", args), work));
       },
     ],
-    ["strftime_now", (args) => strftime(textOf(only("strftime_now", args), work), new Date())],
+    ["strftime_now", (args) => strftime(pythonStr(only("strftime_now", args), work), new Date())],
   ]);
 }
 
-function only(name: string, args: readonly Value[]): Value {
+function only(name: string, args: readonly JinjaValue[]): JinjaValue {
   const [value] = args;
   if (args.length === 1 && value !== undefined) return value;
   throw new Error(`${name} takes 1 argument (${args.length})`);

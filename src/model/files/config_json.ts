@@ -112,9 +112,9 @@ export function readTokenIds(raw: RawConfig, { key, file }: { key: string; file:
 
 function architectureOf(raw: RawConfig, file: string): Architecture {
   const type = raw.model_type;
-  const known = [...ARCHITECTURES.keys()].join(", ");
+  const families = [...ARCHITECTURES.keys()].join(", ");
   if (type === undefined)
-    throw new ConfigError(`Cannot read the model's configuration: model_type is missing. Supported are ${known}.`, {
+    throw new ConfigError(`Cannot read the model's configuration: model_type is missing. Supported are ${families}.`, {
       file,
       path: "model_type",
     });
@@ -124,7 +124,7 @@ function architectureOf(raw: RawConfig, file: string): Architecture {
   const reason = obstacle ? ` (${obstacle})` : "";
   const shown = JSON.stringify(type);
   throw new UnsupportedError(
-    `Cannot load a model with model_type ${shown}${reason}: supported is ${known} (${file}). Take a model of one of these families.`,
+    `Cannot load a model with model_type ${shown}${reason}: supported is ${families} (${file}). Take a model of one of these families.`,
     { part: "model", capability: `model_type=${shown}` },
   );
 }

@@ -19,7 +19,7 @@ export async function fingerprintOf({
     const size = shape.reduce((product, each) => product * each, 1);
     const length = Math.min(ENDS, size);
     parts.push(new TextEncoder().encode(`\n${name} ${shape}\n`));
-    for (const start of [0, size - length]) parts.push(bytesOf(await read(name, { start, length })));
+    for (const start of [0, size - length]) parts.push(floatBytes(await read(name, { start, length })));
   }
   return sha256(parts);
 }
@@ -37,13 +37,13 @@ export async function sha256(parts: readonly Uint8Array[]): Promise<string> {
 }
 
 /** The bytes of an array, without a copy. */
-export function bytesOf({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
+export function floatBytes({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /** Differences of two configurations, each `key: one, other`. Empty when a forward pass is the same for both. */
-export function configDifferences(one: ModelConfig, other: ModelConfig): string[] {
-  const [a, b] = [shapeOf(one), shapeOf(other)];
+export function configDifferences(config: ModelConfig, other: ModelConfig): string[] {
+  const [a, b] = [shapeOf(config), shapeOf(other)];
   const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
   return Array.from(keys)
     .filter((key) => JSON.stringify(a[key]) !== JSON.stringify(b[key]))

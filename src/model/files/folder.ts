@@ -5,7 +5,7 @@ import { weightShapes } from "../layers.ts";
 import { parseModelConfig } from "./config_json.ts";
 import { GENERATION_CONFIG_FILE, readGenerationConfig } from "./generation_config.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson, readText } from "./reader.ts";
+import { type FolderReader, readFolderJson, readFolderText } from "./reader.ts";
 import type { TensorInfo } from "./safetensors.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
 import { resolveTiedOutput } from "./tied_output.ts";
@@ -32,7 +32,7 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
   const { config, files } = await resolveTiedOutput(await openModelConfig(reader), await openTensors(reader));
   checkShapes(files.tensors, { config, name: reader.name });
   const tokenizer = await openTokenizer(reader, config.eosTokenIds);
-  const generationConfig = await readText(reader, GENERATION_CONFIG_FILE);
+  const generationConfig = await readFolderText(reader, GENERATION_CONFIG_FILE);
   return { name: reader.name, config, tokenizer, generationConfig, ...files };
 }
 
@@ -44,7 +44,7 @@ export async function openModelFolder(folder: string | FolderReader): Promise<Mo
 export async function openModelConfig(folder: string | FolderReader): Promise<ModelConfig> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/config.json`;
-  const raw = await readJson(reader, "config.json");
+  const raw = await readFolderJson(reader, "config.json");
   if (raw === undefined) throw new ConfigError("Cannot open the model folder: it has no config.json.", { file });
   const config = parseModelConfig(raw, file);
   const { eosTokenIds } = await readGenerationConfig(reader);
@@ -60,12 +60,12 @@ export async function openTokenizer(
   eosTokenIds: readonly number[] = [],
 ): Promise<TextTokenizer | undefined> {
   const reader = await openFolder(folder);
-  const tokenizer = await readJson(reader, "tokenizer.json");
+  const tokenizer = await readFolderJson(reader, "tokenizer.json");
   if (tokenizer === undefined) return undefined;
   return createTokenizer({
     tokenizer,
     config: await tokenizerConfig(reader),
-    chatTemplate: await readText(reader, "chat_template.jinja"),
+    chatTemplate: await readFolderText(reader, "chat_template.jinja"),
     eosTokenIds,
     folder: reader.name,
   });
@@ -73,9 +73,11 @@ export async function openTokenizer(
 
 /** tokenizer_config.json; older folders name special tokens in special_tokens_map.json only. */
 async function tokenizerConfig(reader: FolderReader): Promise<unknown> {
-  const config = await readJson(reader, "tokenizer_config.json");
-  const tokens = await readJson(reader, "special_tokens_map.json");
-  const areObjects = [config ?? {}, tokens].every((it) => typeof it === "object" && it !== null && !Array.isArray(it));
+  const config = await readFolderJson(reader, "tokenizer_config.json");
+  const tokens = await readFolderJson(reader, "special_tokens_map.json");
+  const areObjects = [config ?? {}, tokens].every(
+    (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+  );
   return areObjects ? { ...(tokens as object), ...(config as object | undefined) } : config;
 }
 
@@ -84,11 +86,11 @@ const UNUSED = /\.rotary_emb\.inv_freq$/;
 
 const FLOAT_TYPES: ReadonlySet<string> = new Set(["F32", "BF16", "F16", "F64"]);
 
-function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: ModelConfig; name: string }): void {
-  const shapes = weightShapes(it.config);
+function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, model: { config: ModelConfig; name: string }): void {
+  const shapes = weightShapes(model.config);
   for (const [name, shape] of shapes) {
     const info = tensors.get(name);
-    if (!info) throw missingTensor(name, { shape, ...it });
+    if (!info) throw missingTensor(name, { shape, ...model });
     if (`${info.shape}` !== `${shape}`)
       throw new ConfigError(
         `Cannot load tensor ${name}: config.json requires shape [${shape}] ([${info.shape}]).${keysOf(name)}`,
@@ -101,9 +103,9 @@ function checkShapes(tensors: ReadonlyMap<string, TensorInfo>, it: { config: Mod
       );
   }
   for (const [name, info] of tensors) {
-    if (shapes.has(name) || UNUSED.test(name) || isRepeatedTable(name, it.config)) continue;
+    if (shapes.has(name) || UNUSED.test(name) || isRepeatedTable(name, model.config)) continue;
     throw new ConfigError(
-      `Cannot load the model: the architecture ${it.config.architecture} has no tensor ${name}${layersOf(name, it.config)}.`,
+      `Cannot load the model: the architecture ${model.config.architecture} has no tensor ${name}${layersOf(name, model.config)}.`,
       { file: info.file },
     );
   }
@@ -123,7 +125,7 @@ function missingTensor(
   return new ConfigError(message, { file });
 }
 
-/** What config.json says of the number of layers, for a tensor of one. */
+/** Returns config.json's number of layers as text, for a tensor of one. */
 function layersOf(name: string, { layers }: ModelConfig): string {
   return name.startsWith("model.layers.") ? ` (config.json has num_hidden_layers ${layers})` : "";
 }

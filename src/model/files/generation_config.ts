@@ -2,11 +2,11 @@
 import { ConfigError } from "../../errors.ts";
 import { readTokenIds } from "./config_json.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson } from "./reader.ts";
+import { type FolderReader, readFolderJson } from "./reader.ts";
 
 export const GENERATION_CONFIG_FILE = "generation_config.json";
 
-/** What a model's authors recommend. Absent: they say nothing. */
+/** Recommendations of a model's authors. Absent: they say nothing. */
 export interface SamplingDefaults {
   readonly temperature?: number;
   readonly top_p?: number;
@@ -47,24 +47,24 @@ const RANGES: Readonly<Record<keyof SamplingDefaults, (value: number) => boolean
 export async function readGenerationConfig(folder: string | FolderReader): Promise<GenerationConfig> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/${GENERATION_CONFIG_FILE}`;
-  const raw = (await readJson(reader, GENERATION_CONFIG_FILE)) ?? {};
+  const raw = (await readFolderJson(reader, GENERATION_CONFIG_FILE)) ?? {};
   if (typeof raw !== "object" || raw === null || Array.isArray(raw))
     throw new ConfigError("Cannot read the model's generation settings: they are not a JSON object.", { file });
-  const given = raw as Record<string, unknown>;
+  const config = raw as Record<string, unknown>;
   return {
     file,
-    eosTokenIds: readTokenIds(given, { key: "eos_token_id", file }),
-    sampling: readSampling(given, file),
+    eosTokenIds: readTokenIds(config, { key: "eos_token_id", file }),
+    sampling: readSampling(config, file),
     ignored: Object.entries(NEUTRAL)
-      .filter(([key, values]) => ![undefined, null, ...values].includes(given[key]))
-      .map(([key]) => `${key}=${JSON.stringify(given[key])}`),
+      .filter(([key, values]) => ![undefined, null, ...values].includes(config[key]))
+      .map(([key]) => `${key}=${JSON.stringify(config[key])}`),
   };
 }
 
-function readSampling(given: Record<string, unknown>, file: string): SamplingDefaults {
+function readSampling(config: Record<string, unknown>, file: string): SamplingDefaults {
   const found: { -readonly [K in keyof SamplingDefaults]: SamplingDefaults[K] } = {};
   for (const [key, accepts] of Object.entries(RANGES) as [keyof SamplingDefaults, (value: number) => boolean][]) {
-    const value = given[key] ?? undefined;
+    const value = config[key] ?? undefined;
     if (value === undefined) continue;
     if (typeof value !== "number" || !accepts(value))
       throw new ConfigError(

@@ -5,7 +5,7 @@ import { type BaseName, baseNameOf } from "./base_name.ts";
 import type { FolderWriter } from "./file_source.ts";
 import { openFolder } from "./open_folder.ts";
 import { parseAdapterConfig } from "./peft_config.ts";
-import { type FolderReader, readJson } from "./reader.ts";
+import { type FolderReader, readFolderJson } from "./reader.ts";
 import { encodeSafetensors, type TensorSource } from "./safetensors_write.ts";
 import { openTensors, type TensorFiles } from "./tensor_files.ts";
 import { writeFiles } from "./writer.ts";
@@ -14,7 +14,7 @@ import { writeFiles } from "./writer.ts";
 export interface AdapterConfig extends Omit<LoraConfig, "modules"> {
   /** Folder of the base model, or its name where the adapter records no folder. */
   readonly base?: string | undefined;
-  /** Of the base model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
+  /** Fingerprint of the base model's weights, see fingerprint.ts. Absent in adapters made elsewhere. */
   readonly fingerprint?: string | undefined;
 }
 
@@ -27,7 +27,7 @@ export interface AdapterFactors {
 }
 
 export interface Adapter extends AdapterConfig {
-  /** By module: `model.layers.0.self_attn.q_proj`. */
+  /** Factors by module: `model.layers.0.self_attn.q_proj`. */
   readonly modules: ReadonlyMap<string, AdapterFactors>;
   /** The weight of a scalar head, [C]; with `scoreHead`. */
   readonly score?: Float32Array | undefined;
@@ -81,7 +81,7 @@ export interface AdapterShape extends AdapterConfig {
 }
 
 /** Reads the configuration and the names of an adapter folder, without its factors. */
-export async function describeAdapter(folder: string | FolderReader): Promise<AdapterShape> {
+export async function readAdapterShape(folder: string | FolderReader): Promise<AdapterShape> {
   const { config, names } = await openFiles(folder);
   return { ...config, modules: new Set(names.keys()) };
 }
@@ -140,7 +140,7 @@ interface AdapterFiles {
 async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
   const reader = await openFolder(folder);
   const file = `${reader.name}/adapter_config.json`;
-  const raw = (await readJson(reader, "adapter_config.json")) as Record<string, unknown> | undefined;
+  const raw = (await readFolderJson(reader, "adapter_config.json")) as Record<string, unknown> | undefined;
   if (!raw) throw new ConfigError("Cannot open the adapter: it has no adapter_config.json.", { file });
   const { targets, ...config } = parseAdapterConfig(raw, file);
   const files = await openTensors(reader, "adapter_model");
@@ -149,14 +149,14 @@ async function openFiles(folder: string | FolderReader): Promise<AdapterFiles> {
     throw new ConfigError(`Cannot read the adapter: ${PREFIX}${SCORE} is missing, which modules_to_save names.`, {
       file: `${reader.name}/adapter_model.safetensors`,
     });
-  const own = (await readJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
+  const saved = (await readFolderJson(reader, BASE_FILE)) as (Partial<BaseName> & { fingerprint?: string }) | undefined;
   return {
     config: {
       ...config,
       // A person may have written another base into adapter_config.json.
-      base: own?.name !== undefined && own.name === config.base ? own.folder : config.base,
+      base: saved?.name !== undefined && saved.name === config.base ? saved.folder : config.base,
       targets: targetsOf(names, { listed: targets, file }),
-      fingerprint: own?.fingerprint,
+      fingerprint: saved?.fingerprint,
     },
     names,
     files,

@@ -15,7 +15,7 @@ const KNOWN = new Set(
   qalora_group_size runtime_config rank_pattern alpha_pattern modules_to_save`.split(/\s+/),
 );
 
-/** What PEFT lists for sequence classification; the models here have a `score`. */
+/** Modules that PEFT lists for sequence classification; the models here have a `score`. */
 const HEADS: ReadonlySet<unknown> = new Set(["score", "classifier"]);
 
 /** Whether a setting is off, as every unknown feature of PEFT must be. */
@@ -24,7 +24,7 @@ function isOff(value: unknown): boolean {
   return typeof value === "object" && Object.keys(value).length === 0;
 }
 
-/** What `adapter_config.json` says about the adapter. */
+/** Contents of `adapter_config.json`. */
 export interface ParsedAdapterConfig {
   readonly rank: number;
   readonly alpha: number;

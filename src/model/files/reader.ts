@@ -1,4 +1,4 @@
-/** Where a model's files come from: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
+/** Reads a model's files: bytes on demand, from a disk, an HTTP server or a set of Blobs. */
 import { ConfigError } from "../../errors.ts";
 import { decodeUtf8 } from "../../utf8.ts";
 
@@ -24,14 +24,14 @@ export interface FolderReader {
 }
 
 /** Text of a file in the folder; `undefined` when it does not exist. @throws ConfigError for bytes that are not UTF-8. */
-export async function readText(reader: FolderReader, file: string): Promise<string | undefined> {
+export async function readFolderText(reader: FolderReader, file: string): Promise<string | undefined> {
   const bytes = await reader.open(file);
   return bytes && decodeUtf8(await bytes.read(0, bytes.size), { file: `${reader.name}/${file}` });
 }
 
 /** Parsed JSON file of the folder; `undefined` when it does not exist. @throws ConfigError for text that is not JSON, or not UTF-8. */
-export async function readJson(reader: FolderReader, file: string): Promise<unknown> {
-  const text = await readText(reader, file);
+export async function readFolderJson(reader: FolderReader, file: string): Promise<unknown> {
+  const text = await readFolderText(reader, file);
   if (text === undefined) return undefined;
   try {
     return JSON.parse(text);

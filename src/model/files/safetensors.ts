@@ -7,7 +7,7 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { BYTES_OF, type DType, decodeFloats, integerReader } from "../dtype.ts";
 import type { ByteReader } from "./reader.ts";
 
-/** Where one tensor lies in its file. */
+/** Position of one tensor in its file. */
 export interface TensorInfo {
   readonly name: string;
   readonly dtype: DType;
@@ -23,7 +23,7 @@ export interface TensorInfo {
 export interface SafetensorsFile {
   readonly name: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** In the order of the file. */
+  /** Tensors in the order of the file. */
   readonly tensors: ReadonlyMap<string, TensorInfo>;
   /**
    * A float tensor, or `length` of its elements from `start`, widened or rounded to f32.
@@ -98,10 +98,10 @@ async function readHeader(reader: ByteReader): Promise<{ header: object; dataSta
   return { header, dataStart: 8 + length };
 }
 
-function readEntry(it: { name: string; entry: unknown; dataStart: number; file: string }): TensorInfo {
-  const { dtype, shape, data_offsets: offsets } = (it.entry ?? {}) as Record<string, unknown>;
+function readEntry(header: { name: string; entry: unknown; dataStart: number; file: string }): TensorInfo {
+  const { dtype, shape, data_offsets: offsets } = (header.entry ?? {}) as Record<string, unknown>;
   const fail = (rule: string, value: unknown) =>
-    new ConfigError(`Cannot read tensor ${it.name}: ${rule} (${JSON.stringify(value)}).`, { file: it.file });
+    new ConfigError(`Cannot read tensor ${header.name}: ${rule} (${JSON.stringify(value)}).`, { file: header.file });
   if (typeof dtype !== "string" || !Object.hasOwn(BYTES_OF, dtype)) throw fail("its dtype is unknown", dtype);
   if (!isCounts(shape)) throw fail("its shape is not a list of sizes", shape);
   if (!isCounts(offsets) || offsets.length !== 2) throw fail("data_offsets must be two positions", offsets);
@@ -111,20 +111,20 @@ function readEntry(it: { name: string; entry: unknown; dataStart: number; file: 
   if (begin! > end! || end! - begin! !== bytes)
     throw fail(`${dtype} [${shape}] needs ${bytes} bytes, not these data_offsets`, offsets);
   return {
-    name: it.name,
+    name: header.name,
     dtype: dtype as DType,
     shape,
     length,
-    offset: it.dataStart + begin!,
+    offset: header.dataStart + begin!,
     byteLength: end! - begin!,
-    file: it.file,
+    file: header.file,
   };
 }
 
 /** Tensors must fill the data exactly: no overlap, no hole, nothing after the last. */
-function checkLayout(infos: readonly TensorInfo[], it: { dataStart: number; reader: ByteReader }): void {
-  const { reader } = it;
-  let position = it.dataStart;
+function checkLayout(infos: readonly TensorInfo[], layout: { dataStart: number; reader: ByteReader }): void {
+  const { reader } = layout;
+  let position = layout.dataStart;
   for (const { name, offset, byteLength } of infos) {
     const fail = (rule: string) => new ConfigError(`Cannot read tensor ${name}: ${rule}.`, at(reader));
     const end = offset + byteLength;

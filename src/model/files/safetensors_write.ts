@@ -12,7 +12,7 @@ export interface TensorSource {
   readonly data: Numbers | (() => Promise<Float32Array>);
 }
 
-export interface WriteOptions {
+export interface SafetensorsOptions {
   /** Type of floats in the file; BF16 rounds to nearest even. Default F32. */
   readonly dtype?: "F32" | "BF16" | undefined;
   readonly metadata?: Readonly<Record<string, string>>;
@@ -26,7 +26,7 @@ export interface WriteOptions {
  */
 export async function* encodeSafetensors(
   tensors: readonly TensorSource[],
-  options: WriteOptions = {},
+  options: SafetensorsOptions = {},
 ): AsyncGenerator<Uint8Array> {
   yield encodeHeader(tensors, options);
   for (const tensor of tensors) {
@@ -52,7 +52,7 @@ function checkFinite(name: string, data: Numbers): void {
   );
 }
 
-function encodeHeader(tensors: readonly TensorSource[], options: WriteOptions): Uint8Array {
+function encodeHeader(tensors: readonly TensorSource[], options: SafetensorsOptions): Uint8Array {
   const entries: [string, unknown][] = [["__metadata__", { format: "pt", ...options.metadata }]];
   let position = 0;
   for (const tensor of tensors) {
@@ -72,11 +72,11 @@ function encodeHeader(tensors: readonly TensorSource[], options: WriteOptions): 
 }
 
 /** Bytes of a tensor's data in the file. */
-export function byteLengthOf(tensor: TensorSource, options: WriteOptions): number {
+export function byteLengthOf(tensor: TensorSource, options: SafetensorsOptions): number {
   return lengthOf(tensor) * (dtypeOf(tensor, options) === "BF16" ? 2 : 4);
 }
 
-function dtypeOf({ data }: TensorSource, { dtype = "F32" }: WriteOptions): "F32" | "BF16" | "I32" | "U32" {
+function dtypeOf({ data }: TensorSource, { dtype = "F32" }: SafetensorsOptions): "F32" | "BF16" | "I32" | "U32" {
   if (data instanceof Int32Array) return "I32";
   return data instanceof Uint32Array ? "U32" : dtype;
 }

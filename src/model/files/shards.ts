@@ -1,12 +1,12 @@
 /** Weights as safetensors files: one, or several with an index, as transformers writes and reads them. */
 
 import type { FileSource } from "./file_source.ts";
-import { byteLengthOf, encodeSafetensors, type TensorSource, type WriteOptions } from "./safetensors_write.ts";
+import { byteLengthOf, encodeSafetensors, type SafetensorsOptions, type TensorSource } from "./safetensors_write.ts";
 
 /** Bytes of tensors in one file, as in transformers. */
 export const MAX_SHARD_BYTES = 5e9;
 
-export interface ShardOptions extends WriteOptions {
+export interface ShardOptions extends SafetensorsOptions {
   /** Default {@link MAX_SHARD_BYTES}. A larger tensor has a file of its own. */
   readonly maxShardBytes?: number | undefined;
 }

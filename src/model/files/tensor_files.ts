@@ -1,7 +1,7 @@
 /** The tensors of a folder as one set, whether they lie in one safetensors file or in several. */
 import { ConfigError } from "../../errors.ts";
 import { openFolder } from "./open_folder.ts";
-import { type FolderReader, readJson, readText } from "./reader.ts";
+import { type FolderReader, readFolderJson, readFolderText } from "./reader.ts";
 import { openSafetensors, type SafetensorsFile, type TensorInfo } from "./safetensors.ts";
 
 /** A set of tensors spread over one or several safetensors files. */
@@ -20,7 +20,7 @@ export interface TensorFiles {
 export async function openTensors(folder: string | FolderReader, stem = "model"): Promise<TensorFiles> {
   const reader = await openFolder(folder);
   const name = `${stem}.safetensors.index.json`;
-  const index = await readJson(reader, name);
+  const index = await readFolderJson(reader, name);
   if (index !== undefined) return joinShards(reader, { index, file: name, whole: `${stem}.safetensors` });
   const { tensors, read, readBytes } = await openShard(reader, `${stem}.safetensors`);
   return { tensors, read, readBytes };
@@ -28,18 +28,18 @@ export async function openTensors(folder: string | FolderReader, stem = "model")
 
 async function joinShards(
   reader: FolderReader,
-  it: { index: unknown; file: string; whole: string },
+  listing: { index: unknown; file: string; whole: string },
 ): Promise<TensorFiles> {
-  const source = { file: `${reader.name}/${it.file}` };
-  const map = (it.index as { weight_map?: Record<string, string> } | null)?.weight_map;
+  const source = { file: `${reader.name}/${listing.file}` };
+  const map = (listing.index as { weight_map?: Record<string, string> } | null)?.weight_map;
   if (typeof map !== "object" || map === null)
     throw new ConfigError("Cannot read the index of weights: it has no weight_map.", source);
-  if (!Object.values(map).includes(it.whole) && (await reader.open(it.whole)))
+  if (!Object.values(map).includes(listing.whole) && (await reader.open(listing.whole)))
     throw new ConfigError(
-      `Cannot read the weights: there is both an index of weights and a file ${it.whole} that it does not name. Remove the one that is not the model.`,
+      `Cannot read the weights: there is both an index of weights and a file ${listing.whole} that it does not name. Remove the one that is not the model.`,
       source,
     );
-  checkRepeats((await readText(reader, it.file)) ?? "", source);
+  checkRepeats((await readFolderText(reader, listing.file)) ?? "", source);
   const shards = new Map<string, SafetensorsFile>();
   const tensors = new Map<string, TensorInfo>();
   for (const [name, file] of Object.entries(map)) {
@@ -100,7 +100,7 @@ function* listedNames(text: string): Generator<string> {
   }
 }
 
-/** Where the closing quote of the text that opens at `start` lies. */
+/** Returns where the closing quote of the text that opens at `start` lies. */
 function endOfText(text: string, start: number): number {
   let at = start + 1;
   while (text[at] !== '"') at += text[at] === "\\" ? 2 : 1;

@@ -44,8 +44,8 @@ async function areEqual(files: TensorFiles, { table, head }: Record<"table" | "h
   const read = table.dtype === head.dtype ? files.readBytes : files.read;
   for (let start = 0; start < size; start += PIECE_ELEMENTS) {
     const range = { start, length: Math.min(PIECE_ELEMENTS, size - start) };
-    const [one, other] = [await read(EMBEDDING, range), await read(HEAD, range)];
-    if (!one.every((value, i) => value === other[i])) return false;
+    const [embedding, other] = [await read(EMBEDDING, range), await read(HEAD, range)];
+    if (!embedding.every((value, i) => value === other[i])) return false;
   }
   return true;
 }

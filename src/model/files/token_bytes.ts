@@ -1,6 +1,6 @@
 /** The bytes of each token of a tokenizer.json, by the rules of its decoder. */
 import { byteOfToken, bytesOfCharacters, createDecoder } from "./tokenizer/decoder.ts";
-import { flatten, type Step, type TokenizerJson } from "./tokenizer/json.ts";
+import { flattenSteps, type TokenizerJson, type TokenizerStep } from "./tokenizer/json.ts";
 
 /** Decoders whose steps work on each token by itself. A `Strip` at the start of a text alone is one of SentencePiece's. */
 const BY_TOKEN = ["ByteLevel", "ByteFallback", "Metaspace", "Replace", "Fuse", "Strip"];
@@ -12,7 +12,7 @@ export function tokenBytesOf(
   { decoder }: Pick<TokenizerJson, "decoder">,
   { texts, special }: { texts: ReadonlyMap<number, string>; special: ReadonlySet<number> },
 ): ((id: number) => Uint8Array | undefined) | undefined {
-  const steps = flatten(decoder, "decoders");
+  const steps = flattenSteps(decoder, "decoders");
   if (steps.length === 0 || steps.some(({ type }) => !BY_TOKEN.includes(type))) return undefined;
   const bytesOf = steps.some(({ type }) => type === "ByteLevel") ? bytesOfCharacters : sentencePiece(steps);
   return (id) => {
@@ -22,7 +22,7 @@ export function tokenBytesOf(
 }
 
 /** `▁` for a space, `<0x0A>` for a byte that no character has; added tokens too. */
-function sentencePiece(steps: readonly Step[]): (text: string) => Uint8Array {
+function sentencePiece(steps: readonly TokenizerStep[]): (text: string) => Uint8Array {
   const hasBytes = steps.some(({ type }) => type === "ByteFallback");
   const decoders = steps
     .filter(({ type }) => !WHOLE.includes(type))

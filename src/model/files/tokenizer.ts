@@ -100,11 +100,13 @@ interface Templates {
 function readTemplates(files: TokenizerFiles, config: Record<string, unknown>): Templates {
   const { chatTemplate, folder, templateFile = within(folder, "chat_template.jinja") } = files;
   if (chatTemplate !== undefined) return { standard: lazy(chatTemplate, templateFile) };
-  const given = config.chat_template ?? undefined;
+  const templates = config.chat_template ?? undefined;
   const file = within(folder, CONFIG_FILE);
-  if (given === undefined) return { standard: undefined };
-  if (typeof given === "string") return { standard: lazy(given, file) };
-  const named = Array.isArray(given) ? new Map(given.map((it) => [it?.name, it?.template])) : new Map();
+  if (templates === undefined) return { standard: undefined };
+  if (typeof templates === "string") return { standard: lazy(templates, file) };
+  const named = Array.isArray(templates)
+    ? new Map(templates.map((entry) => [entry?.name, entry?.template]))
+    : new Map();
   if (named.size === 0 || [...named.values()].some((source) => typeof source !== "string"))
     throw new ConfigError("Cannot read the chat template: it must be a text, or a list of {name, template}.", {
       file,
@@ -129,34 +131,34 @@ function within(folder: string | undefined, file: string): string | undefined {
   return folder && `${folder}/${file}`;
 }
 
-function renderChat(it: {
+function renderChat(chat: {
   templates: Templates;
   config: Record<string, unknown>;
   messages: readonly ChatMessage[];
   options: ChatOptions;
 }): RenderedChat {
-  const { standard, toolUse } = it.templates;
-  const template = (it.options.tools && toolUse) ?? standard;
+  const { standard, toolUse } = chat.templates;
+  const template = (chat.options.tools && toolUse) ?? standard;
   if (template === undefined) {
     const message =
       "Cannot format a conversation: the model has no chat template. Give it prompts of plain text, or set model.chat_template.";
     throw new UnsupportedError(message, { part: "tokenizer", capability: "chat" });
   }
-  const special = Object.entries(it.config)
+  const special = Object.entries(chat.config)
     .map(([key, value]) => [key, specialText(value)] as const)
     .filter(([key, text]) => key.endsWith("_token") && text !== undefined);
   const values = {
     ...Object.fromEntries(special),
-    messages: it.messages,
+    messages: chat.messages,
     // Absent values are None in transformers, and templates test for that.
-    tools: it.options.tools ?? null,
+    tools: chat.options.tools ?? null,
     documents: null,
-    add_generation_prompt: it.options.addGenerationPrompt ?? true,
+    add_generation_prompt: chat.options.addGenerationPrompt ?? true,
   };
-  return template.compile()(mergedJson(values, it.options.variables ?? {}));
+  return template.compile()(mergedJson(values, chat.options.variables ?? {}));
 }
 
-/** For a model without roles: each message's text and the end token. */
+/** Template of a model without roles: each message's text and the end token. */
 export const PLAIN_CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}";
 
 /**

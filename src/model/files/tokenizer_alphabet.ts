@@ -18,7 +18,11 @@ export function readAlphabet(config: Readonly<Record<string, unknown>>): Alphabe
   const spec = config.grpu as Partial<AlphabetSpec> | undefined;
   if (spec?.kind !== "character" && spec?.kind !== "byte") return undefined;
   const { kind, alphabet = [], bos = false } = spec;
-  if (Array.isArray(alphabet) && alphabet.every((it) => typeof it === "string") && typeof bos === "boolean")
+  if (
+    Array.isArray(alphabet) &&
+    alphabet.every((character) => typeof character === "string") &&
+    typeof bos === "boolean"
+  )
     return { kind, alphabet, bos };
   throw new ConfigError("Cannot read the tokenizer: its alphabet must be a list of characters.", {
     path: "grpu.alphabet",
@@ -143,9 +147,9 @@ function characterCodec(alphabet: readonly string[]): Codec {
     Array.from(text, (character) => {
       const id = idOf.get(character);
       if (id !== undefined) return id;
-      const known = JSON.stringify(alphabet.join(""));
+      const alphabetJson = JSON.stringify(alphabet.join(""));
       throw new ConfigError(
-        `Cannot encode the text: a character is outside the alphabet ${known} (${JSON.stringify(character)}).`,
+        `Cannot encode the text: a character is outside the alphabet ${alphabetJson} (${JSON.stringify(character)}).`,
       );
     });
   return [encode, (ids) => ids.map((id) => alphabet[id]).join("")];

@@ -1,4 +1,4 @@
-/** What each kind of tokenizer implements, and the files that it is built from. */
+/** Interface of each kind of tokenizer, and the files that it is built from. */
 import type { Tokenizer } from "../../contract/text.ts";
 
 /** The text codec of one kind of tokenizer. */
@@ -13,7 +13,7 @@ export interface TokenizerFiles {
   readonly config?: unknown;
   /** `chat_template.jinja`. Default: the template inside `config`. */
   readonly chatTemplate?: string | undefined;
-  /** Where `chatTemplate` was read, for messages. */
+  /** File from which `chatTemplate` was read, for messages. */
   readonly templateFile?: string | undefined;
   /** End tokens of config.json or generation_config.json, in addition to the tokenizer's own. */
   readonly eosTokenIds?: readonly number[];

@@ -4,13 +4,13 @@
  */
 import { ConfigError } from "../../errors.ts";
 import { tokenBytesOf } from "./token_bytes.ts";
-import { addedTokens, finderOf, isNormalized, type Section, soughtText } from "./tokenizer/added_tokens.ts";
+import { addedTokens, finderOf, isNormalized, soughtText, type TextSection } from "./tokenizer/added_tokens.ts";
 import { createDecoder } from "./tokenizer/decoder.ts";
 import type { TokenizerJson } from "./tokenizer/json.ts";
-import { createModel, type VocabularyModel } from "./tokenizer/model.ts";
+import { createVocabularyModel, type VocabularyModel } from "./tokenizer/model.ts";
 import { createNormalizer, type Normalizer } from "./tokenizer/normalizer.ts";
 import { createPostProcessor } from "./tokenizer/post_processor.ts";
-import { createPreTokenizer, type Piece, type PreTokenizer } from "./tokenizer/pre_tokenizer.ts";
+import { createPreTokenizer, type PreTokenizer, type TextPiece } from "./tokenizer/pre_tokenizer.ts";
 import type { TokenizerCore, TokenizerFiles } from "./tokenizer_core.ts";
 
 /** @throws ConfigError for a tokenizer.json that cannot be read. */
@@ -27,7 +27,7 @@ export function hubTokenizer(files: TokenizerFiles, config: Record<string, unkno
 
 function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerCore {
   if (typeof json?.model !== "object" || json.model === null) throw new Error("it has no model");
-  const model = createModel(json.model);
+  const model = createVocabularyModel(json.model);
   const added = addedTokens(json, config, model.idOf);
   const normalizer = createNormalizer(json.normalizer);
   const steps: EncodingSteps = {
@@ -57,8 +57,8 @@ function build(json: TokenizerJson, config: Record<string, unknown>): TokenizerC
   return {
     vocabSize: largest + 1,
     encode(text, { addSpecialTokens = true, continues = false } = {}) {
-      const own = encodeText(text, steps, continues);
-      return addSpecialTokens ? postProcess(own) : own;
+      const ids = encodeText(text, steps, continues);
+      return addSpecialTokens ? postProcess(ids) : ids;
     },
     decode(tokens, { skipSpecialTokens = true } = {}) {
       const kept = skipSpecialTokens ? tokens.filter((id) => !special.has(id)) : tokens;
@@ -77,28 +77,28 @@ interface TextSteps {
 interface EncodingSteps {
   readonly model: VocabularyModel;
   readonly first: TextSteps;
-  /** Without the mark of a first word. */
+  /** Steps without the mark of a first word. */
   readonly continued: TextSteps;
   /** Added tokens in a text as it is written, and once it is normalized. */
-  readonly findWritten: (text: string) => Section[];
-  readonly findNormalized: (text: string) => Section[];
+  readonly findWritten: (text: string) => TextSection[];
+  readonly findNormalized: (text: string) => TextSection[];
 }
 
-function encodeText(text: string, it: EncodingSteps, continues: boolean): number[] {
+function encodeText(text: string, options: EncodingSteps, continues: boolean): number[] {
   const out: number[] = [];
-  for (const section of it.findWritten(text)) {
+  for (const section of options.findWritten(text)) {
     if ("token" in section) {
       out.push(section.token.id);
       continue;
     }
-    const steps = continues && section.start === 0 ? it.continued : it.first;
+    const steps = continues && section.start === 0 ? options.continued : options.first;
     const normalized = steps.normalizer ? steps.normalizer(section.text) : section.text;
-    for (const part of it.findNormalized(normalized)) {
+    for (const part of options.findNormalized(normalized)) {
       if ("token" in part) out.push(part.token.id);
       else {
         const isFirst = section.start === 0 && part.start === 0 && !continues;
-        const { preTokenizer } = part.start === 0 ? steps : it.first;
-        encodePiece({ text: part.text, isFirst }, { preTokenizer, model: it.model, out });
+        const { preTokenizer } = part.start === 0 ? steps : options.first;
+        encodePiece({ text: part.text, isFirst }, { preTokenizer, model: options.model, out });
       }
     }
   }
@@ -106,11 +106,11 @@ function encodeText(text: string, it: EncodingSteps, continues: boolean): number
 }
 
 function encodePiece(
-  whole: Piece,
-  it: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
+  whole: TextPiece,
+  options: { preTokenizer: PreTokenizer | undefined; model: VocabularyModel; out: number[] },
 ): void {
-  for (const piece of it.preTokenizer ? it.preTokenizer([whole]) : [whole])
-    for (const id of it.model.encode(piece.text)) it.out.push(id);
+  for (const piece of options.preTokenizer ? options.preTokenizer([whole]) : [whole])
+    for (const id of options.model.encode(piece.text)) options.out.push(id);
 }
 
 /**

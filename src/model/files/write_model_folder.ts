@@ -38,13 +38,13 @@ export async function writeModelFolder(to: string | FolderWriter, options: Write
 }
 
 function checkSources({ config, tensors }: WriteModelOptions): void {
-  const given = new Map(tensors.map((tensor) => [tensor.name, tensor.shape]));
+  const shapes = new Map(tensors.map((tensor) => [tensor.name, tensor.shape]));
   for (const [name, shape] of weightShapes(config)) {
-    if (`${given.get(name)}` === `${shape}` && given.delete(name)) continue;
+    if (`${shapes.get(name)}` === `${shape}` && shapes.delete(name)) continue;
     throw new ConfigError(
-      `Cannot save the model: tensor ${name} must be [${shape}] (${given.get(name) ?? "missing"}).`,
+      `Cannot save the model: tensor ${name} must be [${shape}] (${shapes.get(name) ?? "missing"}).`,
     );
   }
-  const other = given.keys().next().value;
+  const other = shapes.keys().next().value;
   if (other !== undefined) throw new ConfigError(`Cannot save the model: it has no tensor ${other}.`);
 }

@@ -1,4 +1,4 @@
-/** Where a model's files go: a folder on disk, or a writer of the caller's, as a page has one. */
+/** Writes a model's files: into a folder on disk, or with a writer of the caller's, as a page has one. */
 import type { FileSource, FolderWriter } from "./file_source.ts";
 
 /** Writes to a path on disk, whole or not at all, or to the writer. @throws ConfigError as `writeFolder` of disk.ts */

@@ -1,6 +1,6 @@
 /**
- * Which requests run: those at the head of the queue whose pages are free. A sequence takes all the pages that it may need
- * before it starts, so those that run end without waiting for others, and none waits for ever.
+ * Admits the requests that run: those at the head of the queue whose pages are free. A sequence takes all the pages
+ * that it may need before it starts, so those that run end without waiting for others, and none waits for ever.
  */
 import type { KeyValueCache } from "./key_value_cache.ts";
 import type { OfPolicy } from "./mixed_weights.ts";
@@ -10,7 +10,7 @@ import { type DrawRequest, type Prompt, type Sequence, startSequence, tokenLimit
 /** A request that has not started. */
 export interface Waiting extends Need {
   readonly request: DrawRequest;
-  /** Of the request. */
+  /** Index of the request. */
   readonly index: number;
   /** Most tokens to draw. */
   readonly limit: number;
@@ -42,9 +42,9 @@ export class PolicyNumbers {
   private readonly numbers = new Map<OfPolicy | undefined, number>();
 
   of(policy: OfPolicy | undefined): number {
-    const known = this.numbers.get(policy) ?? this.numbers.size;
-    this.numbers.set(policy, known);
-    return known;
+    const number = this.numbers.get(policy) ?? this.numbers.size;
+    this.numbers.set(policy, number);
+    return number;
   }
 }
 
@@ -82,7 +82,7 @@ export class Admission {
         prompt = this.open(next);
         prompts.push(prompt);
       }
-      const sequence = startSequence(next, { prompt, own: this.pool.take(next.own) });
+      const sequence = startSequence(next, { prompt, ownPages: this.pool.take(next.own) });
       prompt.members.add(sequence);
       sequences.push(sequence);
       this.queue.pop();
@@ -99,7 +99,7 @@ export class Admission {
   /** Whether requests could all start now. */
   fitTogether(requests: readonly Need[]): boolean {
     const prompts = new Map(requests.map(({ key, shared }) => [key, this.prompts.has(key) ? 0 : shared]));
-    let pages = requests.reduce((sum, { own }) => sum + own, 0);
+    let pages = requests.reduce((sum, { own: ownPages }) => sum + ownPages, 0);
     for (const shared of prompts.values()) pages += shared;
     return this.running + requests.length <= this.most && pages <= this.pool.free;
   }

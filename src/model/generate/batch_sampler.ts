@@ -109,7 +109,7 @@ export class BatchSampler {
   ): { cache: KeyValueCache; admission: Admission } {
     const { config, passLength } = this.model;
     const waiting = this.prepare(requests, policies);
-    const largest = waiting.reduce((one, other) => (one.shared + one.own < other.shared + other.own ? other : one));
+    const largest = waiting.reduce((need, other) => (need.shared + need.own < other.shared + other.own ? other : need));
     const joining = Array.from({ length: spare }, (_, i) => ({ ...largest, key: `spare ${i}` }));
     const needs = [...waiting, ...joining];
     const cache = allocateCache({ config, options: this.cache }, { needs, mostRows: passLength, scratch });

@@ -34,7 +34,7 @@ export interface Earlier {
   readonly sources: readonly number[];
 }
 
-/** What rows begin with. */
+/** Input that rows begin with. */
 export interface RowsInput {
   readonly scratch: Scratch;
   readonly steps: number;
@@ -83,7 +83,7 @@ export function rewriteRows(
   for (const name of ["pages", "seeds", "settings"] as const) device.write(rows[name], data[name]);
 }
 
-/** What stays the same for a sequence. */
+/** Returns the data that stay the same for a sequence. */
 function ownData(running: readonly Sequence[], at: Pick<RowsInput, "drawn" | "steps">) {
   const settings = new Float32Array(running.length * SETTING_FLOATS);
   for (const [i, { request }] of running.entries()) settings.set(samplingSettings(request.params), i * SETTING_FLOATS);
@@ -95,7 +95,7 @@ function lastTokens(running: readonly Sequence[], { last }: Pick<RowsInput, "las
   return Uint32Array.from(last ?? running.map(({ tokens }) => tokens[tokens.length - 1] ?? 0));
 }
 
-/** Of the last token of each sequence, which the first step reads. */
+/** Returns the positions of the last token of each sequence, which the first step reads. */
 function positionsOf(running: readonly Sequence[], { drawn }: Pick<RowsInput, "drawn">): Uint32Array {
   return Uint32Array.from(
     running,
@@ -108,7 +108,7 @@ export function tableTokens(running: readonly Sequence[], at: Pick<RowsInput, "d
   return Math.ceil((Math.max(...positionsOf(running, at)) + at.steps) / CHUNK_KEYS) * CHUNK_KEYS;
 }
 
-/** Which filters any of the rows has. */
+/** Returns the filters that any of the rows has. */
 export function filtersOfRows(running: readonly Sequence[]): Filters {
   return filtersOf(running.map(({ request }) => request.params));
 }
@@ -120,7 +120,7 @@ function carried({ next: previous, sources }: Earlier, scratch: Scratch): Buffer
   return next;
 }
 
-/** What a chunk draws for. */
+/** Rows that a chunk draws for. */
 export interface ChunkRows {
   readonly running: readonly Sequence[];
   readonly rows: DecodeRows;
@@ -129,13 +129,13 @@ export interface ChunkRows {
 /** Reads a chunk's tokens back, and gives each sequence its own up to where it ends. @returns the further reads. */
 export async function collect(
   model: Transformer,
-  it: ChunkRows & { readonly reads?: readonly ReadRequest[] | undefined },
+  chunk: ChunkRows & { readonly reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {
-  return deliver(model, it, await readRows(model, it));
+  return deliver(model, chunk, await readChunk(model, chunk));
 }
 
 /** Runs a chunk. @returns its tokens and log-probs, then the further reads, then logits where the host selects from them */
-export function readRows(
+export function readChunk(
   model: Transformer,
   { running, rows, reads = [] }: ChunkRows & { reads?: readonly ReadRequest[] | undefined },
 ): Promise<Data[]> {
@@ -159,10 +159,10 @@ function hostOf({ running, rows }: ChunkRows) {
  * Gives each sequence its tokens up to where it ends: none where it ended, or came to need a mask, in the chunk before.
  * @returns the further reads.
  */
-export function deliver(model: Transformer, it: ChunkRows, [tokens, logprobs, ...rest]: readonly Data[]): Data[] {
-  const { running, rows } = it;
+export function deliver(model: Transformer, chunk: ChunkRows, [tokens, logprobs, ...rest]: readonly Data[]): Data[] {
+  const { running, rows } = chunk;
   const { vocabSize } = model.config;
-  const host = hostOf(it);
+  const host = hostOf(chunk);
   const logits = host && rest.pop();
   for (const [row, sequence] of running.entries()) {
     const before = sequence.tokens.length;

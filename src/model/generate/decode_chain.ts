@@ -66,7 +66,7 @@ interface BetweenAttention {
   readonly segments: readonly Segment[];
   readonly tokens: Buffer;
   readonly state: Buffer;
-  /** Of the next layer; with `takesHead` the logits. */
+  /** Queries, keys and values of the next layer; with `takesHead` the logits. */
   readonly qkv: Buffer;
   readonly parts: Omit<ReturnType<typeof layOutState>, "size">;
   readonly first: number;
@@ -152,7 +152,7 @@ export class DecodeChain {
     return x;
   }
 
-  /** What lies between the attention of `layer` and that of the next, a dispatch for each policy. */
+  /** Records the dispatches between the attention of `layer` and that of the next, one for each policy. */
   private between(layer: number, io: BetweenAttention): void {
     const { segments, tokens, state, qkv, parts, first, last, takesHead } = io;
     for (const { weights, rows, first: first_row } of segments)

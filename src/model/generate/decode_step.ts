@@ -104,8 +104,8 @@ export class DecodeStep {
     for (const window of windows) {
       const x = hidden.slice(window.first * rowBytes, window.rows * rowBytes);
       const { normed, inverse } = this.model.norms.rows(weights, { name: FINAL_NORM, x, rows: window.rows, scratch });
-      const own = weights.ofRows?.(window) ?? weights;
-      own.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
+      const windowWeights = weights.ofRows?.(window) ?? weights;
+      windowWeights.apply(this.model.head, { x: normed, y: logits, m: window.rows, stride });
       scratch.free(normed, inverse);
       if (rows.host) this.sampleWithHost(rows.host, { rows, window, scratch });
       else this.sample(logits, { rows, window, scratch, shift: at.shift });

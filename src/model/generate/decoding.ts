@@ -8,11 +8,11 @@ import { formatBytes } from "../../compute/memory.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
-import { type ChunkRows, chunkSteps, collect, deliver, type Earlier, readRows, uploadRows } from "./chunk.ts";
+import { type ChunkRows, chunkSteps, collect, deliver, type Earlier, readChunk, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows, needsHost } from "./host_rows.ts";
 import type { SpeculativeOptions } from "./ngram.ts";
-import { ordered, type Run, weightsOfRows } from "./run.ts";
+import { type GenerationRun, ordered, weightsOfRows } from "./run.ts";
 import type { Sequence } from "./sequence.ts";
 import { Speculation } from "./speculation.ts";
 
@@ -62,15 +62,19 @@ export class Decoding {
    * @param ahead what the last call returned
    * @returns a chunk that runs on, for the next call
    */
-  async advance(run: Run, running: readonly Sequence[], ahead: Ahead | undefined): Promise<Ahead | undefined> {
+  async advance(
+    run: GenerationRun,
+    running: readonly Sequence[],
+    ahead: Ahead | undefined,
+  ): Promise<Ahead | undefined> {
     if (!ahead) return this.start(run, running);
-    const known = new Set(ahead.running);
-    const isSame = running.every((sequence) => known.has(sequence) && !needsHost(sequence));
+    const runningAhead = new Set(ahead.running);
+    const isSame = running.every((sequence) => runningAhead.has(sequence) && !needsHost(sequence));
     const next = await this.finish(run, ahead, isSame);
     return isSame ? next : this.first(run, running);
   }
 
-  private async start(run: Run, running: readonly Sequence[]): Promise<Ahead | undefined> {
+  private async start(run: GenerationRun, running: readonly Sequence[]): Promise<Ahead | undefined> {
     const chunk = this.first(run, running);
     if (chunk) return this.finish(run, chunk, true);
     for (const group of drawGroups(this.model, ordered(run, running))) await this.decodeGroup(run, group);
@@ -78,14 +82,14 @@ export class Decoding {
   }
 
   /** Submits a chunk for sequences whose tokens the host has. */
-  private first(run: Run, sequences: readonly Sequence[]): Ahead | undefined {
+  private first(run: GenerationRun, sequences: readonly Sequence[]): Ahead | undefined {
     const running = sequences.filter(({ stopped }) => !stopped);
     const isApart = running.length === 0 || running.some(needsHost);
     return isApart ? undefined : this.submit(run, ordered(run, running));
   }
 
   /** Gives the sequences of a chunk its tokens. @param goesOn whether the next chunk is submitted before */
-  private async finish(run: Run, chunk: Ahead, goesOn: boolean): Promise<Ahead | undefined> {
+  private async finish(run: GenerationRun, chunk: Ahead, goesOn: boolean): Promise<Ahead | undefined> {
     const next = goesOn ? this.next(run, chunk) : undefined;
     try {
       deliver(this.model, chunk, await chunk.results);
@@ -100,7 +104,7 @@ export class Decoding {
   }
 
   /** Submits the chunk after this one, for the sequences that it does not complete for certain. */
-  private next(run: Run, { running, rows, drawn }: Ahead): Ahead | undefined {
+  private next(run: GenerationRun, { running, rows, drawn }: Ahead): Ahead | undefined {
     const goesOn = (row: number) => !running[row]!.stopped && drawn[row]! + rows.steps < running[row]!.limit;
     const sources = [...running.keys()].filter(goesOn);
     if (sources.length === 0) return undefined;
@@ -111,7 +115,7 @@ export class Decoding {
 
   /** Submits a chunk. @returns nothing where chunks are not pipelined, or memory does not suffice */
   private submit(
-    run: Run,
+    run: GenerationRun,
     running: readonly Sequence[],
     from: { drawn?: readonly number[]; earlier?: Earlier } = {},
   ): Ahead | undefined {
@@ -132,7 +136,7 @@ export class Decoding {
 
   /** Records a chunk of `most` steps or fewer, and runs it. Where it throws, nothing of it is recorded. */
   private record(
-    run: Run,
+    run: GenerationRun,
     running: readonly Sequence[],
     at: { drawn: readonly number[]; earlier?: Earlier | undefined; most: number },
   ): ChunkRows & { results: Promise<Data[]> } {
@@ -144,7 +148,7 @@ export class Decoding {
     try {
       const rows = run.kept.rows(running, { ...at, weights, steps, stride: at.most });
       run.kept.record(steps, (shift) => this.step.step(weights, { cache: run.cache, rows, shift }));
-      return { running, rows, results: readRows(this.model, { running, rows }) };
+      return { running, rows, results: readChunk(this.model, { running, rows }) };
     } catch (error) {
       device.rollback(mark);
       run.kept.release();
@@ -153,7 +157,7 @@ export class Decoding {
   }
 
   /** One chunk for sequences that are drawn together, for fewer at a time where memory runs out. */
-  private async decodeGroup(run: Run, running: readonly Sequence[]): Promise<void> {
+  private async decodeGroup(run: GenerationRun, running: readonly Sequence[]): Promise<void> {
     for (let from = 0; from < running.length; ) {
       const part = running.slice(from, from + this.mostRows);
       try {
@@ -170,7 +174,7 @@ export class Decoding {
     }
   }
 
-  private async decodePart(run: Run, running: readonly Sequence[]): Promise<void> {
+  private async decodePart(run: GenerationRun, running: readonly Sequence[]): Promise<void> {
     if (!running.some(needsHost) && (await this.speculation?.advance(run, running))) return;
     if (running.some(needsHost)) return this.decodeWithHost(run, running);
     const drawn = running.map(({ tokens }) => tokens.length);
@@ -185,7 +189,7 @@ export class Decoding {
   }
 
   /** One step of rows that the host takes part in. */
-  private async decodeWithHost(run: Run, running: readonly Sequence[]): Promise<void> {
+  private async decodeWithHost(run: GenerationRun, running: readonly Sequence[]): Promise<void> {
     // Before the part, whose refusal forgets what it recorded: a fold may be recorded here.
     const weights = weightsOfRows(run, running);
     await Scratch.recording(this.model.device, async (scratch) => {

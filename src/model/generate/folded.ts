@@ -1,6 +1,6 @@
 /** Several adapters on one base: f32 copies of the weights with an adapter folded in, made on demand. */
 
-import type { BaseModel } from "../adapted_weights.ts";
+import type { BaseWeights } from "../adapted_weights.ts";
 import { parameterCount } from "../layers.ts";
 import { StoredWeights } from "../stored_weights.ts";
 import type { LoraAdapter } from "../train/lora_adapter.ts";
@@ -11,11 +11,11 @@ const MAX_FOLDED_ELEMENTS = 2 ** 25;
 /** Whether this adapter is folded rather than applied beside the base. */
 export function isFolded(
   adapter: LoraAdapter,
-  { base: { weights, adapters }, choice }: { base: BaseModel; choice: boolean | "auto" },
+  { base: { weights, adapters }, choice }: { base: BaseWeights; choice: boolean | "auto" },
 ): boolean {
   if (choice !== "auto") return choice;
   const isSoftware = weights.device.info.family === "scalar";
-  const isOnTiedTable = [...adapters, adapter].some((it) => it.isOnTiedTable);
+  const isOnTiedTable = [...adapters, adapter].some((each) => each.isOnTiedTable);
   return (
     isSoftware && !isOnTiedTable && weights.plain !== undefined && parameterCount(weights.config) <= MAX_FOLDED_ELEMENTS
   );
@@ -32,14 +32,14 @@ interface Slot {
  * reused.
  */
 export class FoldedWeights {
-  private readonly base: BaseModel;
+  private readonly base: BaseWeights;
   /** Copies that can be in use together. */
   readonly most: number;
   /** The most recently used comes last. */
   private readonly slots: Slot[] = [];
 
   /** @param options.slots most copies, at least 1. */
-  constructor(base: BaseModel, options: { slots: number }) {
+  constructor(base: BaseWeights, options: { slots: number }) {
     this.base = base;
     this.most = Math.max(options.slots, 1);
   }
@@ -49,7 +49,7 @@ export class FoldedWeights {
    * other adapters have been requested.
    */
   of(adapter: LoraAdapter): StoredWeights {
-    const slot = this.slots.find((it) => it.adapter === adapter) ?? this.vacate();
+    const slot = this.slots.find((slot) => slot.adapter === adapter) ?? this.vacate();
     if (slot.adapter !== adapter || slot.version !== adapter.version) {
       slot.weights.copyFrom(this.base.weights);
       for (const each of [...this.base.adapters, adapter]) each.addTo(slot.weights);
@@ -62,7 +62,7 @@ export class FoldedWeights {
 
   /** Frees an adapter's copy for others. */
   forget(adapter: LoraAdapter): void {
-    const at = this.slots.findIndex((it) => it.adapter === adapter);
+    const at = this.slots.findIndex((slot) => slot.adapter === adapter);
     if (at < 0) return;
     this.slots[at]!.adapter = undefined;
     this.slots.unshift(...this.slots.splice(at, 1));

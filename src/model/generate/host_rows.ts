@@ -9,9 +9,9 @@ import { logitStride, logitWindows } from "../logit_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import { selectTop } from "../train/top_logprobs.ts";
 import type { Transformer } from "../transformer.ts";
-import { guarded, type Sequence } from "./sequence.ts";
+import { runForSequence, type Sequence } from "./sequence.ts";
 
-/** What a step of such rows uses, one window of logits at most. */
+/** Buffers of a step of such rows, one window of logits at most. */
 export interface HostRows {
   /** [rows, stride], before masks. */
   readonly logits: Buffer;
@@ -36,7 +36,7 @@ function inverseTemperatureOf({ request }: Sequence): number {
 /** Sequences that are drawn together: those without the host first, then the others by temperature, a window at most. */
 export function drawGroups(model: Transformer, sequences: readonly Sequence[]): (readonly Sequence[])[] {
   if (!sequences.some(needsHost)) return [sequences];
-  const free = sequences.filter((it) => !needsHost(it));
+  const free = sequences.filter((sequence) => !needsHost(sequence));
   const groups = free.length > 0 ? [free] : [];
   const byTemperature = new Map<number, Sequence[]>();
   for (const sequence of sequences.filter(needsHost)) {
@@ -78,7 +78,7 @@ function masksOf(group: readonly Sequence[], vocabSize: number): Uint32Array {
   const bits = new Uint32Array(group.length * words).fill(0xffffffff);
   for (const [row, sequence] of group.entries()) {
     const mask = bits.subarray(row * words, (row + 1) * words);
-    if (sequence.isMasked) guarded(sequence, () => sequence.constraint?.fill(mask));
+    if (sequence.isMasked) runForSequence(sequence, () => sequence.constraint?.fill(mask));
     // A row that failed is drawn once more beside the others, and its token is dropped.
     if (sequence.failure) mask.fill(0xffffffff);
   }

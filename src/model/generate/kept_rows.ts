@@ -11,7 +11,7 @@ import { filtersOfRows, type RowsInput, rewriteRows, tableTokens, uploadRows } f
 import type { Sequence } from "./sequence.ts";
 import type { DecodeRows } from "./step_input.ts";
 
-/** What the shape of dispatches follows from, in a fixed order. */
+/** Facts that determine the shape of dispatches, in a fixed order. */
 type Shape = readonly (object | number | boolean)[];
 
 interface Kept {
@@ -89,6 +89,6 @@ function shapeOf(
   return [running.length, tableTokens(running, at), at.stride, topK, topP, ...at.weights.state()];
 }
 
-function isSame(one: readonly unknown[], other: readonly unknown[]): boolean {
-  return one.length === other.length && one.every((item, i) => item === other[i]);
+function isSame(shape: readonly unknown[], other: readonly unknown[]): boolean {
+  return shape.length === other.length && shape.every((item, i) => item === other[i]);
 }

@@ -126,7 +126,7 @@ function freeBytes({ memory }: Device): number {
  * @throws ConfigError where it cannot run even alone.
  */
 function checkLargest(shape: Shape, { needs, device }: { needs: readonly Need[]; device: Device }): number {
-  const pages = needs.map(({ shared, own }) => shared + own);
+  const pages = needs.map(({ shared, own: ownPages }) => shared + ownPages);
   const largest = Math.max(...pages);
   const free = freeBytes(device);
   const { bytes = Number.POSITIVE_INFINITY } = shape.options;

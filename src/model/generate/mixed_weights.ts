@@ -5,11 +5,11 @@
 import type { Buffer, Device } from "../../compute/device.ts";
 import { AdaptedWeights } from "../adapted_weights.ts";
 import type { ModelConfig } from "../config.ts";
-import type { ParameterSet, Shape } from "../parameters.ts";
+import type { ParameterSet, ParameterShape } from "../parameters.ts";
 import type { RowRun } from "../row_windows.ts";
 import type { ApplyBackwardOptions, ApplyOptions, FusedRows, Segment, Weights } from "../weights.ts";
 
-/** What draws with weights of its own. */
+/** Owner of the weights that a request draws with. */
 export interface OfPolicy {
   /** Valid until another chunk is recorded. Records a fold where one is needed. */
   readonly weights: () => Weights;
@@ -69,7 +69,7 @@ class MixedWeights implements Weights {
     return this.segments.flatMap(({ rows, weights }) => [rows, ...weights.state()]);
   }
 
-  shapeOf(name: string): Shape {
+  shapeOf(name: string): ParameterShape {
     return this.segments[0]!.weights.shapeOf(name);
   }
 
@@ -90,9 +90,9 @@ class MixedWeights implements Weights {
     const { base } = this;
     base?.apply(name, io);
     for (const { weights, first, rows: m } of this.segments) {
-      const own = { ...io, first, m };
-      if (!base) weights.apply(name, own);
-      else if (weights instanceof AdaptedWeights && weights !== base) weights.addTo(name, own);
+      const segmentIo = { ...io, first, m };
+      if (!base) weights.apply(name, segmentIo);
+      else if (weights instanceof AdaptedWeights && weights !== base) weights.addTo(name, segmentIo);
     }
   }
 
@@ -101,17 +101,19 @@ class MixedWeights implements Weights {
   }
 
   ofRows({ first, rows }: RowRun): Weights {
-    const cut = this.segments.flatMap((it) => {
-      const [from, to] = [Math.max(it.first, first), Math.min(it.first + it.rows, first + rows)];
-      return from < to ? [{ weights: it.weights, first: from - first, rows: to - from }] : [];
+    const cut = this.segments.flatMap((segment) => {
+      const [from, to] = [Math.max(segment.first, first), Math.min(segment.first + segment.rows, first + rows)];
+      return from < to ? [{ weights: segment.weights, first: from - first, rows: to - from }] : [];
     });
     return cut.length === 1 ? cut[0]!.weights : new MixedWeights(cut);
   }
 }
 
-/** What all the weights are, or have an adapter beside: the same object. */
+/** Returns the weights that all policies are, or have an adapter beside: the same object. */
 function sharedBase(segments: readonly Segment[]): Weights | undefined {
-  const all = segments.map(({ weights }) => weights);
-  const bases = [all[0]!, ...(all[0] instanceof AdaptedWeights ? [all[0].base] : [])];
-  return bases.find((base) => all.every((it) => it === base || (it instanceof AdaptedWeights && it.base === base)));
+  const byPolicy = segments.map(({ weights }) => weights);
+  const bases = [byPolicy[0]!, ...(byPolicy[0] instanceof AdaptedWeights ? [byPolicy[0].base] : [])];
+  return bases.find((base) =>
+    byPolicy.every((other) => other === base || (other instanceof AdaptedWeights && other.base === base)),
+  );
 }

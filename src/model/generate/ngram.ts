@@ -12,7 +12,7 @@ export interface SpeculativeOptions {
 }
 
 /** Lengths of the n-grams that are looked up, and of a guess. */
-export interface Lookup {
+export interface NgramOptions {
   readonly most: number;
   readonly longest: number;
   readonly shortest: number;
@@ -22,7 +22,7 @@ export interface Lookup {
 const LOOKUP_TOKENS = 5;
 
 /** @throws ConfigError for a number below 1, and where no length lies between the shortest and the longest */
-export function lookupOf(options: SpeculativeOptions): Lookup {
+export function lookupOf(options: SpeculativeOptions): NgramOptions {
   const { numSpeculativeTokens: most, promptLookupMax, promptLookupMin } = options;
   const longest = promptLookupMax ?? promptLookupMin ?? LOOKUP_TOKENS;
   const shortest = promptLookupMin ?? promptLookupMax ?? LOOKUP_TOKENS;
@@ -50,9 +50,9 @@ const TOKENS = 2 ** 22;
  * steps and at most as many nodes, however long the sequence is.
  */
 export class NgramIndex {
-  private readonly lookup: Lookup;
+  private readonly lookup: NgramOptions;
   private readonly tokens: number[] = [];
-  /** By node and token. Node 0 is the empty n-gram. */
+  /** Children by node and token. Node 0 is the empty n-gram. */
   private readonly children = new Map<number, number>();
   /** The first token after the first occurrence of each node. */
   private readonly after: number[] = [0];
@@ -61,7 +61,7 @@ export class NgramIndex {
   /** The longest of these that occurred before. */
   private found = { length: 0, after: 0 };
 
-  constructor(lookup: Lookup) {
+  constructor(lookup: NgramOptions) {
     this.lookup = lookup;
   }
 
@@ -76,10 +76,10 @@ export class NgramIndex {
     // The longest first: each builds on the shorter one that ends a token earlier.
     for (let n = Math.min(this.lookup.longest, count); n >= 1; n--) {
       const key = this.last[n - 1]! * TOKENS + token;
-      const known = this.children.get(key);
-      if (known === undefined) this.children.set(key, this.after.push(count) - 1);
-      else if (this.found.length === 0) this.found = { length: n, after: this.after[known]! };
-      this.last[n] = known ?? this.after.length - 1;
+      const child = this.children.get(key);
+      if (child === undefined) this.children.set(key, this.after.push(count) - 1);
+      else if (this.found.length === 0) this.found = { length: n, after: this.after[child]! };
+      this.last[n] = child ?? this.after.length - 1;
     }
   }
 

@@ -16,7 +16,7 @@ export function pageTable(running: readonly Sequence[], length: number): Uint32A
 }
 
 /** Tokens [from, to) of a prompt. */
-export interface Piece {
+export interface PromptPiece {
   readonly prompt: Prompt;
   readonly from: number;
   readonly to: number;
@@ -25,18 +25,18 @@ export interface Piece {
 /** Pieces end to end. Only the first of them may follow earlier tokens of its prompt. */
 export interface PackedPieces {
   readonly tokens: Uint32Array;
-  /** Where pieces begin, [pieces + 1]. */
+  /** Starts of the pieces, [pieces + 1]. */
   readonly offsets: Uint32Array;
   /** Tokens of the first prompt before its piece. */
   readonly first: number;
   /** The place of each token in the cache, those before the first piece included, [first + tokens]. */
   readonly places: Uint32Array;
-  /** Of each of these, where its prompt begins among them. */
+  /** Start of each prompt among these. */
   readonly starts: Uint32Array;
 }
 
 /** Prompts lie in their own pages, then in those of their first sequence. */
-export function packPieces(pieces: readonly Piece[]): PackedPieces {
+export function packPieces(pieces: readonly PromptPiece[]): PackedPieces {
   const offsets = new Uint32Array(pieces.length + 1);
   for (const [i, { from, to }] of pieces.entries()) offsets[i + 1] = offsets[i]! + to - from;
   const tokens = new Uint32Array(offsets[pieces.length]!);
@@ -71,9 +71,9 @@ export function keepHidden(prompts: readonly Prompt[], hidden: Float32Array): vo
 }
 
 /** The rows one after another. */
-export function joined(rows: readonly Float32Array[]): Float32Array {
+export function concatRows(rows: readonly Float32Array[]): Float32Array {
   const width = rows[0]!.length;
-  const all = new Float32Array(rows.length * width);
-  for (const [i, row] of rows.entries()) all.set(row, i * width);
-  return all;
+  const packed = new Float32Array(rows.length * width);
+  for (const [i, row] of rows.entries()) packed.set(row, i * width);
+  return packed;
 }

@@ -5,13 +5,13 @@ import { PAGE_TOKENS } from "../kernels/cache_storage.ts";
 export interface Need {
   /** The same for requests with the same prompt. */
   readonly key: string;
-  /** With the prompt alone: all requests with that prompt share them. */
+  /** Pages with the prompt alone: all requests with that prompt share them. */
   readonly shared: number;
-  /** With the tokens drawn, and with the end of the prompt. */
+  /** Pages with the tokens drawn, and with the end of the prompt. */
   readonly own: number;
 }
 
-/** What a prompt and `limit` drawn tokens need. The last one drawn is never read: it needs no place. */
+/** Returns the pages that a prompt and `limit` drawn tokens need. The last one drawn is never read: it needs no place. */
 export function pageNeed(key: string, { prompt, limit }: { prompt: number; limit: number }): Need {
   const shared = Math.floor(prompt / PAGE_TOKENS);
   return { key, shared, own: Math.ceil((prompt + limit - 1) / PAGE_TOKENS) - shared };
@@ -25,7 +25,7 @@ export function usablePages(needs: readonly Need[], sequences: number): number {
       .sort((a, b) => b - a)
       .slice(0, sequences)
       .reduce((sum, count) => sum + count, 0);
-  return largest(needs.map(({ own }) => own)) + largest([...prompts.values()]);
+  return largest(needs.map(({ own: ownPages }) => ownPages)) + largest([...prompts.values()]);
 }
 
 /** The free pages of a cache. */

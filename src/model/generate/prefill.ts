@@ -19,8 +19,8 @@ import type { DecodeStep } from "./decode_step.ts";
 import { drawGroups, hostRows } from "./host_rows.ts";
 import { appendToCache, copyPages, gatherFromCache } from "./key_value_cache.ts";
 import { byPolicy, weightsOf } from "./mixed_weights.ts";
-import { joined, keepHidden, type PackedPieces, type Piece, packPieces, promptEndCopies } from "./packing.ts";
-import { ordered, type Run, weightsOfRows } from "./run.ts";
+import { concatRows, keepHidden, type PackedPieces, type PromptPiece, packPieces, promptEndCopies } from "./packing.ts";
+import { type GenerationRun, ordered, weightsOfRows } from "./run.ts";
 import type { Prompt, Sequence } from "./sequence.ts";
 
 /** Prompt tokens between two chunks whose tokens are read as they are drawn. Software adapters compute so many in seconds. */
@@ -36,12 +36,12 @@ export interface PrefillOptions extends PassOptions {
 }
 
 interface Pass {
-  readonly pieces: readonly Piece[];
+  readonly pieces: readonly PromptPiece[];
   readonly keepsHidden: boolean;
 }
 
 /** The weights of prompts whose policies lie together, a row for each token. */
-function pieceWeights({ policy }: Run, pieces: readonly Piece[]): Weights {
+function pieceWeights({ policy }: GenerationRun, pieces: readonly PromptPiece[]): Weights {
   return weightsOf(pieces.map(({ prompt, from, to }) => ({ policy: prompt.policy ?? policy, rows: to - from })));
 }
 
@@ -77,13 +77,13 @@ export class Prefill {
    * the first token of those whose prompt is complete.
    * @param at.keepsHidden whether further sequences may start with the same prompts
    */
-  async advance(run: Run, { running, keepsHidden }: { running: readonly Sequence[]; keepsHidden: boolean }) {
+  async advance(run: GenerationRun, { running, keepsHidden }: { running: readonly Sequence[]; keepsHidden: boolean }) {
     const waiting = running.filter(isWaiting);
     const late = ordered(
       run,
       waiting.filter(({ prompt }) => prompt.hidden),
     );
-    let left = this.tokensFor(running.filter((it) => !it.stopped && !isWaiting(it)));
+    let left = this.tokensFor(running.filter((sequence) => !sequence.stopped && !isWaiting(sequence)));
     for (let prompts = this.pending(run, waiting); prompts.length > 0 && left >= PAGE_TOKENS; ) {
       const pieces = this.nextPieces(prompts, left);
       const tokens = pieces.reduce((sum, { from, to }) => sum + to - from, 0);
@@ -101,20 +101,25 @@ export class Prefill {
   }
 
   /** Prompts that are not complete. One of which a part is done comes first, and the others of its policy with it. */
-  private pending(run: Run, waiting: readonly Sequence[]): readonly Prompt[] {
-    const prompts = new Set(waiting.filter((it) => isWaiting(it) && !it.prompt.hidden).map(({ prompt }) => prompt));
+  private pending(run: GenerationRun, waiting: readonly Sequence[]): readonly Prompt[] {
+    const prompts = new Set(
+      waiting.filter((sequence) => isWaiting(sequence) && !sequence.prompt.hidden).map(({ prompt }) => prompt),
+    );
     // A prompt that was computed for nobody: all its sequences failed meanwhile.
     for (const prompt of prompts) if (prompt.computed === prompt.ids.length) prompt.computed = 0;
     const begun = [...prompts].filter(({ computed }) => computed > 0);
     return byPolicy([...new Set([...begun, ...prompts])], ({ policy }) => policy ?? run.policy);
   }
 
-  /** What the next pass computes: whole prompts within its size, or one beyond it; where `left` or memory limits it, up to a page's end. */
-  private nextPieces(prompts: readonly Prompt[], left: number): Piece[] {
+  /**
+   * Returns the pieces of the next pass: whole prompts within its size, or one beyond it; where `left` or memory limits
+   * it, up to a page's end.
+   */
+  private nextPieces(prompts: readonly Prompt[], left: number): PromptPiece[] {
     const most = Math.min(left, this.most);
     const isCut = Number.isFinite(most);
     const alone = isCut ? wholePages(Math.min(most, this.size.tokens)) : most;
-    const pieces: Piece[] = [];
+    const pieces: PromptPiece[] = [];
     // Keys of all its tokens lie together.
     const bindable = this.model.passLength - prompts[0]!.computed;
     let total = 0;
@@ -132,7 +137,7 @@ export class Prefill {
   }
 
   /** @returns false where memory was refused, and the next try takes less */
-  private async tryPass(run: Run, pass: Pass & { tokens: number }): Promise<boolean> {
+  private async tryPass(run: GenerationRun, pass: Pass & { tokens: number }): Promise<boolean> {
     const { pieces } = pass;
     // Work that others rely on runs before, because a refused pass forgets what was recorded.
     pieceWeights(run, pieces).prepare();
@@ -165,7 +170,7 @@ export class Prefill {
   }
 
   /** Runs pieces once, fills the cache, and draws the first token of the sequences of prompts that are complete then. */
-  private pass(run: Run, { pieces, keepsHidden }: Pass): Promise<void> {
+  private pass(run: GenerationRun, { pieces, keepsHidden }: Pass): Promise<void> {
     return Scratch.recording(this.model.device, async (scratch) => {
       const packed = packPieces(pieces);
       const { tokens, offsets, first } = packed;
@@ -196,27 +201,27 @@ export class Prefill {
   }
 
   /** Fills the cache, and gives attention what it keeps, where a pass alone would not have the same keys. */
-  private fill({ cache }: Run, { packed, scratch }: { packed: PackedPieces; scratch: Scratch }): KeysVisitor {
+  private fill({ cache }: GenerationRun, { packed, scratch }: { packed: PackedPieces; scratch: Scratch }): KeysVisitor {
     const { device } = this.model;
     const { first, places, starts, tokens } = packed;
-    const all = scratch.upload(places, "places in the cache");
-    const own = first === 0 ? all : scratch.upload(places.slice(first), "places in the cache");
+    const allPlaces = scratch.upload(places, "places in the cache");
+    const sequencePlaces = first === 0 ? allPlaces : scratch.upload(places.slice(first), "places in the cache");
     const reads = first > 0 || cache.dtype !== "float32";
     const sequenceStart = reads ? scratch.upload(starts, "sequence starts") : undefined;
     return (at, projected) => {
-      appendToCache(device, cache, { at, projected, rows: tokens.length, places: own });
+      appendToCache(device, cache, { at, projected, rows: tokens.length, places: sequencePlaces });
       if (!sequenceStart) return undefined;
-      const { k, v } = gatherFromCache(cache, { layer: at.layer, rows: places.length, places: all, scratch });
+      const { k, v } = gatherFromCache(cache, { layer: at.layer, rows: places.length, places: allPlaces, scratch });
       return { k, v, first, sequenceStart };
     };
   }
 
   /** Draws the first token of sequences that start with a prompt that is complete. */
-  private async drawLate(run: Run, late: readonly Sequence[]): Promise<void> {
+  private async drawLate(run: GenerationRun, late: readonly Sequence[]): Promise<void> {
     if (late.length === 0) return;
     for (const group of drawGroups(this.model, late))
       await Scratch.recording(this.model.device, async (scratch) => {
-        const hidden = scratch.upload(joined(group.map(({ prompt }) => prompt.hidden!)), "hidden rows");
+        const hidden = scratch.upload(concatRows(group.map(({ prompt }) => prompt.hidden!)), "hidden rows");
         await this.drawFirst(run, { sequences: group, hidden, scratch });
       });
   }
@@ -226,7 +231,7 @@ export class Prefill {
    * its prompt. Both run now: a later refusal of memory would forget a copy that is only recorded.
    */
   private async drawFirst(
-    run: Run,
+    run: GenerationRun,
     at: { sequences: readonly Sequence[]; hidden: Buffer; scratch: Scratch; reads?: readonly ReadRequest[] },
   ): Promise<Data[]> {
     const { sequences, hidden, scratch } = at;

@@ -34,7 +34,7 @@ export interface Prompt {
 
 /** A sequence that holds pages of the cache. */
 export interface Sequence {
-  /** Of the request. */
+  /** Index of the request. */
   readonly index: number;
   readonly request: DrawRequest;
   readonly prompt: Prompt;
@@ -44,7 +44,7 @@ export interface Sequence {
   readonly limit: number;
   readonly tokens: number[];
   readonly logprobs: number[];
-  /** With `top_logprobs`: the alternatives of each token. */
+  /** Alternatives of each token, with `top_logprobs`. */
   readonly top: (readonly TopLogprob[])[];
   constraint?: ConstraintState | undefined;
   /** Whether the constraint limits the next token. */
@@ -57,7 +57,7 @@ export interface Sequence {
   stopped: boolean;
   /** Complete by a stop token or the request's own rule. */
   ended: boolean;
-  /** What the request's own code threw: the sequence is complete with it. */
+  /** Error that the request's own code threw: the sequence is complete with it. */
   failure?: { readonly error: unknown };
 }
 
@@ -69,12 +69,12 @@ export function tokenLimit({ prompt_ids, params }: SampleRequest, contextLength:
 /** @param at.own the pages after those of the prompt. */
 export function startSequence(
   { index, request, limit }: Pick<Sequence, "index" | "request" | "limit">,
-  { prompt, own }: { prompt: Prompt; own: readonly number[] },
+  { prompt, ownPages }: { prompt: Prompt; ownPages: readonly number[] },
 ): Sequence {
-  const pages = [...prompt.pages, ...own];
+  const pages = [...prompt.pages, ...ownPages];
   const drawn = { tokens: [], logprobs: [], top: [], isMasked: false, masked: 0, stopped: false, ended: false };
   const sequence: Sequence = { index, request, prompt, pages, limit, ...drawn };
-  guarded(sequence, () => {
+  runForSequence(sequence, () => {
     sequence.constraint = request.allowed?.start();
     noteMask(sequence);
   });
@@ -86,7 +86,7 @@ function noteMask(sequence: Sequence): void {
 }
 
 /** Runs code of the request (`allowed`, `ends`, `onTokens`). What it throws ends this sequence; the batch goes on. */
-export function guarded(sequence: Sequence, run: () => void): void {
+export function runForSequence(sequence: Sequence, run: () => void): void {
   if (sequence.failure) return;
   try {
     run();
@@ -106,7 +106,7 @@ export function noteAbort(sequence: Sequence): void {
 /** Appends a drawn token, and notes whether the sequence is complete. */
 export function addToken(sequence: Sequence, token: number, logprob: number): void {
   const { request, tokens, logprobs, limit, constraint } = sequence;
-  guarded(sequence, () => {
+  runForSequence(sequence, () => {
     if (sequence.isMasked) sequence.masked++;
     constraint?.advance(token);
     noteMask(sequence);
@@ -149,7 +149,7 @@ export function reportTokens(sequence: Sequence, first: number): void {
   const { request, tokens, logprobs, top } = sequence;
   if (tokens.length === first) return;
   const alternatives = request.top_logprobs ? [top.slice(first)] : [];
-  guarded(sequence, () => request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives));
+  runForSequence(sequence, () => request.onTokens?.(tokens.slice(first), logprobs.slice(first), ...alternatives));
 }
 
 /** @throws ConfigError for a request that breaks a rule, naming its index. */

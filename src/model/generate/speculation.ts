@@ -10,10 +10,10 @@ import type { Speculated } from "../../contract/backend.ts";
 import { OutOfMemoryError } from "../../errors.ts";
 import { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
-import { readRows, uploadRows } from "./chunk.ts";
+import { readChunk, uploadRows } from "./chunk.ts";
 import type { DecodeStep } from "./decode_step.ts";
-import { type Lookup, lookupOf, NgramIndex, type SpeculativeOptions } from "./ngram.ts";
-import { type Run, weightsOfRows } from "./run.ts";
+import { lookupOf, NgramIndex, type NgramOptions, type SpeculativeOptions } from "./ngram.ts";
+import { type GenerationRun, weightsOfRows } from "./run.ts";
 import { addToken, reportTokens, type Sequence } from "./sequence.ts";
 
 /** Most rows of a step with guesses: GPUs read the weights for that many at about the cost of one. */
@@ -30,7 +30,7 @@ interface Guessed {
 export class Speculation {
   private readonly model: Transformer;
   private readonly step: DecodeStep;
-  private readonly lookup: Lookup;
+  private readonly lookup: NgramOptions;
   private readonly warn: (message: string) => void;
   private readonly indices = new WeakMap<Sequence, NgramIndex>();
   /** False once memory has run out for it. */
@@ -50,7 +50,7 @@ export class Speculation {
    * Gives each sequence a token at least, and as many more as were guessed.
    * @returns false, and nothing drawn, where no token was guessed or memory was refused
    */
-  async advance(run: Run, running: readonly Sequence[]): Promise<boolean> {
+  async advance(run: GenerationRun, running: readonly Sequence[]): Promise<boolean> {
     const guessed = this.isOn ? this.guesses(running) : [];
     if (guessed.every(({ guess }) => guess.length === 0)) return false;
     try {
@@ -67,7 +67,7 @@ export class Speculation {
     }
   }
 
-  /** As many guesses as there are rows for; none behind the sequence's limit or from a stop token on. */
+  /** Returns as many guesses as there are rows for; none behind the sequence's limit or from a stop token on. */
   private guesses(running: readonly Sequence[]): Guessed[] {
     let room = Math.min(MOST_ROWS, this.model.passLength) - running.length;
     return running.map((sequence) => {
@@ -83,7 +83,7 @@ export class Speculation {
     });
   }
 
-  /** Of the prompt and all tokens so far. */
+  /** Returns the index of the prompt and all tokens so far. */
   private indexOf(sequence: Sequence): NgramIndex {
     const { prompt, tokens } = sequence;
     const index = this.indices.get(sequence) ?? new NgramIndex(this.lookup);
@@ -93,7 +93,7 @@ export class Speculation {
     return index;
   }
 
-  private async verify(run: Run, guessed: readonly Guessed[]): Promise<void> {
+  private async verify(run: GenerationRun, guessed: readonly Guessed[]): Promise<void> {
     const running = guessed.flatMap(({ sequence, guess }) => [sequence, ...guess.map(() => sequence)]);
     // Before the pass, whose refusal forgets what it recorded: a fold may be recorded here.
     const weights = weightsOfRows(run, running);
@@ -108,7 +108,7 @@ export class Speculation {
         sharesSequences: true,
       };
       this.step.step(weights, { cache: run.cache, rows, shift: 0 });
-      deliver(guessed, await readRows(this.model, { running, rows }));
+      deliver(guessed, await readChunk(this.model, { running, rows }));
     });
   }
 }

@@ -1,4 +1,4 @@
-/** What the kernels of a decoding step read and write. */
+/** Buffers that the kernels of a decoding step read and write. */
 import type { Buffer } from "../../compute/device.ts";
 import type { CachedRows } from "../blocks/block.ts";
 import type { Filters } from "../kernels/sample_tiled.ts";

@@ -66,21 +66,21 @@ function header(metadata: ReadonlyMap<string, GgufValue>, tensors: readonly Gguf
   return out.pad(padding(out.length)).whole();
 }
 
-function writeValue(out: Bytes, it: GgufValue): void {
-  if (it.type === "strings" || it.type === "f32s" || it.type === "i32s") {
-    const of = it.type === "strings" ? "string" : it.type === "f32s" ? "f32" : "i32";
-    out.u32(CODES.array).u32(CODES[of]).u64(it.value.length);
-    for (const value of it.value) writeScalar(out, { type: of, value } as GgufValue);
+function writeValue(out: Bytes, item: GgufValue): void {
+  if (item.type === "strings" || item.type === "f32s" || item.type === "i32s") {
+    const of = item.type === "strings" ? "string" : item.type === "f32s" ? "f32" : "i32";
+    out.u32(CODES.array).u32(CODES[of]).u64(item.value.length);
+    for (const value of item.value) writeScalar(out, { type: of, value } as GgufValue);
     return;
   }
-  writeScalar(out.u32(CODES[it.type]), it);
+  writeScalar(out.u32(CODES[item.type]), item);
 }
 
-function writeScalar(out: Bytes, it: GgufValue): void {
-  if (it.type === "string") out.string(it.value);
-  else if (it.type === "bool") out.u8(Number(it.value));
-  else if (it.type === "f32") out.f32(it.value);
-  else out.u32(it.value as number);
+function writeScalar(out: Bytes, item: GgufValue): void {
+  if (item.type === "string") out.string(item.value);
+  else if (item.type === "bool") out.u8(Number(item.value));
+  else if (item.type === "f32") out.f32(item.value);
+  else out.u32(item.value as number);
 }
 
 /** Little-endian bytes that grow. */

@@ -21,7 +21,7 @@ export function modelMetadata(
   if (family === undefined) throw unsupported(`the family ${config.architecture}`);
   const arch = family.name;
   checkShape(config, family);
-  const own: [string, GgufValue][] = [
+  const familyKeys: [string, GgufValue][] = [
     ["context_length", u32(config.contextLength)],
     ["embedding_length", u32(config.hiddenSize)],
     ["block_count", u32(config.layers)],
@@ -42,7 +42,7 @@ export function modelMetadata(
     ["general.name", text(name)],
     ["general.file_type", u32(GGUF_FORMS[form].fileType)],
     ["general.quantization_version", u32(2)],
-    ...own.map(([key, value]): [string, GgufValue] => [`${arch}.${key}`, value]),
+    ...familyKeys.map(([key, value]): [string, GgufValue] => [`${arch}.${key}`, value]),
   ];
 }
 

@@ -12,10 +12,10 @@ import { GGUF_FORMS, type GgufForm } from "./form.ts";
 
 export function ggufTensors(
   sources: readonly TensorSource[],
-  it: { config: ModelConfig; form: GgufForm },
+  target: { config: ModelConfig; form: GgufForm },
 ): GgufTensor[] {
-  const tensors = new Map(tensorsOf(it.config).map((tensor) => [tensor.name, tensor]));
-  return [...sources.map((source) => tensorOf(source, { ...it, tensors })), ...ropeFactors(it.config)];
+  const tensors = new Map(tensorsOf(target.config).map((tensor) => [tensor.name, tensor]));
+  return [...sources.map((source) => tensorOf(source, { ...target, tensors })), ...ropeFactors(target.config)];
 }
 
 function tensorOf(

@@ -4,7 +4,7 @@ import { PRE_TOKENIZERS } from "../files/gguf/pre_tokenizers.ts";
 import { TOKEN_TYPE } from "../files/gguf/token_types.ts";
 import type { GgufValue } from "./container.ts";
 
-/** What tokenizer.json has of this. */
+/** Parts of tokenizer.json that are read here. */
 interface TokenizerJson {
   readonly model: {
     readonly type?: string;
@@ -35,7 +35,7 @@ export function vocabularyMetadata(json: unknown, options: VocabularyOptions): [
   const tokenizer = json as TokenizerJson;
   const { type, byte_fallback } = tokenizer.model;
   if (type !== "BPE") throw unsupported(`a ${type ?? "nameless"} vocabulary`, options.file);
-  const own = byte_fallback ? sentencePieces(tokenizer, options) : byteLevel(tokenizer, options.file);
+  const vocabulary = byte_fallback ? sentencePieces(tokenizer, options) : byteLevel(tokenizer, options.file);
   const [eos] = options.eosTokenIds;
   const ids = { bos: options.bosTokenId, eos, padding: options.padTokenId };
   const named = Object.entries(ids).flatMap(([name, id]): [string, GgufValue][] =>
@@ -43,8 +43,8 @@ export function vocabularyMetadata(json: unknown, options: VocabularyOptions): [
   );
   const { add_bos_token: addsBos } = options.settings;
   const isAdded = typeof addsBos === "boolean" ? addsBos : addsFirst(tokenizer.post_processor);
-  const all: [string, GgufValue][] = [
-    ...own,
+  const entries: [string, GgufValue][] = [
+    ...vocabulary,
     ...tokens(tokenizer, options),
     ...named,
     ["add_bos_token", { type: "bool", value: isAdded && ids.bos !== undefined }],
@@ -52,7 +52,7 @@ export function vocabularyMetadata(json: unknown, options: VocabularyOptions): [
   const template: [string, GgufValue][] = options.chatTemplate
     ? [["tokenizer.chat_template", { type: "string", value: options.chatTemplate }]]
     : [];
-  return [...all.map(([key, value]): [string, GgufValue] => [`tokenizer.ggml.${key}`, value]), ...template];
+  return [...entries.map(([key, value]): [string, GgufValue] => [`tokenizer.ggml.${key}`, value]), ...template];
 }
 
 /** Whether a post-processor puts a token before a text. */

@@ -34,12 +34,12 @@ export interface AttentionKernels {
   readonly forward: typeof attention;
   readonly backwardQueries: typeof attentionBackwardQueries;
   readonly backwardKeys: typeof attentionBackwardKeys;
-  /** Of `forward` and `backwardQueries`. */
+  /** Constants of `forward` and `backwardQueries`. */
   readonly constants: Constants;
   readonly backwardKeysConstants: Constants;
-  /** By the type of the cache. */
+  /** Kernel by the type of the cache. */
   readonly decode: typeof attentionDecode;
-  /** Of `decode`, `step` and `split`. */
+  /** Constants of `decode`, `step` and `split`. */
   readonly decodeConstants: Constants;
   /** `ropeAppend` and `decode` in one dispatch, with their bits. Absent: they are two. */
   readonly step?: typeof attentionStep | undefined;

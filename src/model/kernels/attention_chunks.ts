@@ -4,14 +4,14 @@
  */
 import { type Constants, defineKernel, folded } from "../../compute/kernel.ts";
 import { attentionStep } from "./attention_step.ts";
-import { byCacheDtype, firstSeen, PAGE_TOKENS, placeOf, readCache } from "./cache_storage.ts";
+import { byCacheDtype, cacheIndex, firstSeen, PAGE_TOKENS, readCache } from "./cache_storage.ts";
 import { ropeAppend } from "./rope_append.ts";
 import { threads } from "./rows.ts";
 
 /** Keys of a chunk, counted from a sequence's first; `CHUNK_KEYS` in shaders/attention/parts/merge.wgsl. */
 export const CHUNK_KEYS = 256;
 
-/** What a chunk leaves in addition to its sums: the weights' total and the highest score, in a vec4. */
+/** Floats that a chunk leaves in addition to its sums: the weights' total and the highest score, in a vec4. */
 const KNOWN = 4;
 
 /** Chunks that the pages of a row have room for. */
@@ -53,7 +53,7 @@ export const attentionStepChunks = byCacheDtype(
             const query = turned.subarray(row * stride + head * width, row * stride + (head + 1) * width);
             const within = Math.floor((head * key_heads) / heads) * width;
             const starts = (at: number) =>
-              placeOf({ pages: views.pages, row_pages }, row, at) * key_heads * width + within;
+              cacheIndex({ pages: views.pages, row_pages }, row, at) * key_heads * width + within;
             for (let key = firstSeen(position, params.window); key <= position; ) {
               const chunk = Math.floor(key / CHUNK_KEYS);
               const end = Math.min((chunk + 1) * CHUNK_KEYS, position + 1);

@@ -4,7 +4,7 @@
  * can be recorded from one set of rows. A line names pages for every position that the recorded steps reach.
  */
 import { defineKernel, folded } from "../../compute/kernel.ts";
-import { byCacheDtype, CACHE_ELEMENT, firstSeen, placeOf, readCache, writeCache } from "./cache_storage.ts";
+import { byCacheDtype, CACHE_ELEMENT, cacheIndex, firstSeen, readCache, writeCache } from "./cache_storage.ts";
 import { quads, THREADS, threads } from "./rows.ts";
 
 /**
@@ -127,7 +127,7 @@ export const attentionDecode = byCacheDtype(
           const first = firstSeen(position, params.window);
           const starts = Array.from(
             { length: position + 1 - first },
-            (_, i) => placeOf({ pages, row_pages }, row, first + i) * key_heads * width,
+            (_, i) => cacheIndex({ pages, row_pages }, row, first + i) * key_heads * width,
           );
           for (let h = 0; h < heads; h++) {
             const qAt = row * params.q_stride + params.q_offset + h * width;

@@ -42,8 +42,8 @@ export interface PageTable {
   readonly row_pages: number;
 }
 
-/** Where the position of a row lies, in tokens of the whole cache. */
-export function placeOf({ pages, row_pages }: PageTable, row: number, position: number): number {
+/** Returns where the position of a row lies, in tokens of the whole cache. */
+export function cacheIndex({ pages, row_pages }: PageTable, row: number, position: number): number {
   return pages[row * row_pages + Math.floor(position / PAGE_TOKENS)]! * PAGE_TOKENS + (position % PAGE_TOKENS);
 }
 

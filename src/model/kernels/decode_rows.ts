@@ -8,11 +8,11 @@ export const CHAIN_ROWS = 32;
 export const STAGE = { output: 0, gateUp: 1, down: 2, qkv: 3, end: 4 } as const;
 
 /**
- * For each of `rows` rows from `first_row` on: with `embeds`, x = the row of `vectors` at `embed_at` by its token. Then
- * x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T.
- * `matrices` holds the transposed weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at`
- * elements. `state` holds x [rows, hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner]
- * at their `*_at` elements; the last two are scratch space. hidden, attended, inner and qkv are multiples of 4.
+ * Decodes each of `rows` rows from `first_row` on: with `embeds`, x = the row of `vectors` at `embed_at` by its token.
+ * Then x += attended O^T, x += swiglu(norm(x) GateUp^T) Down^T, qkv = norm'(x) QKV^T. `matrices` holds the transposed
+ * weights, [in, out] each, at `*_at` vec4s; `vectors` the norms' weights at `*norm_at` elements. `state` holds x [rows,
+ * hidden], attended [rows, attended], normed [rows, hidden] and wide [rows, 2 inner] at their `*_at` elements; the last
+ * two are scratch space. hidden, attended, inner and qkv are multiples of 4.
  */
 export const decodeRows = defineKernel({
   name: "decode/decode_rows",
@@ -79,9 +79,13 @@ function normalise(
   for (let c = 0; c < x.length; c++) normed[c] = x[c]! * scale * vectors[at + c]!;
 }
 
-function product(to: Float32Array, it: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean }): void {
+function product(
+  to: Float32Array,
+  operands: { by: Float32Array; matrices: Float32Array; at: number; add?: boolean },
+): void {
   const sums = new Float64Array(to.length);
-  for (let k = 0; k < it.by.length; k++)
-    for (let j = 0; j < sums.length; j++) sums[j]! += it.by[k]! * it.matrices[4 * it.at + k * to.length + j]!;
-  for (let j = 0; j < sums.length; j++) to[j] = sums[j]! + (it.add ? to[j]! : 0);
+  for (let k = 0; k < operands.by.length; k++)
+    for (let j = 0; j < sums.length; j++)
+      sums[j]! += operands.by[k]! * operands.matrices[4 * operands.at + k * to.length + j]!;
+  for (let j = 0; j < sums.length; j++) to[j] = sums[j]! + (operands.add ? to[j]! : 0);
 }

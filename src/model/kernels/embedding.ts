@@ -78,7 +78,7 @@ export const embeddingBackward = defineKernel({
 export interface TokenGroups {
   /** Distinct ids, ascending, [U]. */
   readonly rows: Uint32Array;
-  /** Where each id's positions start, [U+1]. */
+  /** Starts of each id's positions, [U+1]. */
   readonly offsets: Uint32Array;
   /** Positions by id, ascending within an id, [T]. */
   readonly positions: Uint32Array;

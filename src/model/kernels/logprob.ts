@@ -74,9 +74,9 @@ export const greedyHits = defineKernel({
   grid: perRow,
   reference({ logits, targets, greedy }, { rows, first_row, vocabulary, stride }) {
     for (let row = 0; row < rows; row++) {
-      const own = logits.subarray(row * stride, row * stride + vocabulary);
+      const rowLogits = logits.subarray(row * stride, row * stride + vocabulary);
       const target = targets[first_row + row]!;
-      const isBeaten = own.some((x, i) => x > own[target]! || (x === own[target]! && i < target));
+      const isBeaten = rowLogits.some((x, i) => x > rowLogits[target]! || (x === rowLogits[target]! && i < target));
       greedy[first_row + row] = Number(!isBeaten);
     }
   },
@@ -139,8 +139,11 @@ export const logprobSegments = defineKernel({
   params: PARAMS,
   grid: segmentGrid,
   reference({ logits, segments }, params) {
-    forEachSegment(params, (at, own) => {
-      segments.set([...softmaxOf(logits.subarray(own.from, own.end), params.inverse_temperature), 0], 4 * at);
+    forEachSegment(params, (at, rowLogits) => {
+      segments.set(
+        [...softmaxOf(logits.subarray(rowLogits.from, rowLogits.end), params.inverse_temperature), 0],
+        4 * at,
+      );
     });
   },
   tolerance: { relative: 1e-5, absolute: 1e-4 },

@@ -134,7 +134,7 @@ export const rmsNormBackwardTiled = defineKernel({
   ...GROUP_PER_ROW,
 });
 
-/** As {@link chooseRmsNorm} chooses. */
+/** Chooses like {@link chooseRmsNorm}. */
 export function chooseRmsNormBackward(info: Family, rows: Width): typeof rmsNormBackward {
   return takesGroups(info, rows) ? rmsNormBackwardTiled : rmsNormBackward;
 }

@@ -1,12 +1,12 @@
 /** Rotary positions and the cache in one dispatch, because dispatches dominate a decoding step. */
 import { defineKernel } from "../../compute/kernel.ts";
-import { byCacheDtype, CACHE_ELEMENT, placeOf, writeCache } from "./cache_storage.ts";
+import { byCacheDtype, CACHE_ELEMENT, cacheIndex, writeCache } from "./cache_storage.ts";
 import { quads, THREADS, threads } from "./rows.ts";
 
 /**
- * For each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k is rotated and
- * kept with v in keys, values [pages, PAGE_TOKENS, KV D] at the row's place for p. angles from `ropeTable`; where `rotates`
- * is 0 they are not used and nothing is rotated. `width` = D.
+ * Rotates and keeps each row of qkv [rows, (H + 2 KV) D] at position p = positions[r] + shift: q is rotated in place, k
+ * is rotated and kept with v in keys, values [pages, PAGE_TOKENS, KV D] at the row's place for p. angles from
+ * `ropeTable`; where `rotates` is 0 they are not used and nothing is rotated. `width` = D.
  */
 export const ropeAppend = byCacheDtype(
   { float32: "decode/rope_append", bfloat16: "decode/rope_append_bfloat16" },
@@ -39,7 +39,7 @@ export const ropeAppend = byCacheDtype(
         const perRow = heads + 2 * key_heads;
         for (let row = 0; row < rows; row++) {
           const position = positions[row]! + shift;
-          const place = placeOf({ pages, row_pages }, row, position) * key_heads;
+          const place = cacheIndex({ pages, row_pages }, row, position) * key_heads;
           for (let head = 0; head < perRow; head++) {
             const at = (row * perRow + head) * width;
             const isValue = head >= heads + key_heads;

@@ -69,7 +69,7 @@ interface Draw {
   readonly inverse: number;
   readonly topP: number;
   readonly topK: number;
-  /** In [0, 1). */
+  /** Random number in [0, 1). */
   readonly uniform: number;
   /** The smallest logit kept, where it is known; else found by top-k and top-p. */
   readonly least?: number | undefined;

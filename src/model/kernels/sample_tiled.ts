@@ -9,11 +9,18 @@ import { uniformAt } from "../../random.ts";
 import type { Scratch } from "../scratch.ts";
 import { drawToken, sample } from "./sample.ts";
 import { forEachSegment, segmentCount, segmentGrid, softmaxOf } from "./segments.ts";
-import { CHOICE_WORDS, HISTOGRAM_WORDS, SEGMENT_FLOATS, SELECTION_STEPS, Selection, settingOf } from "./selection.ts";
+import {
+  CHOICE_WORDS,
+  HISTOGRAM_WORDS,
+  RowSelection,
+  SEGMENT_FLOATS,
+  SELECTION_STEPS,
+  settingOf,
+} from "./selection.ts";
 
 const FILTER_PARAMS = { rows: "u32", first_row: "u32", vocabulary: "u32", stride: "u32", step: "u32" } as const;
 
-/** Where nothing is filtered. */
+/** Logit where nothing is filtered. */
 const LOWEST = -3e38;
 
 /** The softmax and the best logit of each segment, with nothing filtered. */
@@ -24,12 +31,12 @@ export const sampleSegments = defineKernel({
   grid: segmentGrid,
   reference({ logits, settings, segments }, params) {
     forEachSegment(params, (index, { row, first, from, end }) => {
-      const own = logits.subarray(from, end);
+      const rowLogits = logits.subarray(from, end);
       const { inverse } = settingOf(settings, params.first_row + row);
-      const [highest, total] = softmaxOf(own, inverse);
+      const [highest, total] = softmaxOf(rowLogits, inverse);
       let best = 0;
-      for (const [i, logit] of own.entries()) if (logit > own[best]!) best = i;
-      segments.set([highest, total, own[best]!, first + best, total, LOWEST, 0, 0], index * SEGMENT_FLOATS);
+      for (const [i, logit] of rowLogits.entries()) if (logit > rowLogits[best]!) best = i;
+      segments.set([highest, total, rowLogits[best]!, first + best, total, LOWEST, 0, 0], index * SEGMENT_FLOATS);
     });
   },
   tolerance: { relative: 1e-5, absolute: 1e-5 },
@@ -51,7 +58,7 @@ export const sampleHistogram = defineKernel({
   params: FILTER_PARAMS,
   grid: segmentGrid,
   reference(buffers, params) {
-    for (let row = 0; row < params.rows; row++) new Selection(buffers, { row, params }).count(params.step);
+    for (let row = 0; row < params.rows; row++) new RowSelection(buffers, { row, params }).count(params.step);
   },
   tolerance: { relative: 0, absolute: 0 },
 });
@@ -65,7 +72,7 @@ export const sampleKept = defineKernel({
   reference(buffers, params) {
     const { logits, settings, segments } = buffers;
     forEachSegment(params, (index, { row, from, end }) => {
-      const selection = new Selection(buffers, { row, params });
+      const selection = new RowSelection(buffers, { row, params });
       if (!selection.filters) return;
       const least = Math.max(LOWEST, selection.least());
       const { inverse } = settingOf(settings, params.first_row + row);
@@ -101,7 +108,7 @@ export const sampleTiled = defineKernel({
   },
 });
 
-/** Which filters any of the rows has. */
+/** Filters that any of the rows has. */
 export interface Filters {
   readonly topK: boolean;
   readonly topP: boolean;
@@ -127,9 +134,9 @@ export function recordSample(device: Device, { buffers, params, filters, scratch
   const { logits, settings } = buffers;
   const count = params.rows * segmentCount(params.vocabulary);
   const segments = scratch.floats(count * SEGMENT_FLOATS, "segments of logits");
-  const own = { logits, settings, segments };
-  device.dispatch(sampleSegments, { buffers: own, params: { ...params, step: 0 } });
-  if (filters.topK || filters.topP) recordFilters(device, { buffers: own, params, filters, scratch });
+  const buffersOfRows = { logits, settings, segments };
+  device.dispatch(sampleSegments, { buffers: buffersOfRows, params: { ...params, step: 0 } });
+  if (filters.topK || filters.topP) recordFilters(device, { buffers: buffersOfRows, params, filters, scratch });
   device.dispatch(sampleTiled, { buffers: { ...buffers, segments }, params });
   scratch.free(segments);
 }
@@ -159,10 +166,10 @@ function recordRun(device: Device, { buffers, params, filters, scratch }: Filter
   const histograms = scratch.floats(params.rows * HISTOGRAM_WORDS, "histograms of logits");
   const choices = scratch.floats(params.rows * CHOICE_WORDS, "choices of filters");
   device.clear(histograms);
-  const own = { ...buffers, histograms, choices };
+  const rowBuffers = { ...buffers, histograms, choices };
   for (let step = 0; step < SELECTION_STEPS; step++)
     if (step < SELECTION_STEPS / 2 ? filters.topK : filters.topP)
-      device.dispatch(sampleHistogram, { buffers: own, params: { ...params, step } });
-  device.dispatch(sampleKept, { buffers: own, params: { ...params, step: SELECTION_STEPS } });
+      device.dispatch(sampleHistogram, { buffers: rowBuffers, params: { ...params, step } });
+  device.dispatch(sampleKept, { buffers: rowBuffers, params: { ...params, step: SELECTION_STEPS } });
   scratch.free(histograms, choices);
 }

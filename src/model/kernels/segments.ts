@@ -43,7 +43,10 @@ export function forEachSegment(
   }
 }
 
-/** Of x = logits / temperature: the highest, the sum of exp(x - highest), and the sum of these times x - highest. */
+/**
+ * Returns three numbers of x = logits / temperature: the highest, the sum of exp(x - highest), and the sum of these
+ * times x - highest.
+ */
 export function softmaxOf(logits: Float32Array, inverseTemperature: number): [number, number, number] {
   let highest = -1e30;
   for (const logit of logits) highest = Math.max(highest, logit * inverseTemperature);

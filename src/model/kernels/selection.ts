@@ -12,7 +12,7 @@ const LIMBS = 3;
 /** Four bytes of the key by count, four by mass. */
 export const SELECTION_STEPS = 8;
 const BYTES = SELECTION_STEPS / 2;
-/** Of a row. */
+/** Words of a row's histograms. */
 export const HISTOGRAM_WORDS = SELECTION_STEPS * LIMBS * BINS;
 export const CHOICE_WORDS = SELECTION_STEPS * 4;
 
@@ -45,7 +45,7 @@ interface Params {
 }
 
 /** The choice of one row. */
-export class Selection {
+export class RowSelection {
   private readonly logits: Float32Array;
   private readonly setting: ReturnType<typeof settingOf>;
   private readonly highest: number;
@@ -112,8 +112,8 @@ export class Selection {
   private settle(step: number): Choice {
     const choice = this.kept(step);
     const values = Array.from({ length: BINS }, (_, bin) => this.value(step, bin));
-    const all = values.reduce((sum, value) => sum + value, 0);
-    const enough = step === BYTES ? Math.max(this.setting.topP * all, 1e-30) : choice.enough;
+    const total = values.reduce((sum, value) => sum + value, 0);
+    const enough = step === BYTES ? Math.max(this.setting.topP * total, 1e-30) : choice.enough;
     let { above } = choice;
     let bin = BINS - 1;
     while (bin > 0 && above + values[bin]! < enough) above += values[bin--]!;

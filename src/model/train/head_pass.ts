@@ -13,7 +13,7 @@ import type { GradientSink } from "../gradient_sink.ts";
 import { scaleRows } from "../kernels/elementwise.ts";
 import { chooseGreedyHits, chooseLogprobBackward, inverseTemperature, recordLogprob } from "../kernels/logprob.ts";
 import { logitStride, logitWindows, projectLogits } from "../logit_windows.ts";
-import { type RowRun, rowsOf } from "../row_windows.ts";
+import { bufferRows, type RowRun } from "../row_windows.ts";
 import type { Scratch } from "../scratch.ts";
 import type { Transformer } from "../transformer.ts";
 import type { Weights } from "../weights.ts";
@@ -27,11 +27,11 @@ interface HeadOptions {
   readonly temperature: number;
   readonly scratch: Scratch;
   readonly greedy?: boolean | undefined;
-  /** Of what follows, where {@link HeadPass.backward} does. */
+  /** Sink of the gradients, where {@link HeadPass.backward} follows. */
   readonly gradient?: { readonly sink: GradientSink; readonly usesEntropies: boolean } | undefined;
 }
 
-/** Of the log-probs and the entropies, [R]. */
+/** Gradients of the log-probs and the entropies, [R]. */
 interface HeadGradients {
   readonly logprobs: Buffer;
   readonly entropies?: Buffer | undefined;
@@ -64,7 +64,7 @@ export class HeadPass {
   private readonly final: FinalRows;
   private readonly logSumExps: Buffer;
   private readonly logits: Buffer;
-  /** Of the positions, P. */
+  /** Windows of the positions, P. */
   private readonly windows: readonly RowRun[];
   /** Absent where each position has one target. */
   private readonly copies: LogitCopies | undefined;
@@ -193,7 +193,7 @@ export class HeadPass {
       this.copies?.addGradients(part, window);
     }
     const dy = this.copies?.gradients ?? this.logits;
-    const x = rowsOf(this.final.normed, window, model.config.hiddenSize);
+    const x = bufferRows(this.final.normed, window, model.config.hiddenSize);
     at.sink.matrix(model.head, { dy, x, m: window.rows, stride: logitStride(model.config.vocabSize) });
     this.throughOutput(window, { dy, to: at.normedGrad });
   }
@@ -201,10 +201,10 @@ export class HeadPass {
   /** Replaces logits by their gradient. */
   private logitGradients(part: TargetLogits, { logprobs, entropies }: LogitGradients): void {
     const { targetBuffer: targets, logSumExps } = this;
-    const own = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
+    const softmaxInputs = { logits: part.logits, targets, logSumExps, entropies: this.entropies };
     const { device } = this.model;
     device.dispatch(chooseLogprobBackward(device.info), {
-      buffers: { ...own, logprobGrads: logprobs, entropyGrads: entropies },
+      buffers: { ...softmaxInputs, logprobGrads: logprobs, entropyGrads: entropies },
       params: this.params(part),
     });
   }
@@ -212,7 +212,7 @@ export class HeadPass {
   /** The gradient of a window's normed rows from that of its logits. */
   private throughOutput(window: RowRun, { dy, to }: { dy: Buffer; to: Buffer }): void {
     const { hiddenSize: C, vocabSize } = this.model.config;
-    const dx = rowsOf(to, window, C);
+    const dx = bufferRows(to, window, C);
     this.weights.applyBackward(this.model.head, { dy, dx, m: window.rows, stride: logitStride(vocabSize) });
   }
 

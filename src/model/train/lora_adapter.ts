@@ -11,7 +11,7 @@ import type { Adapter } from "../files/peft.ts";
 import type { Part } from "../fused_parts.ts";
 import { initialScore } from "../initial_score.ts";
 import { describeLora, type LoraConfig, moduleOf, UNEMBED_TARGET } from "../lora.ts";
-import { layOut, layoutBytes, ParameterSet } from "../parameters.ts";
+import { layOutParameters, layoutBytes, ParameterSet } from "../parameters.ts";
 import type { Scratch } from "../scratch.ts";
 import type { StoredWeights } from "../stored_weights.ts";
 import { transposeInto } from "../transpose_into.ts";
@@ -30,7 +30,7 @@ export interface StackedFactors {
   readonly starts: readonly number[];
 }
 
-/** As many tensors as a fused matrix has: q, k and v. */
+/** Most tensors of a fused matrix: q, k and v. */
 const MOST_STACKED = 3;
 
 export class LoraAdapter {
@@ -44,7 +44,10 @@ export class LoraAdapter {
   private readonly stacks = new Map<string, StackedFactors | undefined>();
   /** Number of changes of the values. Code that changes them calls {@link changed}. */
   version = 0;
-  /** On software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part], `MODULE.B` [rank, out]. */
+  /**
+   * Factors on software adapters, whose products are fast in one orientation only: `FUSED.A` [in, rank per part],
+   * `MODULE.B` [rank, out].
+   */
   private turned: { readonly values: ParameterSet; version: number } | undefined;
 
   /**
@@ -63,7 +66,7 @@ export class LoraAdapter {
       ...parts.map(({ tensor, rows }) => [`${moduleOf(tensor)}.B`, { rows, columns: config.rank }] as const),
     ]);
     const score = [SCORE, { rows: 1, columns: base.config.hiddenSize }] as const;
-    const layout = layOut(base.device, config.scoreHead ? [...shapes, score] : shapes);
+    const layout = layOutParameters(base.device, config.scoreHead ? [...shapes, score] : shapes);
     this.values = new ParameterSet(base.device, layout, "adapter");
     if (seed !== undefined) this.draw(seed);
   }
@@ -144,8 +147,8 @@ export class LoraAdapter {
         `Cannot load the adapter: it has ${describeLora(saved)}, and the model's has ${describeLora(this.config)}. Open the model with the shape of the saved adapter.`,
         { file },
       );
-    const own = new Set(this.tensors().map(({ tensor }) => moduleOf(tensor)));
-    const other = [...saved.modules.keys()].find((module) => !own.has(module));
+    const modules = new Set(this.tensors().map(({ tensor }) => moduleOf(tensor)));
+    const other = [...saved.modules.keys()].find((module) => !modules.has(module));
     if (other === undefined) return;
     throw new ConfigError(
       `Cannot load the adapter: the model has no module ${other}. The adapter belongs to another model.`,
@@ -279,7 +282,7 @@ export class LoraAdapter {
     const outputs = this.tensors().map(({ tensor, rows }) => {
       return [`${moduleOf(tensor)}.B`, { rows: rank, columns: rows }] as const;
     });
-    return layOut(this.device, [...inputs, ...outputs]);
+    return layOutParameters(this.device, [...inputs, ...outputs]);
   }
 
   private transposeInto(turned: ParameterSet): void {

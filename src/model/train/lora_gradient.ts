@@ -121,7 +121,7 @@ function isFactoredCheaper({ device, config }: LoraAdapter, { rows, columns, m }
   return 2 * m * rank * (rows + columns) < rows * columns * (m + 2 * rank);
 }
 
-/** From dW [rows, columns]. */
+/** Accumulates from dW [rows, columns]. */
 function accumulateWhole({ device, scale: alpha, config: { rank } }: LoraAdapter, at: ModuleGradient): void {
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
   Scratch.during(device, (scratch) => {
@@ -133,7 +133,7 @@ function accumulateWhole({ device, scale: alpha, config: { rank } }: LoraAdapter
   });
 }
 
-/** From x A^T and dy B, [m, rank] each. */
+/** Accumulates from x A^T and dy B, [m, rank] each. */
 function accumulateFactored({ device, scale: alpha, config: { rank } }: LoraAdapter, at: ModuleGradient): void {
   const { rows, columns, m, dy, x, A, B, gradA, gradB } = at;
   Scratch.during(device, (scratch) => {

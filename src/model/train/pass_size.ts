@@ -54,13 +54,13 @@ export class PassSize {
   /** A size to reduce for one batch: this one, if it is that already, or a copy. */
   ofOneBatch(): PassSize {
     if (this.isOfOneBatch) return this;
-    const own = new PassSize({ passLength: this.tokens }, { maxTokensPerPass: this.tokens });
-    own.recomputes = this.recomputes;
-    own.isOfOneBatch = true;
-    return own;
+    const copy = new PassSize({ passLength: this.tokens }, { maxTokensPerPass: this.tokens });
+    copy.recomputes = this.recomputes;
+    copy.isOfOneBatch = true;
+    return copy;
   }
 
-  /** What was reduced since the last call, for people; undefined where nothing was. */
+  /** Returns a text about what was reduced since the last call; undefined where nothing was. */
   takeWarning(): string | undefined {
     const error = this.refused;
     if (!error) return undefined;

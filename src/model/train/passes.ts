@@ -27,7 +27,7 @@ import {
 import { type TopLogprobs, type TopOptions, topLogprobs } from "./top_logprobs.ts";
 import { ValuePass } from "./value_pass.ts";
 
-/** Where the targets of a pass come from. */
+/** Origin of the targets of a pass. */
 interface PassRange {
   /** The batch's sequences in this pass: [from, to). */
   readonly sequences: SequenceRange;
@@ -35,19 +35,19 @@ interface PassRange {
   readonly offsets: Uint32Array;
 }
 
-/** What a loss is computed from: one value per target, [R]. */
+/** Outputs from which a loss is computed: one value per target, [R]. */
 export interface PassOutputs extends PassRange {
   readonly logprobs: Buffer;
   readonly entropies: Buffer;
 }
 
-/** What a loss of a scalar head is computed from. */
+/** Outputs from which a loss of a scalar head is computed. */
 export interface ValueOutputs extends PassRange {
   /** One per target, [R]. */
   readonly values: Buffer;
 }
 
-/** What every recorded loss has: the data to read after the pass. */
+/** Common parts of every recorded loss: the data to read after the pass. */
 interface RecordedLoss {
   readonly reads: readonly ReadRequest[];
   release(): void;
@@ -66,7 +66,7 @@ export interface ValuePassLoss extends RecordedLoss {
 
 export interface TrainingPass<L extends PassLoss = PassLoss> {
   readonly temperature: number;
-  /** Where the gradient accumulates. */
+  /** Sink in which the gradient accumulates. */
   readonly sink: GradientSink;
   /** False for a loss without a gradient in the entropies, which takes less work. Default true. */
   readonly usesEntropies?: boolean | undefined;
@@ -82,7 +82,7 @@ export interface ValueTrainingPass<L extends ValuePassLoss = ValuePassLoss> {
   /** The head's weight, [C]. */
   readonly score: Buffer;
   readonly sink: GradientSink;
-  /** As in {@link TrainingPass}. */
+  /** Records the loss, as in {@link TrainingPass}. */
   loss(outputs: ValueOutputs): L;
 }
 
@@ -102,7 +102,7 @@ export interface TrainedPass<L extends RecordedLoss> {
 interface Part {
   readonly rows: PackedTokens;
   readonly targets: Targets;
-  /** As in {@link PassOutputs}. */
+  /** Offsets as in {@link PassOutputs}. */
   readonly offsets: Uint32Array;
   readonly sequences: SequenceRange;
 }
@@ -294,7 +294,7 @@ export class Passes {
         const { done, mayBeRefused } = await run(part, size);
         if (mayBeRefused) await done;
         results.push(done);
-        this.tell(size);
+        this.reportSize(size);
       } catch (error) {
         await before;
         if (!(error instanceof OutOfMemoryError)) throw error;
@@ -310,7 +310,7 @@ export class Passes {
     return Promise.all(results);
   }
 
-  private tell(size: PassSize): void {
+  private reportSize(size: PassSize): void {
     const warning = size.takeWarning();
     if (warning !== undefined) this.warn(warning);
   }
@@ -362,12 +362,12 @@ export class Passes {
       const { loss: recorded, backward } = head({ ...part, state, scratch });
       // Awaited only where it waits itself: otherwise nobody submits a part of the backward pass, which would run twice
       // where memory runs out after it.
-      const own = recorded instanceof Promise ? await recorded : recorded;
-      loss = own;
-      const hiddenGrad = backward(own);
+      const awaited = recorded instanceof Promise ? await recorded : recorded;
+      loss = awaited;
+      const hiddenGrad = backward(awaited);
       new BackwardPass(transformer).run(weights, { state, hiddenGrad, sink });
-      const { done, mayBeRefused } = this.handOver(own.reads, { mark, release });
-      return quiet({ done: done.then((data) => ({ loss: own, data })), mayBeRefused });
+      const { done, mayBeRefused } = this.handOver(awaited.reads, { mark, release });
+      return quiet({ done: done.then((data) => ({ loss: awaited, data })), mayBeRefused });
     } catch (error) {
       device.rollback(mark);
       release();
@@ -395,7 +395,7 @@ export class Passes {
   }
 }
 
-/** Whoever awaits it later gets its error; until then it is nobody's. */
+/** Leaves the error to the code that awaits the pass later, so that it is not unhandled until then. */
 function quiet<R>(running: Running<R>): Running<R> {
   running.done.catch(() => {});
   return running;
@@ -407,9 +407,9 @@ async function finished<R>(work: Promise<R>): Promise<Running<R>> {
   return { done: Promise.resolve(value), mayBeRefused: false };
 }
 
-function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange, all: Uint32Array): Part {
+function partOf(rows: PackedTokens & TargetChoice, sequences: SequenceRange, targetOffsets: Uint32Array): Part {
   const part = slicePacked(rows, sequences);
-  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences, all }) };
+  return { rows: part, sequences, ...targetsOf(rows, { part, range: sequences, targetOffsets }) };
 }
 
 function join<A extends Float32Array | Uint32Array>(parts: readonly A[], make: new (length: number) => A): A {

@@ -72,8 +72,8 @@ export function checkRows(model: Transformer, rows: Rows): void {
   const { tokens, offsets, targets } = rows;
   for (const name of ["mask", "targets"] as const) {
     const { length } = rows[name] ?? tokens;
-    const given = name === "targets" && rows.targets && (rows.positions?.length ?? rows.targetOffsets?.at(-1));
-    const expected = typeof given === "number" ? given : tokens.length;
+    const count = name === "targets" && rows.targets && (rows.positions?.length ?? rows.targetOffsets?.at(-1));
+    const expected = typeof count === "number" ? count : tokens.length;
     if (length !== expected)
       throw new ConfigError(`Cannot run a pass: ${name} must have one element per token (${length} of ${expected}).`);
   }
@@ -114,7 +114,7 @@ export function slicePacked(rows: PackedTokens, { from, to }: SequenceRange): Pa
   };
 }
 
-/** Where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
+/** Returns where each sequence's targets begin, [N+1]; for a mask where they would, if it were 1 everywhere. */
 export function targetOffsetsOf({ offsets, targetOffsets, positions }: Rows): Uint32Array {
   if (!positions) return targetOffsets ?? offsets;
   let r = 0;
@@ -127,13 +127,17 @@ export function targetOffsetsOf({ offsets, targetOffsets, positions }: Rows): Ui
 /** The targets of one part of the rows, and their offsets by sequence. */
 export function targetsOf(
   rows: PackedTokens & TargetChoice,
-  { part, range, all = targetOffsetsOf(rows) }: { part: PackedTokens; range: SequenceRange; all?: Uint32Array },
+  {
+    part,
+    range,
+    targetOffsets = targetOffsetsOf(rows),
+  }: { part: PackedTokens; range: SequenceRange; targetOffsets?: Uint32Array },
 ): { targets: Targets; offsets: Uint32Array } {
   const start = rows.offsets[range.from]!;
   if ("mask" in rows) return maskedTargets(part, rows.mask.subarray(start, rows.offsets[range.to]));
-  const [first, end] = [all[range.from]!, all[range.to]!];
+  const [first, end] = [targetOffsets[range.from]!, targetOffsets[range.to]!];
   const tokens = rows.targets.subarray(first, end);
-  const offsets = all.subarray(range.from, range.to + 1).map((offset) => offset - first);
+  const offsets = targetOffsets.subarray(range.from, range.to + 1).map((offset) => offset - first);
   if ("positions" in rows)
     return { targets: { positions: rows.positions.subarray(first, end).map((at) => at - start), tokens }, offsets };
   return { targets: { positions: positionsOf(part, offsets), tokens }, offsets };

@@ -12,7 +12,7 @@ export interface TopLogprobs {
   readonly logprobs: Float32Array;
 }
 
-/** Where the most likely tokens are wanted, and how many. */
+/** Positions at which the most likely tokens are wanted, and how many. */
 export interface TopOptions {
   readonly k: number;
   /** Divides the logits. Default 1. */

@@ -14,7 +14,7 @@ export interface FollowerOptions {
   /** The file that keeps the log. */
   readonly file: string;
   /** Takes what is worth a line for people. */
-  readonly tell: (text: string) => void;
+  readonly notify: (text: string) => void;
   /** The validation attempts since the last call. */
   readonly takeSamples: () => LogRecord["episodes"];
   /** Takes the number of steps that the run will have made, once the trainer says so. */
@@ -78,23 +78,23 @@ export class JobFollower {
   }
 
   private take(event: TrainerEvent): void {
-    const { tell } = this.options;
+    const { notify } = this.options;
     if (MADE.has(event.kind) && "step" in event) this.reached = Math.max(this.reached, event.step);
     if (event.kind === "metrics") this.metrics(event);
     else if (event.kind === "total") {
       this.totalSteps = event.steps;
       this.options.onTotal(event.steps);
-    } else if (event.kind === "resumed") tell(`continuing from step ${event.step} (${event.folder})`);
-    else if (event.kind === "saved") tell(`saved step ${event.step} in ${event.folder}`);
+    } else if (event.kind === "resumed") notify(`continuing from step ${event.step} (${event.folder})`);
+    else if (event.kind === "saved") notify(`saved step ${event.step} in ${event.folder}`);
     else if (event.kind === "rows" && event.kept < event.all)
-      tell(`${event.all - event.kept} of ${event.all} tasks are left out: their prompts are too long`);
+      notify(`${event.all - event.kept} of ${event.all} tasks are left out: their prompts are too long`);
     else if (event.kind === "failure") this.failed(event.message);
   }
 
   private failed(message: string): void {
     this.failures++;
-    if (this.failures <= PRINTED_FAILURES) this.options.tell(`a rollout failed: ${message}`);
-    if (this.failures === PRINTED_FAILURES) this.options.tell(`further failures are in ${this.options.file}`);
+    if (this.failures <= PRINTED_FAILURES) this.options.notify(`a rollout failed: ${message}`);
+    if (this.failures === PRINTED_FAILURES) this.options.notify(`further failures are in ${this.options.file}`);
   }
 
   /** The validation of a step may come with its training metrics. */

@@ -7,18 +7,18 @@ import { formatProblem, throwProblems } from "../../config/problem.ts";
 import { setting } from "../../config/schema.ts";
 import { ConfigError, fileError } from "../../errors.ts";
 import type { RunIo } from "../io.ts";
-import type { Session } from "../session.ts";
+import type { RunSession } from "../session.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer, TrainerRequest } from "./trainers.ts";
 
-export interface PlanRequest extends Omit<TrainerRequest, "metadata"> {
+export interface JobPlanRequest extends Omit<TrainerRequest, "metadata"> {
   readonly trainer: ClusterTrainer;
   readonly settings: ClusterSettings;
   readonly io: RunIo;
 }
 
 /** @throws {ConfigError} with every problem that makes the run impossible; warnings are printed */
-export function planJob({ trainer, settings, io, ...request }: PlanRequest): JobPlan {
+export function planJob({ trainer, settings, io, ...request }: JobPlanRequest): JobPlan {
   const run = setting(request.composition.config, "rllm.trainer.experiment_name");
   const plan = trainer.plan({ ...request, metadata: { run } });
   checkRoles(request.session, trainer);
@@ -35,8 +35,8 @@ export function planJob({ trainer, settings, io, ...request }: PlanRequest): Job
   return { ...plan, job };
 }
 
-/** What an agent of the user's does is seen when its first rollouts end; a workflow of ours is known before. */
-function checkRoles({ hasRoles, config }: Pick<Session, "hasRoles" | "config">, { title }: ClusterTrainer): void {
+/** Checks the roles. Those of a user's agent are seen when its first rollouts end; a workflow of ours is known before. */
+function checkRoles({ hasRoles, config }: Pick<RunSession, "hasRoles" | "config">, { title }: ClusterTrainer): void {
   if (!hasRoles) return;
   const path = "rllm.workflow.name";
   throw new ConfigError(

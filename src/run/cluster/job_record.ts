@@ -10,12 +10,12 @@ export const JOB_LOG_FILE = "job.log";
 
 export interface JobRecord {
   readonly submission_id: string;
-  /** Of the cluster's dashboard. */
+  /** Address of the cluster's dashboard. */
   readonly address: string;
   /** The trainer that runs there. */
   readonly system: ClusterBackend;
   readonly version: string;
-  /** Where the cluster's workers look for rewards and agents, and the key that they send. */
+  /** Address at which the cluster's workers look for rewards and agents, and the key that they send. */
   readonly service: { readonly host: string; readonly port: number; readonly url: string; readonly token: string };
   /** Folder of the checkpoints, on the cluster. */
   readonly checkpoints: string;
@@ -24,7 +24,7 @@ export interface JobRecord {
 }
 
 /** Readable by its owner alone, because it holds the service's key. */
-export function writeRecord(dir: string, record: JobRecord): void {
+export function writeJobRecord(dir: string, record: JobRecord): void {
   const file = join(dir, JOB_FILE);
   try {
     writeFileSync(file, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o600 });
@@ -35,7 +35,7 @@ export function writeRecord(dir: string, record: JobRecord): void {
 }
 
 /** @throws {ConfigError} where the folder holds no record of that job */
-export function readRecord(dir: string, id: string | undefined): JobRecord {
+export function readJobRecord(dir: string, id: string | undefined): JobRecord {
   const file = join(dir, JOB_FILE);
   const advice = "Name the folder of the run with training.default_local_dir=DIR, or start the run again.";
   if (!existsSync(file))

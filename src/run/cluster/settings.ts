@@ -1,4 +1,4 @@
-/** Where a cluster is, what a job gets there, and where the service for its workers listens. */
+/** Settings of a cluster: its address, what a job gets there, and where the service for its workers listens. */
 import type { CLUSTER_FIELDS } from "../../config/fields/cluster.ts";
 import type { ValueOf } from "../../config/fields/field.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";

@@ -19,10 +19,10 @@ import { readRun, writeReport } from "../place/write_report.ts";
 import type { Line, TraceOptions } from "../recipe.ts";
 import type { RunHead } from "../run_recipe.ts";
 import { servedRun } from "../serve/served_run.ts";
-import { type Composition, openTask, runFolder, type Session } from "../session.ts";
+import { type Composition, openTask, type RunSession, runFolder } from "../session.ts";
 import { ClusterFolder } from "./cluster_folder.ts";
 import { planJob, submissionId, writeJobFolder } from "./job_plan.ts";
-import { type JobRecord, readRecord, writeRecord } from "./job_record.ts";
+import { type JobRecord, readJobRecord, writeJobRecord } from "./job_record.ts";
 import { SampledEpisodes } from "./sampled_episodes.ts";
 import { type ClusterSettings, clusterSettings } from "./settings.ts";
 import { CLUSTER_TRAINERS, type ClusterTrainer } from "./trainers.ts";
@@ -74,7 +74,7 @@ export async function trainOnCluster(composition: ClusterComposition, options: C
   if (options.isDryRun) return dryRun({ trainer, composition, session, settings, options, io });
   const folder = await ClusterFolder.open(composition, io);
   try {
-    const attached = options.isAttached ? readRecord(folder.dir, undefined) : undefined;
+    const attached = options.isAttached ? readJobRecord(folder.dir, undefined) : undefined;
     await runIn(folder, { trainer, composition, session, settings, attached, options, io });
   } finally {
     await folder.close();
@@ -84,7 +84,7 @@ export async function trainOnCluster(composition: ClusterComposition, options: C
 interface Begun {
   readonly trainer: ClusterTrainer;
   readonly composition: Composition;
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: ClusterSettings;
   readonly options: ClusterOptions;
   readonly io: RunIo;
@@ -116,16 +116,16 @@ function dryRun(run: Begun): void {
 }
 
 interface Run extends Begun {
-  /** With `--attach`. */
+  /** Record of the job, with `--attach`. */
   readonly attached: JobRecord | undefined;
 }
 
 async function runIn(folder: ClusterFolder, run: Run): Promise<void> {
   const { trainer, session, settings, attached, options, io } = run;
   const { view, leaveOrStop } = options;
-  const tell = (text: string) => io.err(`${text}\n`);
+  const notify = (text: string) => io.err(`${text}\n`);
   const jobs = openRay(io, { address: attached?.address ?? settings.address, headers: settings.headers });
-  const gateway = await session.gateway?.open((line) => tell(`gateway: ${line}`));
+  const gateway = await session.gateway?.open((line) => notify(`gateway: ${line}`));
   let service: Service | undefined;
   try {
     const token = attached?.service.token ?? newToken();
@@ -158,7 +158,7 @@ function newToken(): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** On the address and port of a job that is attached to: its workers look there. */
+/** Opens the service of a run; for a job that is attached to on its address and port, because its workers look there. */
 async function openRunService(
   { session, settings, attached, io }: Run,
   { token, id, samples }: { readonly token: string; readonly id: string; readonly samples: SampledEpisodes },
@@ -205,7 +205,7 @@ async function submit({ folder, jobs, service, token, id, ...run }: Submission):
     submitted: new Date().toISOString(),
   };
   // Before the job: a process that ends right after the submission can be replaced.
-  writeRecord(folder.dir, record);
+  writeJobRecord(folder.dir, record);
   try {
     await jobs.submit(plan.job, io.signal);
   } catch (error) {

@@ -10,13 +10,13 @@ import { verlVersion } from "../../backend/verl/versions.ts";
 import type { ClusterBackend } from "../../config/fields/backend_fields.ts";
 import { getAt, type Tree } from "../../config/yaml/tree.ts";
 import { packagedText } from "../files.ts";
-import type { Composition, Session } from "../session.ts";
+import type { Composition, RunSession } from "../session.ts";
 import { trinityOnCluster } from "./trinity_on_cluster.ts";
 import { checkCpus, versionOnCluster } from "./verl_on_cluster.ts";
 
 export interface TrainerRequest {
   readonly composition: Composition;
-  readonly session: Session;
+  readonly session: RunSession;
   /** The job's submission id. */
   readonly id: string;
   readonly service: { readonly url: string; readonly token: string };
@@ -37,7 +37,7 @@ export interface ClusterTrainer {
    * The version to make the run for, by what the nodes have.
    * @throws {ConfigError} for a cluster that cannot run it
    */
-  versionOn(answers: readonly NodeAnswer[], it: { readonly plan: JobPlan } & OnCluster): string;
+  versionOn(answers: readonly NodeAnswer[], context: { readonly plan: JobPlan } & OnCluster): string;
   openLog(): TrainerLog;
   /** An error of the trainer with what to do about it; as it is where that is not known. */
   explain(message: string): string;

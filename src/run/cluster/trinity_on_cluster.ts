@@ -3,7 +3,7 @@ import type { NodeAnswer } from "../../backend/ray/probe.ts";
 import { ConfigError } from "../../errors.ts";
 
 interface Wanted {
-  /** What the run needs; absent: no GPUs of the cluster's. */
+  /** GPUs that the run needs; absent: no GPUs of the cluster's. */
   readonly gpus: { readonly nodes: number; readonly perNode: number } | undefined;
   /** The version that the run is made for. */
   readonly made: string;
@@ -16,11 +16,15 @@ interface Wanted {
  */
 export function trinityOnCluster(answers: readonly NodeAnswer[], { gpus, made, warn }: Wanted): string {
   if (gpus !== undefined) checkGpus(answers, gpus);
-  const found = [...new Set(answers.map(({ versions }) => versions?.["trinity-rft"]))].filter((it) => it !== undefined);
-  const known = found.filter((version) => version !== null);
+  const found = [...new Set(answers.map(({ versions }) => versions?.["trinity-rft"]))].filter(
+    (version) => version !== undefined,
+  );
+  const installed = found.filter((version) => version !== null);
   if (found.length > 1)
-    warn(`the cluster's nodes have different versions of Trinity-RFT (${found.map((it) => it ?? "none").join(", ")})`);
-  const [version] = known;
+    warn(
+      `the cluster's nodes have different versions of Trinity-RFT (${found.map((version) => version ?? "none").join(", ")})`,
+    );
+  const [version] = installed;
   if (version === undefined) {
     if (found.length > 0)
       warn("no node of the cluster has trinity-rft installed as a package; set ray.pip, or use an image with it");
@@ -31,11 +35,11 @@ export function trinityOnCluster(answers: readonly NodeAnswer[], { gpus, made, w
   return version;
 }
 
-/** Where a node does not tell its GPUs, Trinity itself has to say. */
+/** Checks the GPUs of the nodes. Where a node does not report its GPUs, Trinity itself has to say. */
 function checkGpus(answers: readonly NodeAnswer[], { nodes, perNode }: NonNullable<Wanted["gpus"]>): void {
-  const told = answers.map(({ gpus }) => gpus).filter((gpus) => gpus !== undefined);
-  if (told.length < answers.length || told.filter((gpus) => gpus >= perNode).length >= nodes) return;
-  const has = `its nodes have ${told.join(", ")} GPUs`;
+  const reportedGpus = answers.map(({ gpus }) => gpus).filter((gpus) => gpus !== undefined);
+  if (reportedGpus.length < answers.length || reportedGpus.filter((gpus) => gpus >= perNode).length >= nodes) return;
+  const has = `its nodes have ${reportedGpus.join(", ")} GPUs`;
   throw new ConfigError(
     `Cannot train on the cluster: the run divides ${nodes} x ${perNode} GPUs between rollouts and training, and ${has}. Set trainer.nnodes and trainer.n_gpus_per_node to what the cluster has.`,
     { path: "trainer.n_gpus_per_node" },

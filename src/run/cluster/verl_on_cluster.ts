@@ -6,7 +6,7 @@ import { VERL_RUN_VERSIONS, type VerlVersion, verlVersion } from "../../backend/
 import { ConfigError } from "../../errors.ts";
 
 interface Wanted {
-  /** Of the tree of settings that the configuration stands on. */
+  /** Name of the tree of settings that the configuration stands on. */
   readonly tree: string;
   readonly warn: (message: string) => void;
 }
@@ -18,10 +18,12 @@ interface Wanted {
 export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }: Wanted): VerlVersion {
   const composed = verlVersion(tree);
   const found = [...new Set(answers.map(({ versions }) => versions?.verl))].filter((version) => version !== undefined);
-  const known = found.filter((version) => version !== null);
+  const installed = found.filter((version) => version !== null);
   if (found.length > 1)
-    warn(`the cluster's nodes have different versions of verl (${found.map((it) => it ?? "none").join(", ")})`);
-  const [version] = known;
+    warn(
+      `the cluster's nodes have different versions of verl (${found.map((version) => version ?? "none").join(", ")})`,
+    );
+  const [version] = installed;
   if (version === undefined) {
     if (found.length > 0)
       warn("no node of the cluster has verl installed as a package; set ray.pip, or use an image with verl");
@@ -43,12 +45,12 @@ export function versionOnCluster(answers: readonly NodeAnswer[], { tree, warn }:
 
 /** @throws {ConfigError} for a cluster with fewer CPUs than the run's processes hold: its job would wait for ever */
 export function checkCpus(answers: readonly NodeAnswer[], { cpus = {}, job }: Pick<JobPlan, "cpus" | "job">): void {
-  const told = answers.map((each) => each.cpus).filter((each) => each !== undefined);
+  const reportedCpus = answers.map((each) => each.cpus).filter((each) => each !== undefined);
   const held = Object.entries({ ...cpus, "the job's command": job.resources?.num_cpus ?? 0 }).filter(([, n]) => n > 0);
   const sum = (numbers: readonly number[]) => numbers.reduce((total, each) => total + each, 0);
-  const [wants, has] = [sum(held.map(([, n]) => n)), sum(told)];
+  const [wants, has] = [sum(held.map(([, n]) => n)), sum(reportedCpus)];
   // A node that does not tell its CPUs may have enough.
-  if (told.length < answers.length || has >= wants) return;
+  if (reportedCpus.length < answers.length || has >= wants) return;
   const parts = held.map(([what, n]) => `${what} ${n}`).join(", ");
   const path = job.metadata.verl?.startsWith("0.8") ? "trainer.n_gpus_per_node" : STORAGE_UNITS;
   throw new ConfigError(

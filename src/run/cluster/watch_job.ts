@@ -1,7 +1,7 @@
 /** Follows a job to its end, or to where this process stops following it. */
 import { join } from "node:path";
 import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
-import { failureOf } from "../../backend/ray/failure.ts";
+import { jobFailureText } from "../../backend/ray/failure.ts";
 import type { RayJobs } from "../../backend/ray/jobs.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Service } from "../../service/service.ts";
@@ -14,7 +14,7 @@ import type { SampledEpisodes } from "./sampled_episodes.ts";
 import type { ClusterSettings } from "./settings.ts";
 import type { ClusterTrainer } from "./trainers.ts";
 
-export interface WatchOptions {
+export interface JobWatchOptions {
   readonly trainer: ClusterTrainer;
   readonly jobs: RayJobs;
   readonly service: Service;
@@ -43,12 +43,12 @@ export interface JobEnd {
   readonly totalSteps: number;
   /** The newest complete checkpoint, on the cluster. */
   readonly lastSaved: { readonly step: number; readonly folder: string } | undefined;
-  /** Of a job that failed. */
+  /** Cause of a job that failed. */
   readonly cause?: string | undefined;
 }
 
 /** Follows the job of a run to its end; a signal, a lost folder and too many failures end that earlier. */
-export async function watchJob(options: WatchOptions): Promise<JobEnd> {
+export async function watchJob(options: JobWatchOptions): Promise<JobEnd> {
   const { jobs, record, folder, io } = options;
   const follower = openFollower(options);
   const watch = new Watch(options);
@@ -79,12 +79,12 @@ export async function watchJob(options: WatchOptions): Promise<JobEnd> {
   return { kind: "failed", ...so, cause: failureText(options.service, watch.tooMany) };
 }
 
-function openFollower({ trainer, loggers, samples, folder, io }: WatchOptions): JobFollower {
+function openFollower({ trainer, loggers, samples, folder, io }: JobWatchOptions): JobFollower {
   return new JobFollower({
     log: trainer.openLog(),
     loggers,
     file: join(folder.dir, JOB_LOG_FILE),
-    tell: (text) => io.err(`${text}\n`),
+    notify: (text) => io.err(`${text}\n`),
     takeSamples: () => samples.take(),
     onTotal: (total_steps) => void folder.describe({ total_steps }).catch(() => {}),
   });
@@ -96,11 +96,11 @@ const QUIET_MS = 30_000;
 
 /** Looks whether following the job is to end before the job does. */
 class Watch {
-  /** Why it ended. */
+  /** Reason why it ended. */
   reason: "signal" | "failures" | "folder" | undefined;
   /** The failures that were too many. */
   tooMany: Counts | undefined;
-  private readonly options: WatchOptions;
+  private readonly options: JobWatchOptions;
   private readonly following = new AbortController();
   private readonly failures: FailureWatch;
   private readonly onSignal = () => this.quit("signal");
@@ -108,7 +108,7 @@ class Watch {
   private timers: ReturnType<typeof setTimeout>[] = [];
   private hasLine = false;
 
-  constructor(options: WatchOptions) {
+  constructor(options: JobWatchOptions) {
     this.options = options;
     this.failures = new FailureWatch(options.settings.maxFailedShare);
   }
@@ -158,7 +158,7 @@ class Watch {
   }
 }
 
-interface Followed extends Pick<WatchOptions, "trainer" | "onlyValidates"> {
+interface Followed extends Pick<JobWatchOptions, "trainer" | "onlyValidates"> {
   readonly follower: JobFollower;
   readonly so: Omit<JobEnd, "kind">;
 }
@@ -169,8 +169,8 @@ function ended(details: JobDetails, { follower, trainer, onlyValidates, so }: Fo
   if (details.status === "STOPPED") return { kind: "stopped", ...so };
   const cause = follower.cause();
   // What is known of the trainer's own errors comes first.
-  const known = cause && trainer.explain(cause.message);
-  return { kind: "failed", ...so, cause: known === cause?.message ? failureOf(details, cause) : known };
+  const explained = cause && trainer.explain(cause.message);
+  return { kind: "failed", ...so, cause: explained === cause?.message ? jobFailureText(details, cause) : explained };
 }
 
 function countsOf(service: Service): Counts {

@@ -7,10 +7,10 @@ import { setting } from "../../config/schema.ts";
 import { leaves, type Tree } from "../../config/yaml/tree.ts";
 import { stringifyJson } from "../../json.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { agents, environments, evaluators, rewards, workflows } from "../../task/registered.ts";
 
-/** What one evaluated model is. */
+/** Identity of one evaluated model. */
 export interface KeyParts {
   readonly version: string;
   readonly config: Tree;
@@ -52,17 +52,17 @@ const WITHOUT_EFFECT = new RegExp(
 const MODEL_FILES =
   /^((config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|adapter_config)\.json|merges\.txt|tokenizer\.model|chat_template\.jinja|(model|adapter_model).*\.safetensors|.*\.gguf)$/;
 
-/** Of an adapter's folder: with the files of its base. */
+/** Returns a hash of a folder's weights; for an adapter's folder with the files of its base. */
 async function weightsHash(folder: string, config: Tree): Promise<string> {
   if (statSync(folder).isFile()) return hashOfFile(folder);
   const files = readdirSync(folder)
     .filter((name) => MODEL_FILES.test(name))
     .sort();
-  const own = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
-  if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(own));
-  const base = setting(config, "model.name") ?? (await describeAdapter(folder)).base;
+  const hashes = await Promise.all(files.map(async (name) => [name, await hashOfFile(join(folder, name))]));
+  if ((await folderKind(folder)) !== "adapter") return hashOf(stringifyJson(hashes));
+  const base = setting(config, "model.name") ?? (await readAdapterShape(folder)).base;
   const below = base !== undefined && existsSync(base) ? await weightsHash(base, config) : (base ?? null);
-  return hashOf(stringifyJson([own, below]));
+  return hashOf(stringifyJson([hashes, below]));
 }
 
 async function hashOfFile(path: string): Promise<string> {

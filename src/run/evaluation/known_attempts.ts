@@ -84,9 +84,9 @@ export class KnownAttempts implements AttemptStore {
   }
 
   private hashOf(task: Task): string {
-    const known = this.hashes.get(task) ?? createHash("sha256").update(stringifyJson(task)).digest("hex");
-    this.hashes.set(task, known);
-    return known;
+    const hash = this.hashes.get(task) ?? createHash("sha256").update(stringifyJson(task)).digest("hex");
+    this.hashes.set(task, hash);
+    return hash;
   }
 
   private writing(write: () => void): void {

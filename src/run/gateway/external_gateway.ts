@@ -10,14 +10,14 @@ import type { Gateway } from "../../gateway/mod.ts";
 import { isLoopback } from "../../http/origin.ts";
 import { parseJson, stringifyJson } from "../../json.ts";
 import { readReplyText } from "../../read_reply.ts";
-import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
+import type { RemoteSession, RemoteSessionRequest, SessionHost } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import { httpFetch } from "../net/http.ts";
 import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
 
 /** Times of an external gateway, ms. */
 export interface ExternalTimes {
-  /** Between two looks for an agent's callback, which goes to the gateway, and that tells nobody. */
+  /** Time between two looks for an agent's callback, which goes to the gateway, and that reports it to nobody. */
   readonly pollMs: number;
   /** How long the gateway may take to answer: none of its routes that are used here waits for a model. */
   readonly answerMs: number;
@@ -37,10 +37,10 @@ const SESSION = z.looseObject({
 interface Opened {
   readonly endpoint: Gateway;
   readonly store: OpenTraceStore;
-  readonly tell: (line: string) => void;
+  readonly notify: (line: string) => void;
 }
 
-/** What is asked beside method and path. */
+/** Parts of a request besides method and path. */
 interface Question {
   readonly body?: object;
   readonly signal?: AbortSignal;
@@ -55,7 +55,7 @@ export class ExternalGateway implements SessionHost {
   private readonly name = `run-${crypto.randomUUID().slice(0, 8)}`;
   private opened: Opened | undefined;
   private worker: string | undefined;
-  /** What registers the run's endpoint. */
+  /** Body that registers the run's endpoint. */
   private registration: object = {};
   private joining: Promise<void> | undefined;
   private version: unknown;
@@ -73,9 +73,9 @@ export class ExternalGateway implements SessionHost {
    * Opens the endpoint and registers it. The run's own trace store records as well, where one is set.
    * @throws {ConfigError} where no gateway answers, or it refuses the token
    */
-  async open(tell: (line: string) => void): Promise<string> {
+  async open(notify: (line: string) => void): Promise<string> {
     const workerKey = crypto.randomUUID();
-    const { host, ...opened } = await this.openEndpoint(workerKey, tell);
+    const { host, ...opened } = await this.openEndpoint(workerKey, notify);
     this.opened = opened;
     const { endpoint } = opened;
     try {
@@ -113,7 +113,7 @@ export class ExternalGateway implements SessionHost {
     this.version = undefined;
   }
 
-  private async openEndpoint(workerKey: string, tell: (line: string) => void): Promise<Opened & { host: string }> {
+  private async openEndpoint(workerKey: string, notify: (line: string) => void): Promise<Opened & { host: string }> {
     const { startGateway } = await import("../../gateway/mod.ts");
     const { openTraceStore } = await import("../../trace/mod.ts");
     const { store: file, retention, host: gatewayHost } = this.settings;
@@ -122,7 +122,7 @@ export class ExternalGateway implements SessionHost {
     const store = await openTraceStore(file ?? "memory", { retention });
     try {
       const auth = { adminToken: crypto.randomUUID(), apiKeys: [workerKey] };
-      return { endpoint: await startGateway({ store, host, auth, log: tell }), store, tell, host };
+      return { endpoint: await startGateway({ store, host, auth, log: notify }), store, notify, host };
     } catch (error) {
       await store.close();
       throw error;
@@ -134,7 +134,7 @@ export class ExternalGateway implements SessionHost {
     const { opened, worker } = this;
     if (!opened) return;
     this.opened = undefined;
-    const warn = (what: string) => (error: Error) => opened.tell(`warning: ${what}: ${error.message}`);
+    const warn = (what: string) => (error: Error) => opened.notify(`warning: ${what}: ${error.message}`);
     if (worker !== undefined) {
       const flushed = this.ask("POST", "/admin/flush", { body: {}, isOptional: true });
       await flushed.catch(warn("the gateway may not have stored every trace yet"));
@@ -145,19 +145,19 @@ export class ExternalGateway implements SessionHost {
     await opened.store.close();
   }
 
-  async openSession({ session_id, engine, metadata }: SessionRequest): Promise<OpenSession> {
+  async openSession({ session_id, engine, metadata }: RemoteSessionRequest): Promise<RemoteSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's endpoint is not open.");
     const { sessions } = this.opened.endpoint.service;
     await this.join();
     await this.push(metadata.weight_version);
-    const own = await sessions.create({ session_id, engine, metadata });
+    const live = await sessions.create({ session_id, engine, metadata });
     const path = `/sessions/${encodeURIComponent(session_id)}`;
     const key = await this.createSession({ session_id, metadata }).catch(async (error: unknown) => {
       await sessions.delete([session_id]);
       throw error;
     });
     const base = `${this.settings.tunnel ?? this.url}${path}`;
-    let isTold = false;
+    let isNotified = false;
     return {
       base_url: `${base}/v1`,
       api_key: key,
@@ -165,12 +165,12 @@ export class ExternalGateway implements SessionHost {
       reported: new Promise(() => {}),
       poll: (signal) => this.poll(path, signal),
       end: async (outcome) => {
-        if (isTold || (own.ending.signal.aborted && !own.isEndedByRun)) return;
-        await sessions.end(own, outcome);
+        if (isNotified || (live.ending.signal.aborted && !live.isEndedByRun)) return;
+        await sessions.end(live, outcome);
         if (this.settings.store === undefined) await sessions.delete([session_id]);
         // Takes the place of the agent's report, where that went to the gateway. Its traces have the ids of this endpoint's.
         await this.postOutcome(path, outcome);
-        isTold = true;
+        isNotified = true;
       },
     };
   }
@@ -188,7 +188,7 @@ export class ExternalGateway implements SessionHost {
   }
 
   /** @returns the session's key */
-  private async createSession(session: Pick<SessionRequest, "session_id" | "metadata">): Promise<string> {
+  private async createSession(session: Pick<RemoteSessionRequest, "session_id" | "metadata">): Promise<string> {
     // A session's parameters overwrite those of its requests: these tell the gateway and the worker whose call it is.
     const sampling_params = { rllm_metadata: { session_id: session.session_id }, model: this.name };
     const body = { ...session, sampling_params, own_key: true };
@@ -216,8 +216,8 @@ export class ExternalGateway implements SessionHost {
         const { outcome } = SESSION.parse(await this.ask("GET", path, { signal }));
         failed = 0;
         if (!outcome) continue;
-        const { ended_at: _, report, ...known } = outcome;
-        return report ?? known;
+        const { ended_at: _, report, ...rest } = outcome;
+        return report ?? rest;
       } catch (error) {
         signal.throwIfAborted();
         if (++failed >= MOST_FAILED_POLLS) throw error;

@@ -13,13 +13,13 @@ export interface GatewaySettings {
   readonly mode: "subprocess" | "external";
   readonly host: string;
   readonly port: number;
-  /** For the gateway's admin routes; agents never get it. */
+  /** Key of the gateway's admin routes; agents never get it. */
   readonly adminToken: string;
   /** Base URL under which agents reach the gateway; undefined: where it listens. */
   readonly tunnel: string | undefined;
   /** The file that traces are recorded to. Undefined: none; the gateway keeps the newest sessions in memory. */
   readonly store: string | undefined;
-  /** What the store keeps; undefined: everything in a file, the newest sessions in memory. */
+  /** Bounds of what the store keeps; undefined: everything in a file, the newest sessions in memory. */
   readonly retention: Retention | undefined;
   readonly keys: TrajectoryKeys;
 }
@@ -75,7 +75,7 @@ const ALL_ADDRESSES = ["0.0.0.0", "::"];
 export function publicUrl({ host, tunnel }: GatewaySettings, listening: string): string {
   if (tunnel !== undefined) return tunnel;
   if (!ALL_ADDRESSES.includes(host)) return listening;
-  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-  const found = all.find(({ family, internal }) => family === "IPv4" && !internal);
+  const addresses = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const found = addresses.find(({ family, internal }) => family === "IPv4" && !internal);
   return `http://${found?.address ?? "127.0.0.1"}:${new URL(listening).port}`;
 }

@@ -7,7 +7,7 @@ import { PLAIN_REQUEST } from "../../chat/request.ts";
 import type { Drawn, DrawnChat } from "../../chat/response.ts";
 import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import type { Step } from "../../data/types.ts";
-import { Recorder } from "../../gateway/record.ts";
+import { CallRecorder } from "../../gateway/record.ts";
 import type { AttemptEnd, ChatReply, Completion, Policy, Rollout } from "../../task/rollout.ts";
 import { outcomeOf } from "../../task/session_outcome.ts";
 import { TRAJECTORY_NAME } from "../../trace/attempts.ts";
@@ -15,7 +15,7 @@ import { openTraceStore } from "../../trace/mod.ts";
 import type { GatewaySettings } from "./gateway_settings.ts";
 
 export interface Recording {
-  /** As the given rollout, recorded. */
+  /** Returns the given rollout, recorded. */
   wrap(rollout: Rollout): Rollout;
   /** Writes what is left. */
   close(): Promise<void>;
@@ -24,11 +24,11 @@ export interface Recording {
 /** Undefined where nothing is to be recorded, or where the gateway records. @throws {ConfigError} as `openTraceStore` */
 export async function openRecording(
   { store: file, agents, keys, retention }: GatewaySettings,
-  tell: (line: string) => void,
+  notify: (line: string) => void,
 ): Promise<Recording | undefined> {
   if (file === undefined || agents.length > 0) return undefined;
   const store = await openTraceStore(file, { retention });
-  const recorder = new Recorder({ store, log: tell });
+  const recorder = new CallRecorder({ store, log: notify });
   const run = crypto.randomUUID().slice(0, 8);
   const nameKey = keys.name ?? TRAJECTORY_NAME;
   let attempts = 0;
@@ -53,7 +53,7 @@ export async function openRecording(
 }
 
 interface AttemptRecordOptions {
-  readonly recorder: Recorder;
+  readonly recorder: CallRecorder;
   readonly session: SessionRecord;
   /** Metadata key of a call that names its agent. */
   readonly nameKey: string;
@@ -74,7 +74,7 @@ class AttemptRecord {
     const wrap = (engine: ChatEngine) => this.wrap(engine, policy.name);
     const engine = wrap(policy.engine);
     const { model, tokenizer } = policy;
-    const own: Partial<Policy> = {
+    const recording: Partial<Policy> = {
       engine,
       client: createClient(engine),
       fetch: createFetch(engine),
@@ -94,7 +94,7 @@ class AttemptRecord {
       },
       agent: (name) => this.policy(policy.agent(name)),
     };
-    return Object.assign(Object.create(policy) as Policy, own);
+    return Object.assign(Object.create(policy) as Policy, recording);
   }
 
   /** Stores the outcome, and those steps that no call left as they are. */

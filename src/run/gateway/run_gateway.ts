@@ -1,7 +1,7 @@
 /** The gateway of a run: the sessions of its attempts, for agents in other processes. */
 
 import type { Gateway } from "../../gateway/mod.ts";
-import type { OpenSession, SessionHost, SessionRequest } from "../../task/remote/contract.ts";
+import type { RemoteSession, RemoteSessionRequest, SessionHost } from "../../task/remote/contract.ts";
 import type { OpenTraceStore } from "../../trace/mod.ts";
 import { streamFetch } from "../net/http.ts";
 import { type GatewaySettings, publicUrl } from "./gateway_settings.ts";
@@ -23,7 +23,7 @@ export class RunGateway implements SessionHost {
   }
 
   /** Starts it. `tell` takes lines for the operator. @returns where it listens */
-  async open(tell: (line: string) => void): Promise<string> {
+  async open(notify: (line: string) => void): Promise<string> {
     const { startGateway } = await import("../../gateway/mod.ts");
     const { openTraceStore } = await import("../../trace/mod.ts");
     const { host, port, adminToken, tunnel, store: file, retention } = this.settings;
@@ -39,7 +39,7 @@ export class RunGateway implements SessionHost {
         publicUrl: (listening) => publicUrl(this.settings, listening),
         // Workers may be added to it; their replies may be silent for longer than the runtime's fetch waits.
         workers: { fetch: streamFetch },
-        log: tell,
+        log: notify,
       });
       this.opened = { gateway, store };
       return gateway.url;
@@ -55,7 +55,7 @@ export class RunGateway implements SessionHost {
     this.opened = undefined;
   }
 
-  openSession(request: SessionRequest): Promise<OpenSession> {
+  openSession(request: RemoteSessionRequest): Promise<RemoteSession> {
     if (!this.opened) throw new Error("Cannot open a session: the run's gateway is not open.");
     return this.opened.gateway.openSession(request);
   }

@@ -8,19 +8,19 @@ import type { Teacher } from "../../contract/teacher.ts";
 import type { RunIo } from "../io.ts";
 import type { ModelSession } from "../session.ts";
 import { adoptCheckpoint } from "./checkpoint_shape.ts";
-import { type OpenOptions, openLocalBackend } from "./local_backend.ts";
+import { type LocalOpenOptions, openLocalBackend } from "./local_backend.ts";
 import { checkRewardTokens, openRewardScorer, refuseRewardModel } from "./reward_scorer.ts";
 import { openTeacher } from "./teacher.ts";
 
 export interface OpenedTrainer<S extends ModelSession, B = Backend> {
   readonly backend: B;
-  /** Where advantages are computed too. Absent: on the host. */
+  /** Device on which advantages are computed too. Absent: on the host. */
   readonly device?: Device;
-  /** For people: what does the work. */
+  /** Description for people of what does the work. */
   readonly description: string;
-  /** With `distillation.enabled`, but for a student that is its own. */
+  /** Teacher of a run with `distillation.enabled`, but for a student that is its own. */
   readonly teacher?: Teacher | undefined;
-  /** With `reward_model.enable`. */
+  /** Reward model of a run with `reward_model.enable`. */
   readonly rewardModel?: RewardScorer | undefined;
   /** The session, with what the checkpoint fixes in its configuration. */
   readonly session: S;
@@ -32,7 +32,7 @@ export interface OpenedTrainer<S extends ModelSession, B = Backend> {
  */
 export async function openBackend<S extends ModelSession>(
   session: S,
-  { io, ...options }: OpenOptions & { readonly io: RunIo },
+  { io, ...options }: LocalOpenOptions & { readonly io: RunIo },
 ): Promise<OpenedTrainer<S>> {
   const name = setting(session.config, "rllm.backend");
   const open = backends.get(name);
@@ -48,19 +48,19 @@ export async function openBackend<S extends ModelSession>(
     return { ...(await openTinkerBackend(session, io)), session, teacher };
   }
   const { checkpoint, isTrained } = options;
-  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint, { isTrained });
-  const openFor = (on: Device) => openTeacherOf(own, { io, ...options, device: on });
-  const rewardFor = (on: Device) => openRewardScorer(own.config, { io, device: on });
-  const opened = await openLocalBackend(own, { ...options, teacher: openFor, rewardModel: rewardFor });
+  const adopted = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint, { isTrained });
+  const openFor = (on: Device) => openTeacherOf(adopted, { io, ...options, device: on });
+  const rewardFor = (on: Device) => openRewardScorer(adopted.config, { io, device: on });
+  const opened = await openLocalBackend(adopted, { ...options, teacher: openFor, rewardModel: rewardFor });
   const { backend, device, teacher, rewardModel } = opened;
   checkRewardTokens(rewardModel, backend);
   const description = `${device.info.kind}: ${device.info.description}`;
-  return { backend, device, description, session: own, teacher, rewardModel };
+  return { backend, device, description, session: adopted, teacher, rewardModel };
 }
 
 async function openTeacherOf(
   { config }: ModelSession,
-  { io, device, isTrained = true }: OpenOptions & { readonly io: RunIo; readonly device?: Device },
+  { io, device, isTrained = true }: LocalOpenOptions & { readonly io: RunIo; readonly device?: Device },
 ): Promise<Teacher | undefined> {
   return isTrained ? openTeacher(config, { io, device }) : undefined;
 }

@@ -1,4 +1,4 @@
-/** What a checkpoint fixes, whatever the configuration's defaults are: an adapter's shape, or that of a whole model. */
+/** Shapes that a checkpoint fixes, whatever the configuration's defaults are: an adapter's, or that of a whole model. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";
@@ -9,8 +9,8 @@ import { parseModelConfig } from "../../model/files/config_json.ts";
 import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
-import { readJson } from "../../model/files/reader.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
+import { readFolderJson } from "../../model/files/reader.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from "../../model/lora.ts";
 import type { ModelSession } from "../session.ts";
 
@@ -27,7 +27,7 @@ export async function adoptCheckpoint<S extends ModelSession>(
   dir: string,
   { isTrained = true }: { isTrained?: boolean | undefined } = {},
 ): Promise<S> {
-  const adapter = (await folderKind(dir)) === "adapter" ? await describeAdapter(dir) : undefined;
+  const adapter = (await folderKind(dir)) === "adapter" ? await readAdapterShape(dir) : undefined;
   const fixed = adapter
     ? adapterSettings(adapter)
     : isTrained
@@ -45,8 +45,8 @@ export async function adoptCheckpoint<S extends ModelSession>(
 
 /** Null has no opinion: model.train_unembed follows the model. */
 function contradicts({ config, isGiven }: ModelSession, path: string, value: Fixed[1]): boolean {
-  const given = getAt(config, path);
-  return isGiven(path) && given !== null && given !== value;
+  const configured = getAt(config, path);
+  return isGiven(path) && configured !== null && configured !== value;
 }
 
 function adapterSettings({ rank, alpha, targets }: LoraConfig): Fixed[] {
@@ -101,7 +101,7 @@ async function ownModel(dir: string): Promise<Fixed[]> {
 }
 
 async function configOf(dir: string): Promise<ModelConfig> {
-  return parseModelConfig(await readJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
+  return parseModelConfig(await readFolderJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
 }
 
 function conflictError(config: Tree, { dir, conflicts }: { dir: string; conflicts: readonly Fixed[] }): ConfigError {

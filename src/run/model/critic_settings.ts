@@ -10,7 +10,7 @@ import { loraTargets } from "../../model/lora.ts";
 import { openModelShape } from "../../model/model_shape.ts";
 
 /**
- * What the critic of a run starts from and what of it trains; undefined for a run without one.
+ * Returns the start and the trained parts of a run's critic; undefined for a run without one.
  * @throws ConfigError for `critic.enable=false` where an estimator needs a critic.
  */
 export function readCritic(config: Tree): CriticOptions | undefined {
@@ -35,7 +35,7 @@ export function readCritic(config: Tree): CriticOptions | undefined {
   };
 }
 
-/** What a plan needs to know of it. */
+/** Returns the critic's facts that a plan needs. */
 export async function plannedCritic(critic: CriticOptions | undefined): Promise<CriticSetup | undefined> {
   if (!critic) return undefined;
   return { lora: critic.lora, model: critic.folder === undefined ? undefined : await openModelShape(critic.folder) };

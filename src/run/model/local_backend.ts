@@ -12,7 +12,7 @@ import type { Teacher } from "../../contract/teacher.ts";
 import { UnsupportedError } from "../../errors.ts";
 import { openModelFolder, openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { LanguageModel } from "../../model/language_model.ts";
 import { shapeOf } from "../../model/model_shape.ts";
 import { loadModel, openBase, openModel } from "../../model/open_model.ts";
@@ -20,20 +20,20 @@ import type { ModelSession } from "../session.ts";
 import { withTemplate } from "./chat_template.ts";
 import { plannedCritic, readCritic } from "./critic_settings.ts";
 import { deviceOptions, readLora, templateOf } from "./model_settings.ts";
-import { checkTokenizer, createModel } from "./new_model.ts";
+import { checkTokenizer, createLocalModel } from "./new_model.ts";
 import { plannedWork } from "./plan_settings.ts";
 import { newContextLength, recording, trainable } from "./trained_model.ts";
 
 export interface OpenedBackend {
   readonly backend: LocalBackend;
   readonly device: Device;
-  /** What {@link OpenOptions.teacher} opened. */
+  /** Teacher that {@link LocalOpenOptions.teacher} opened. */
   readonly teacher?: Teacher | undefined;
-  /** What {@link OpenOptions.rewardModel} opened. */
+  /** Reward model that {@link LocalOpenOptions.rewardModel} opened. */
   readonly rewardModel?: RewardScorer | undefined;
 }
 
-export interface OpenOptions {
+export interface LocalOpenOptions {
   /** Folder of weights to continue from. They fix what is opened; the configuration must not contradict them. */
   readonly checkpoint?: string | undefined;
   /** False to sample and score only, which needs neither an optimiser's files nor its memory. Default true. */
@@ -45,7 +45,7 @@ export interface OpenOptions {
 }
 
 /** @throws ConfigError for a model folder that cannot be read; UnsupportedError where the device asked for is missing. */
-export async function openLocalBackend(session: ModelSession, options: OpenOptions = {}): Promise<OpenedBackend> {
+export async function openLocalBackend(session: ModelSession, options: LocalOpenOptions = {}): Promise<OpenedBackend> {
   const { config } = session;
   const wanted = setting(config, "rllm.backend");
   if (wanted !== "local") {
@@ -65,7 +65,7 @@ export async function openLocalBackend(session: ModelSession, options: OpenOptio
   });
 }
 
-async function openOn(device: Device, session: ModelSession, options: OpenOptions): Promise<LocalBackend> {
+async function openOn(device: Device, session: ModelSession, options: LocalOpenOptions): Promise<LocalBackend> {
   const { config } = session;
   const { checkpoint, isTrained = true } = options;
   const folder = setting(config, "model.name");
@@ -75,14 +75,14 @@ async function openOn(device: Device, session: ModelSession, options: OpenOption
     const isAdapter = (await folderKind(checkpoint)) === "adapter";
     if (!isTrained) return openFixed(device, { folder: checkpoint, base, template, config });
     if (!isAdapter) return resumeModel(device, { session, checkpoint });
-    const lora = await describeAdapter(checkpoint);
+    const lora = await readAdapterShape(checkpoint);
     const opened = await openBase(checkpoint, { base });
-    const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
-    const resumed = { ...opened, tokenizer: own ?? opened.tokenizer };
+    const checkpointTokenizer = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
+    const resumed = { ...opened, tokenizer: checkpointTokenizer ?? opened.tokenizer };
     const tokenizer = resumed.tokenizer && withTemplate(resumed.tokenizer, template);
     return trainable(device, { opened: resumed, tokenizer, lora, config, fixedSettings: FIXED_OF_CHECKPOINTS });
   }
-  if (folder === null) return createModel(device, session);
+  if (folder === null) return createLocalModel(device, session);
   if (!isTrained) return openFixed(device, { folder, template, config });
   const opened = await openModel(folder);
   const tokenizer = opened.tokenizer && withTemplate(opened.tokenizer, template);
@@ -122,7 +122,7 @@ async function resumeModel(
 /** A checkpoint holds all weights, or an adapter of a rank. */
 const FIXED_OF_CHECKPOINTS: readonly string[] = ["model.lora_rank"];
 
-/** To sample and score; an adapter is merged into its base. */
+/** Opens a model to sample and score; an adapter is merged into its base. */
 async function openFixed(
   device: Device,
   {

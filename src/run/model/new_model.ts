@@ -14,7 +14,7 @@ import { withTemplate } from "./chat_template.ts";
 import { templateOf } from "./model_settings.ts";
 import { newBackend, newModelShape } from "./trained_model.ts";
 
-export async function createModel(device: Device, session: ModelSession): Promise<LocalBackend> {
+export async function createLocalModel(device: Device, session: ModelSession): Promise<LocalBackend> {
   return newBackend(device, { config: session.config, tokenizer: await tokenizerOf(session) });
 }
 
@@ -44,9 +44,9 @@ export async function checkTokenizer(
   // The alphabet of characters may have been that of other data.
   const isExact = isNamed || kind !== "char";
   if (!isOtherKind && (!isExact || saved === (await newTokenizer(session)).files()["tokenizer.json"])) return;
-  const own = await newTokenizer(session);
+  const freshTokenizer = await newTokenizer(session);
   throw new ConfigError(
-    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${own.vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
+    `Cannot open the checkpoint ${checkpoint}: its tokens are not those of the configuration (${tokenizer?.vocabSize ?? 0} tokens, and ${freshTokenizer.vocabSize}). Remove model.init.alphabet and model.init.tokenizer from the configuration.`,
     { path: isOtherKind || kind !== "char" ? "model.init.tokenizer" : "model.init.alphabet" },
   );
 }
@@ -71,8 +71,8 @@ async function tokenizerIn(folder: string): Promise<TextTokenizer> {
 /** Characters for a new model's tokenizer: those of the setting, the environment, or the data as the chat template writes it. */
 function alphabetOf(session: ModelSession): string {
   const { config, environment, tasks, examples } = session;
-  const given = setting(config, "model.init.alphabet") ?? environment.alphabet;
-  if (given) return given;
+  const alphabet = setting(config, "model.init.alphabet") ?? environment.alphabet;
+  if (alphabet) return alphabet;
   const texts = [
     ...[...tasks.train, ...tasks.val].map(promptOf),
     ...examples.flatMap((each) => ("messages" in each ? [each.messages] : [each.prompt, each.response])),

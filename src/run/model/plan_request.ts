@@ -1,4 +1,4 @@
-/** What `grpu plan` plans: the work of a configuration on this machine's device, or on a GPU of a given size. */
+/** Plans of `grpu plan`: the work of a configuration on this machine's device, or on a GPU of a given size. */
 import type { PlanRequest } from "../../backend/local/plan/rehearsal.ts";
 import { TYPICAL_GPU } from "../../compute/counting.ts";
 import type { DeviceInfo } from "../../compute/device.ts";
@@ -7,9 +7,9 @@ import { setting } from "../../config/schema.ts";
 import type { Tree } from "../../config/yaml/tree.ts";
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import { type ModelShape, openModelShape } from "../../model/model_shape.ts";
-import type { SessionOptions } from "../compose_files.ts";
+import type { RunSessionOptions } from "../compose_files.ts";
 import type { RunIo } from "../io.ts";
 import { type Composition, composeRun, openTask } from "../session.ts";
 import { checkpointDir } from "./checkpoint_dir.ts";
@@ -21,7 +21,7 @@ import { rewardModelFolder } from "./reward_scorer.ts";
 import { localTeacherFolder } from "./teacher.ts";
 import { FIXED_OF_NEW_MODELS } from "./trained_model.ts";
 
-export interface PlanInput extends SessionOptions {
+export interface PlanInput extends RunSessionOptions {
   /** `8GiB`; absent: the budget of this machine's device. */
   readonly memory: string | undefined;
   /** Whether `--device` names this machine's device, for a plan with another budget. */
@@ -68,7 +68,7 @@ const PATH_OF_REWARDS = "reward_model.model.path";
 /** The shape of a model, or of an adapter with its base. */
 export async function wholeShape(folder: string, path: string): Promise<ModelShape> {
   if ((await folderKind(folder)) === "model") return openModelShape(folder);
-  const { base, ...adapter } = await describeAdapter(folder);
+  const { base, ...adapter } = await readAdapterShape(folder);
   if (base !== undefined) {
     const shape = await wholeShape(base, path);
     return { ...shape, adapters: [...(shape.adapters ?? []), adapter] };
@@ -82,9 +82,9 @@ async function describedDevice(
   config: Tree,
   { memory, isDeviceNamed }: PlanInput,
 ): Promise<{ info: DeviceInfo; budget: number }> {
-  const given = memory === undefined ? setting(config, "memory_budget_bytes") : readBytes(memory);
-  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: given! };
-  const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: given ?? undefined });
+  const bytes = memory === undefined ? setting(config, "memory_budget_bytes") : readMemorySize(memory);
+  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: bytes! };
+  const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: bytes ?? undefined });
   try {
     return { info: device.info, budget: device.memory.budget };
   } finally {
@@ -106,7 +106,7 @@ const UNITS: Readonly<Record<string, number>> = {
 };
 
 /** Bytes of `--memory`. @throws ConfigError as {@link readSize} */
-export function readBytes(text: string): number {
+export function readMemorySize(text: string): number {
   return readSize(text, "--memory");
 }
 

@@ -1,4 +1,4 @@
-/** What a configuration says about the memory of its run: how the model is held, and the most that is done at a time. */
+/** A configuration's settings about the memory of its run: how the model is held, and the most that is done at a time. */
 import type { PlanRequest } from "../../backend/local/plan/rehearsal.ts";
 import type { RunShape } from "../../backend/local/plan/run_shape.ts";
 import { setting } from "../../config/schema.ts";

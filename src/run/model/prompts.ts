@@ -4,14 +4,17 @@ import { setting } from "../../config/schema.ts";
 import type { Backend } from "../../contract/backend.ts";
 import { countOverlong } from "../../loop/rollout/prompt_lengths.ts";
 import type { RunIo } from "../io.ts";
-import type { Session } from "../session.ts";
+import type { RunSession } from "../session.ts";
 
 /**
  * Says how many prompts are too long. An agent may shorten its task, so only plain prompts are counted.
  * @throws {ConfigError} when all prompts of a split are.
  */
-export function checkPrompts({ config, tasks, asksPrompt }: Session, it: { backend: Backend; io: RunIo }): void {
-  const { tokenizer, model } = it.backend;
+export function checkPrompts(
+  { config, tasks, asksPrompt }: RunSession,
+  context: { backend: Backend; io: RunIo },
+): void {
+  const { tokenizer, model } = context.backend;
   if (!asksPrompt || !tokenizer) return;
   const longest = setting(config, "rllm.data.max_prompt_length");
   for (const split of ["train", "val"] as const) {
@@ -19,7 +22,7 @@ export function checkPrompts({ config, tasks, asksPrompt }: Session, it: { backe
     const count = countOverlong(tasks[split], limits);
     if (count === 0) continue;
     const [what, effect] = split === "train" ? ["training", "train nothing"] : ["held-out", "count as wrong"];
-    it.io.err(
+    context.io.err(
       `warning: ${count} of ${tasks[split].length} ${what} prompts are longer than rllm.data.max_prompt_length=${longest} or the model's context: they ${effect}\n`,
     );
   }

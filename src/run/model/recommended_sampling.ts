@@ -1,19 +1,19 @@
-/** What a model's generation_config.json recommends, offered to the person who samples it. */
+/** Recommendations of a model's generation_config.json, offered to the person who samples it. */
 import { existsSync } from "node:fs";
 import { setting } from "../../config/schema.ts";
 import { getAt } from "../../config/yaml/tree.ts";
 import { type GenerationConfig, readGenerationConfig } from "../../model/files/generation_config.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { RunIo } from "../io.ts";
-import type { Session } from "../session.ts";
+import type { RunSession } from "../session.ts";
 
 /**
- * For `grpu eval`, which samples as the configuration says, so that its scores compare with the run's own validation:
- * names the recommended values that differ from defaults of the configuration.
+ * Names, for `grpu eval`, the recommended values that differ from defaults of the configuration, because it samples as
+ * the configuration says, so that its scores compare with the run's own validation.
  */
 export async function offerSampling(
-  { config, isGiven }: Pick<Session, "config" | "isGiven">,
+  { config, isGiven }: Pick<RunSession, "config" | "isGiven">,
   { folder, io }: { folder: string; io: RunIo },
 ): Promise<void> {
   const { file, sampling } = await generationConfigOf(folder, setting(config, "model.name") ?? undefined);
@@ -24,10 +24,10 @@ export async function offerSampling(
   if (offers.length > 0) io.err(`${file} recommends ${offers.join(" ")}; these scores are sampled without\n`);
 }
 
-/** Of a model folder, or of an adapter's base. */
+/** Returns the generation config of a model folder, or of an adapter's base. */
 export async function generationConfigOf(folder: string, base?: string): Promise<GenerationConfig> {
   if ((await folderKind(folder)) === "model") return readGenerationConfig(folder);
-  const below = base ?? (await describeAdapter(folder)).base;
+  const below = base ?? (await readAdapterShape(folder)).base;
   // The adapter may record a name of the Hub, or a folder of another machine.
   return below !== undefined && existsSync(below) ? generationConfigOf(below) : readGenerationConfig(folder);
 }

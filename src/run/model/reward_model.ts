@@ -8,7 +8,7 @@ import type { RewardModel } from "../../contract/reward_model.ts";
 import { ConfigError } from "../../errors.ts";
 import { openTokenizer } from "../../model/files/folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
-import { describeAdapter } from "../../model/files/peft.ts";
+import { readAdapterShape } from "../../model/files/peft.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { LoraConfig } from "../../model/lora.ts";
 import { type ModelShape, shapeOf } from "../../model/model_shape.ts";
@@ -31,11 +31,11 @@ export async function openRewardModel<S extends ModelSession>(
   session: S,
   { checkpoint }: { readonly checkpoint: string | undefined },
 ): Promise<OpenedTrainer<S, RewardModel>> {
-  const own = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
-  const device = await openDevice(deviceOptions(own.config));
+  const adopted = checkpoint === undefined ? session : await adoptCheckpoint(session, checkpoint);
+  const device = await openDevice(deviceOptions(adopted.config));
   try {
-    const backend = await openOn(device, own, checkpoint);
-    return { backend, device, description: `${device.info.kind}: ${device.info.description}`, session: own };
+    const backend = await openOn(device, adopted, checkpoint);
+    return { backend, device, description: `${device.info.kind}: ${device.info.description}`, session: adopted };
   } catch (error) {
     device.destroy();
     throw error;
@@ -47,9 +47,9 @@ async function openOn(device: Device, session: ModelSession, checkpoint: string 
   const folder = setting(config, "model.name");
   if (checkpoint !== undefined && (await folderKind(checkpoint)) === "adapter") {
     const opened = await openBase(checkpoint, { base: folder ?? undefined });
-    const own = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
-    const lora = await describeAdapter(checkpoint);
-    return fromFiles(device, { session, opened, tokenizer: own ?? opened.tokenizer, lora });
+    const tokenizer = await openTokenizer(checkpoint, opened.files.config.eosTokenIds);
+    const lora = await readAdapterShape(checkpoint);
+    return fromFiles(device, { session, opened, tokenizer: tokenizer ?? opened.tokenizer, lora });
   }
   if (checkpoint !== undefined) {
     const opened = await openModel(checkpoint);

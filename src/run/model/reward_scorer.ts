@@ -49,8 +49,8 @@ export function checkRewardTokens(scorer: RewardScorer | undefined, { model, tok
     throw differ(`it has ${scorer.vocabSize} tokens, and the policy's model has ${model.vocabSize}`);
   if (!scorer.tokenizer || !tokenizer) return;
   for (let id = 0; id < model.vocabSize; id++) {
-    const [its, own] = [scorer.tokenizer.decode([id]), tokenizer.decode([id])];
-    if (its !== own)
-      throw differ(`its token ${id} is ${JSON.stringify(its)}, and the policy's is ${JSON.stringify(own)}`);
+    const [its, ours] = [scorer.tokenizer.decode([id]), tokenizer.decode([id])];
+    if (its !== ours)
+      throw differ(`its token ${id} is ${JSON.stringify(its)}, and the policy's is ${JSON.stringify(ours)}`);
   }
 }

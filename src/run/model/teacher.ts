@@ -49,10 +49,10 @@ export function localTeacherFolder(config: Tree): string | undefined {
 
 async function openLocalTeacher(
   config: Tree,
-  { io, model, device: given }: { io: RunIo; model: string; device: Device | undefined },
+  { io, model, device: openedDevice }: { io: RunIo; model: string; device: Device | undefined },
 ): Promise<Teacher> {
   const folder = await checkpointDir(model, io);
-  if (given) return LocalTeacher.open(folder, { device: given });
+  if (openedDevice) return LocalTeacher.open(folder, { device: openedDevice });
   const device = await openDevice(deviceOptions(config));
   try {
     const teacher = await LocalTeacher.open(folder, { device });

@@ -77,13 +77,13 @@ function keyOf({ env }: RunIo): string {
   );
 }
 
-/** In the folder that is named, that of the base model, or the one that a server on this machine names. */
+/** Finds the tokenizer in the folder that is named, that of the base model, or the one that a server on this machine names. */
 async function findTokenizer(config: Tree, { name, tokenizerId }: ModelInfo): Promise<Tokenizer> {
   const named = tinkerSetting(config, "model.tokenizer");
   const folders = named
     ? [named]
-    : [tinkerSetting(config, "model.name"), tokenizerId, name].filter((it) => it !== undefined);
-  const folder = folders.find((it) => existsSync(join(it, "tokenizer.json")));
+    : [tinkerSetting(config, "model.name"), tokenizerId, name].filter((name) => name !== undefined);
+  const folder = folders.find((candidate) => existsSync(join(candidate, "tokenizer.json")));
   const tokenizer = folder && (await openTokenizer(folder));
   if (tokenizer) return tokenizer;
   throw new ConfigError(

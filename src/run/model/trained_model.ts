@@ -85,7 +85,7 @@ export function newModelShape(config: Tree, tokenizer: TextTokenizer): ModelConf
 
 interface Trainable {
   readonly opened: OpenedModel;
-  /** With the template of the settings. */
+  /** Tokenizer with the template of the settings. */
   readonly tokenizer: TextTokenizer | undefined;
   readonly lora: LoraConfig | undefined;
   readonly config: Tree;

@@ -10,7 +10,7 @@ import { Readable } from "node:stream";
 const PLAIN = new HttpAgent({ keepAlive: true });
 const SECURE = new HttpsAgent({ keepAlive: true });
 
-/** As `fetch`, of absolute addresses, with a body of text or bytes; follows no redirects. */
+/** Fetches like `fetch`, of absolute addresses, with a body of text or bytes; follows no redirects. */
 export function httpFetch(url: string, init: RequestInit): Promise<Response> {
   return new Promise((resolve, reject) => {
     const { method, signal } = init;
@@ -29,8 +29,8 @@ export function httpFetch(url: string, init: RequestInit): Promise<Response> {
 const CONNECT_MS = 30_000;
 
 /**
- * As `httpFetch`, with a connection of its own, no time limit once that is made, and the body as it arrives: for a call that
- * lasts as long as an attempt, to a server that is not trusted to answer in measure.
+ * Fetches like `httpFetch`, with a connection of its own, no time limit once that is made, and the body as it arrives:
+ * for a call that lasts as long as an attempt, to a server that is not trusted to answer in measure.
  */
 export function streamFetch(url: string, init: RequestInit): Promise<Response> {
   return new Promise((resolve, reject) => {

@@ -29,14 +29,14 @@ export function checkLoggers(config: Tree, io: RunIo): void {
 
 export function openLoggers({ config, dir, io }: { config: Tree; dir: string; io: RunIo }): Logger[] {
   const names = setting(config, "rllm.trainer.logger");
-  const own = names.flatMap((name) => loggers.get(name) ?? []);
+  const registered = names.flatMap((name) => loggers.get(name) ?? []);
   const hasFiles = names.includes("jsonl") || names.includes("report");
   return [
     names.includes("console") ? new ConsoleLogger(io) : warningsOnly(io),
     ...(hasFiles ? jsonlFiles(dir) : []),
     ...(names.includes("tensorboard") ? [new TensorBoardFile(join(dir, "tensorboard", EVENTS_FILE))] : []),
     ...(names.includes("wandb") && !loggers.has("wandb") ? openWandb(wandbRun({ config, dir, io })) : []),
-    ...own.map((open) => open({ dir })),
+    ...registered.map((open) => open({ dir })),
     ...(setting(config, "rllm.episode_logging.log_episodes")
       ? [new EpisodeFiles(setting(config, "rllm.episode_logging.episode_log_dir"))]
       : []),
@@ -47,7 +47,7 @@ function wandbRun({ config, dir, io }: { config: Tree; dir: string; io: RunIo })
   return {
     dir,
     env: io.env,
-    tell: (message) => io.err(`${message}\n`),
+    notify: (message) => io.err(`${message}\n`),
     project: setting(config, "rllm.trainer.project_name"),
     name: setting(config, "rllm.trainer.experiment_name"),
     config: maskTree(config),

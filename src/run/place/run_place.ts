@@ -18,7 +18,7 @@ import { writeFacts } from "../../log/loggers/report_file.ts";
 import { CONFIG_FILE, type RunFacts } from "../../log/run_files.ts";
 import type { LoopState } from "../../loop/contract.ts";
 import type { RunIo } from "../io.ts";
-import { runFolder, type Session } from "../session.ts";
+import { type RunSession, runFolder } from "../session.ts";
 import { warnOfChanges } from "./changed_settings.ts";
 import { removeEmpty, removeOwn } from "./own_files.ts";
 import { placedLogger } from "./placed_logger.ts";
@@ -41,7 +41,7 @@ export class RunPlace {
   private isContinued = false;
   /** Whether the run only adds a validation to the one in the folder. */
   private isAddition = false;
-  /** Where the run is that was in the folder before this one. */
+  /** Folder to which the run that was here before has moved. */
   private earlier: string | undefined;
   private facts: RunFacts | undefined;
   private hasWritten = false;
@@ -104,7 +104,7 @@ export class RunPlace {
   }
 
   /** Takes the configuration with the checkpoint's shape, and warns about differences from the run that is continued. */
-  use({ config, added }: Pick<Session, "config" | "added">): void {
+  use({ config, added }: Pick<RunSession, "config" | "added">): void {
     this.config = config;
     this.added = added;
     if (this.checkpoint === undefined) return;

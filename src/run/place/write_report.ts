@@ -1,4 +1,4 @@
-/** What a run left in its folder, and the page of it. */
+/** Records that a run left in its folder, and the page of it. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setting } from "../../config/schema.ts";

@@ -24,8 +24,8 @@ function preferenceTraining(config: Tree): RowTraining<PlacedPreference, Encoded
     },
     rowsOf: ({ rows }) => rows,
     start(options) {
-      const given: DpoOptions = { ...options, loss };
-      return { steps: totalDpoSteps(given), run: (more) => dpo({ ...given, ...more }) };
+      const dpoOptions: DpoOptions = { ...options, loss };
+      return { steps: totalDpoSteps(dpoOptions), run: (more) => dpo({ ...dpoOptions, ...more }) };
     },
   };
 }
@@ -34,8 +34,8 @@ const SETTINGS = Object.keys(DPO_FIELDS).filter((path) => /^dpo\.(?!loss_type$)/
 
 /** The settings that are given; those that are null keep the loss's own default. */
 function lossOf(config: Tree): NonNullable<DpoOptions["loss"]> {
-  const given = SETTINGS.map((path) => [path.slice("dpo.".length), dpoSetting(config, path as "dpo.beta")] as const);
-  const settings = Object.fromEntries(given.filter(([, value]) => value !== null));
+  const entries = SETTINGS.map((path) => [path.slice("dpo.".length), dpoSetting(config, path as "dpo.beta")] as const);
+  const settings = Object.fromEntries(entries.filter(([, value]) => value !== null));
   return { loss_type: dpoSetting(config, "dpo.loss_type"), settings };
 }
 

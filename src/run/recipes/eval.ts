@@ -12,13 +12,13 @@ import { type OpenedTrainer, openBackend } from "../model/backend.ts";
 import { checkPrompts } from "../model/prompts.ts";
 import { offerSampling } from "../model/recommended_sampling.ts";
 import type { ComposedRun, Recipe, Steps } from "../recipe.ts";
-import { type Composition, composeRun, openTask, type Session } from "../session.ts";
+import { type Composition, composeRun, openTask, type RunSession } from "../session.ts";
 
 export interface ComposedEvaluation extends ComposedRun, Composition {}
 
 /** What all models of an evaluation attempt. */
 export interface EvaluationData {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: LoopSettings;
   /** Modules of the user's. */
   readonly imports: readonly string[];
@@ -28,7 +28,7 @@ export interface EvaluationData {
   readonly store?: KnownAttempts | undefined;
 }
 
-export interface OpenedEvaluation extends OpenedTrainer<Session> {
+export interface OpenedEvaluation extends OpenedTrainer<RunSession> {
   readonly data: EvaluationData;
 }
 

@@ -29,8 +29,8 @@ function pairTraining(config: Tree): RowTraining<PlacedPreference, EncodedPrefer
     },
     rowsOf: ({ rows }) => rows,
     start(options) {
-      const given: RewardModelRunOptions = { ...options, loss };
-      return { steps: totalRewardModelSteps(given), run: (more) => trainRewardModel({ ...given, ...more }) };
+      const runOptions: RewardModelRunOptions = { ...options, loss };
+      return { steps: totalRewardModelSteps(runOptions), run: (more) => trainRewardModel({ ...runOptions, ...more }) };
     },
     command: (model) => ["use", `train run.yaml reward_model.enable=true reward_model.model.path=${quoted(model)}`],
   };

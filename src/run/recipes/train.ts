@@ -16,22 +16,22 @@ import { openRecording } from "../gateway/recorded_rollout.ts";
 import { type OpenedTrainer, openBackend } from "../model/backend.ts";
 import { checkPrompts } from "../model/prompts.ts";
 import type { ComposedRun, Conclusion, Line, OpenedRun, Recipe, TraceOptions } from "../recipe.ts";
-import { type Composition, composeRun, openTask, type Session } from "../session.ts";
-import { checkTraceOptions, openRecorded, type RecordedSession } from "../train_traces.ts";
+import { type Composition, composeRun, openTask, type RunSession } from "../session.ts";
+import { checkTraceOptions, openRecorded, type TraceTraining } from "../train_traces.ts";
 
 export interface ComposedTraining extends ComposedRun, Composition {
   readonly traces: TraceOptions;
 }
 
 export interface TrainingData {
-  readonly session: Session;
+  readonly session: RunSession;
   readonly settings: LoopSettings;
   readonly traces: TraceOptions;
 }
 
-export interface OpenedTraining extends OpenedRun, OpenedTrainer<Session> {
+export interface OpenedTraining extends OpenedRun, OpenedTrainer<RunSession> {
   readonly settings: LoopSettings;
-  readonly recorded: RecordedSession | undefined;
+  readonly recorded: TraceTraining | undefined;
 }
 
 const WITHOUT_TRACES: TraceOptions = { file: undefined, isLatest: false };
@@ -123,7 +123,7 @@ function teacherName(config: Tree, teacher: Teacher | undefined): string | undef
   return `${teacher?.name ?? `the student itself, ${weights} weights`}, ${mode}`;
 }
 
-function conclude(left: Left, { config, tasks }: Session): Conclusion {
+function conclude(left: Left, { config, tasks }: RunSession): Conclusion {
   const { model } = left;
   const isModel = model !== undefined && MODEL_FILES.some((file) => existsSync(join(model, file)));
   const [first] = tasks.val;

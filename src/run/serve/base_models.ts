@@ -4,10 +4,10 @@ import { resolve } from "node:path";
 import { LocalEngine } from "../../backend/local/engine.ts";
 import type { Device } from "../../compute/device.ts";
 import { ConfigError } from "../../errors.ts";
-import type { BaseModel } from "../../serve/base_models.ts";
+import type { ServedBaseModel } from "../../serve/base_models.ts";
 
 export interface BaseModelsSettings {
-  /** As on the command line. */
+  /** Folders as on the command line. */
   readonly folders: readonly string[];
   /** Further names: of the one model, or with several `NAME=DIR` each. */
   readonly names: readonly string[];
@@ -17,7 +17,7 @@ export interface BaseModelsSettings {
 }
 
 /** @throws {ConfigError} for a folder without a model, and for a name of two models */
-export async function openBaseModels(device: Device, settings: BaseModelsSettings): Promise<BaseModel[]> {
+export async function openBaseModels(device: Device, settings: BaseModelsSettings): Promise<ServedBaseModel[]> {
   const { names, base, warn } = settings;
   const folders = [...new Set(settings.folders)];
   const isOnly = folders.length === 1;
@@ -26,9 +26,9 @@ export async function openBaseModels(device: Device, settings: BaseModelsSetting
       `Cannot serve ${folders.length} models with one --base (${base}). Leave it out: an adapter names its base model.`,
     );
   const further = isOnly ? new Map([[folders[0]!, names]]) : namesByFolder(names, folders);
-  const models: BaseModel[] = [];
-  for (const given of folders) {
-    const folder = resolve(given);
+  const models: ServedBaseModel[] = [];
+  for (const folderName of folders) {
+    const folder = resolve(folderName);
     const engine = await LocalEngine.open({
       device,
       folder,
@@ -40,7 +40,7 @@ export async function openBaseModels(device: Device, settings: BaseModelsSetting
     });
     models.push({
       engine,
-      names: [...new Set([...(further.get(given) ?? []), folder, await realpath(folder), given])],
+      names: [...new Set([...(further.get(folderName) ?? []), folder, await realpath(folder), folderName])],
     });
   }
   refuseSharedNames(models);
@@ -61,9 +61,9 @@ function namesByFolder(names: readonly string[], folders: readonly string[]): Ma
   return further;
 }
 
-function refuseSharedNames(models: readonly BaseModel[]): void {
-  const all = models.flatMap(({ names }) => names);
-  const twice = all.find((name, i) => all.indexOf(name) !== i);
+function refuseSharedNames(models: readonly ServedBaseModel[]): void {
+  const servedNames = models.flatMap(({ names }) => names);
+  const twice = servedNames.find((name, i) => servedNames.indexOf(name) !== i);
   if (twice !== undefined)
     throw new ConfigError(`Cannot serve two models as ${twice}. Give each of them another name, and each folder once.`);
 }

@@ -45,7 +45,7 @@ function storeOfRun(dir: string): string | undefined {
   }
 }
 
-/** Of the run's newest checkpoint; without one the page shows ids. */
+/** Returns the decoder of the run's newest checkpoint; without one the page shows ids. */
 async function decodeOf(dir: string): Promise<((id: number) => string) | undefined> {
   const checkpoint = await newestCheckpoint(dir);
   if (checkpoint === undefined) return undefined;

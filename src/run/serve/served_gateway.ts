@@ -16,7 +16,7 @@ import { streamFetch } from "../net/http.ts";
 import { type OpenedServing, type OpenServingOptions, openServing } from "./serving.ts";
 import { openTextThread } from "./text_thread.ts";
 
-/** What {@link openServedGateway} serves, and to whom. */
+/** Models that {@link openServedGateway} serves, and their callers. */
 export interface ServedGatewayOptions {
   readonly model?: OpenServingOptions | undefined;
   /** Models that are open already; the gateway closes them. */
@@ -28,9 +28,9 @@ export interface ServedGatewayOptions {
    * tokens there. Absent: workers render prompts.
    */
   readonly workerTokenizer?: { readonly folder: string; readonly template?: string | undefined } | undefined;
-  /** Where calls are recorded: the path of a database, or `memory`. Absent: nowhere. */
+  /** Store of recorded calls: the path of a database, or `memory`. Absent: nowhere. */
   readonly store?: string | undefined;
-  /** What the store keeps. Default: everything. */
+  /** Bounds of what the store keeps. Default: everything. */
   readonly retention?: Retention | undefined;
   /** Answers wait until their trace is stored, so that none is lost when the process is killed. Default false. */
   readonly syncTraces?: boolean | undefined;
@@ -76,7 +76,7 @@ export async function openServedGateway(options: ServedGatewayOptions): Promise<
   }
 }
 
-/** What an opening that fails closes again. */
+/** Resources that an opening which fails closes again. */
 interface Held {
   opened: OpenedServing | undefined;
   store: OpenTraceStore | undefined;

@@ -10,7 +10,7 @@ import { openTokenizer } from "../../model/files/folder.ts";
 import type { ServedRun } from "../../service/service.ts";
 import { withTemplate } from "../model/chat_template.ts";
 import { templateOf } from "../model/model_settings.ts";
-import type { Session } from "../session.ts";
+import type { RunSession } from "../session.ts";
 
 export interface ServedRunOptions {
   /** Folder of the tokenizer. Default: that of `model.tokenizer`, or of `model.name`. */
@@ -18,10 +18,10 @@ export interface ServedRunOptions {
 }
 
 /**
- * What `openService` takes of a run.
+ * Returns the parts of a run that `openService` takes.
  * @throws {ConfigError} for a folder without a tokenizer, and where a run needs one and none is found
  */
-export async function servedRun(session: Session, options: ServedRunOptions = {}): Promise<ServedRun> {
+export async function servedRun(session: RunSession, options: ServedRunOptions = {}): Promise<ServedRun> {
   const { config, tasks, rollout, evaluate, asksPrompt: isSingleTurn } = session;
   const tokenizer = await tokenizerOf(config, options);
   const needsTokens = !isSingleTurn || evaluate !== undefined || tasks.train.some(({ messages }) => messages);
@@ -36,9 +36,9 @@ export async function servedRun(session: Session, options: ServedRunOptions = {}
   return { tasks, rollout, evaluate, isSingleTurn, settings, tokenizer, model: { name, contextLength: longest } };
 }
 
-async function tokenizerOf(config: Tree, { tokenizer: given }: ServedRunOptions): Promise<Tokenizer | undefined> {
-  const folder = given ?? setting(config, "model.name") ?? null;
-  if (folder === null || (given === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
+async function tokenizerOf(config: Tree, { tokenizer }: ServedRunOptions): Promise<Tokenizer | undefined> {
+  const folder = tokenizer ?? setting(config, "model.name") ?? null;
+  if (folder === null || (tokenizer === undefined && !existsSync(join(folder, "tokenizer.json")))) return undefined;
   const found = await openTokenizer(folder);
   if (found) return withTemplate(found, templateOf(config));
   throw new ConfigError("Cannot use the tokenizer: the folder has no tokenizer.json. Name another folder.", {

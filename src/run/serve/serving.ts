@@ -10,13 +10,13 @@ import { isRunFolder } from "../../log/page/run_folder.ts";
 import { folderKind } from "../../model/files/open_folder.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import { openBase, openModel } from "../../model/open_model.ts";
-import { type SamplingDefaults, Serving, type WeightsSource } from "../../serve/openai/serving.ts";
+import { type RequestDefaults, Serving, type WeightsSource } from "../../serve/openai/serving.ts";
 import { withTemplate } from "../model/chat_template.ts";
 import { generationConfigOf } from "../model/recommended_sampling.ts";
 import { followRun, type RunFollower } from "./follow_run.ts";
 import { openTextThread } from "./text_thread.ts";
 
-/** What {@link openServing} opens. */
+/** Models that {@link openServing} opens. */
 export interface OpenServingOptions {
   /** Folder of a model or an adapter, or of a run, whose newest checkpoint is served and followed. */
   readonly model: string;
@@ -29,7 +29,7 @@ export interface OpenServingOptions {
   /** Jinja file in place of the model's chat template, or `plain`. */
   readonly template?: string | undefined;
   /** Values for what a request leaves open; before those that the model's authors recommend. */
-  readonly sampling?: Partial<SamplingDefaults> | undefined;
+  readonly sampling?: Partial<RequestDefaults> | undefined;
   /** How tokens are guessed ahead. Default: not at all. */
   readonly speculative?: LocalEngineOptions["speculative"];
   readonly device?: OpenDeviceOptions | undefined;
@@ -51,7 +51,7 @@ export interface OpenedServing {
 /** Tokens of a reply whose request sets no limit: a sequence holds memory for all that it may draw. */
 const DEFAULT_MAX_TOKENS = 1024;
 
-const DEFAULTS: SamplingDefaults = { max_tokens: DEFAULT_MAX_TOKENS, temperature: 1, top_p: 1, top_k: 0 };
+const DEFAULTS: RequestDefaults = { max_tokens: DEFAULT_MAX_TOKENS, temperature: 1, top_p: 1, top_k: 0 };
 
 /** A name in requests, and the folder that it stands for. */
 interface Named {
@@ -129,8 +129,8 @@ async function namedModels({
         `Cannot serve ${name} as an adapter: the folder holds a whole model (${dir}). Serve it by itself with --model.`,
       );
   const aliases = (names ?? []).slice(1);
-  const all = [main.name, ...aliases, ...rest.map(({ name }) => name)];
-  const twice = all.find((name, i) => all.indexOf(name) < i);
+  const servedNames = [main.name, ...aliases, ...rest.map(({ name }) => name)];
+  const twice = servedNames.find((name, i) => servedNames.indexOf(name) < i);
   if (twice !== undefined)
     throw new ConfigError(
       `Cannot serve two models as ${twice}: give each another name (--adapter NAME=DIR, --model-name NAME).`,
@@ -155,10 +155,10 @@ async function named(name: string, folder: string): Promise<Named> {
 /** The folder whose weights all models share, and the tokenizer of the model that is named first. */
 async function baseOf(
   { dir, kind }: Named,
-  given: string | undefined,
+  alias: string | undefined,
 ): Promise<{ base: string; tokenizer: TextTokenizer }> {
-  const base = kind === "adapter" ? (await openBase(dir, { base: given })).mark.folder : dir;
-  const { tokenizer } = await openModel(dir, { base: given });
+  const base = kind === "adapter" ? (await openBase(dir, { base: alias })).mark.folder : dir;
+  const { tokenizer } = await openModel(dir, { base: alias });
   if (tokenizer) return { base, tokenizer };
   throw new UnsupportedError(`Cannot serve the model: it has no tokenizer.json (${dir}). Add the file.`, {
     part: "serve",

@@ -11,7 +11,7 @@ export type TextQuestion = { readonly chat: ThreadChat } | { readonly encode: Th
 
 export interface TextFailure {
   readonly name: string;
-  /** With its place, for a ConfigError. */
+  /** Message with its place, for a ConfigError. */
   readonly message: string;
   readonly stack?: string | undefined;
   readonly part?: string;

@@ -5,10 +5,10 @@ import { ConfigError, UnsupportedError } from "../../errors.ts";
 import type { TextTokenizer } from "../../model/files/tokenizer.ts";
 import type { TextAnswer, TextFailure, TextQuestion, TextWorkerData } from "./text_questions.ts";
 
-/** Beside this file, in the sources and in dist/. */
+/** Address of the worker beside this file, in the sources and in dist/. */
 const WORKER = new URL(`./text_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
-/** For one text, the start of the thread apart. */
+/** Time limit of one text, the start of the thread apart. */
 const MOST_MS = 30_000;
 const MOST_MIB = 2048;
 

@@ -1,4 +1,4 @@
-/** What `data.train_files` and `data.val_files` name: files, folders, or data sets that a module registered. */
+/** Rows that `data.train_files` and `data.val_files` name: files, folders, or data sets that a module registered. */
 import { existsSync, readdirSync, statSync } from "node:fs";
 import { join, relative, resolve, sep } from "node:path";
 import { setting } from "../../config/schema.ts";
@@ -25,20 +25,20 @@ interface TaskSource {
   readonly shipped?: string | undefined;
   /** Whether the user names the setting, as opposed to a default. */
   readonly isGiven?: ((path: string) => boolean) | undefined;
-  /** What judges the tasks: rows must have the answers that they need. */
+  /** Judges of the tasks: rows must have the answers that they need. */
   readonly judges?: readonly NeedsAnswer[] | undefined;
 }
 
 /**
  * The tasks of a split, in the order of the names given.
- * @param it.shipped the environment's own file, where the configuration names none
+ * @param source.shipped the environment's own file, where the configuration names none
  * @throws {ConfigError} naming the file, folder or row that cannot be used.
  */
-export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
-  const { split, shipped = [], isGiven = () => true, judges } = it;
+export async function readTasks(config: Tree, source: TaskSource): Promise<Task[]> {
+  const { split, shipped = [], isGiven = () => true, judges } = source;
   const named = split === "train" ? setting(config, "data.train_files") : setting(config, "data.val_files");
   // verl's tree has paths of its own authors' as defaults.
-  const given = isGiven(`data.${split}_files`) ? named : null;
+  const files = isGiven(`data.${split}_files`) ? named : null;
   const prompt = {
     promptKey: setting(config, "data.prompt_key") ?? undefined,
     promptType: setting(config, "data.prompt_type"),
@@ -47,7 +47,7 @@ export async function readTasks(config: Tree, it: TaskSource): Promise<Task[]> {
     judges,
   };
   const tasks: Task[] = [];
-  for (const name of [given ?? shipped].flat()) {
+  for (const name of [files ?? shipped].flat()) {
     const dataset = datasets.get(name);
     const more = dataset
       ? await tasksFromDataset(dataset, { ...prompt, name, split })
@@ -82,11 +82,11 @@ function rowsOfFile(file: string): Promise<PlacedRow[]> | PlacedRow[] {
 
 async function tasksFromPath(
   path: string,
-  it: { split: Split; prompt: PromptOptions & AnswerOptions },
+  options: { split: Split; prompt: PromptOptions & AnswerOptions },
 ): Promise<Task[]> {
   const tasks: Task[] = [];
-  for (const place of filesAt(path, it.split))
-    for (const task of await tasksFromFile({ ...it.prompt, ...place })) tasks.push(task);
+  for (const place of filesAt(path, options.split))
+    for (const task of await tasksFromFile({ ...options.prompt, ...place })) tasks.push(task);
   return tasks;
 }
 

@@ -1,40 +1,40 @@
 /** The messages between this process and its judging thread. */
 
 /** A function that a module registered. `environment` is the reward of an environment of its own. */
-export interface Judge {
+export interface RegisteredJudge {
   readonly kind: "reward" | "evaluator" | "environment";
   readonly name: string;
 }
 
 export interface JudgeCall {
   readonly id: number;
-  readonly judge: Judge;
+  readonly judge: RegisteredJudge;
   readonly args: readonly unknown[];
 }
 
-/** To the thread. */
+/** Message to the thread. */
 export type Request = { readonly call: JudgeCall } | { readonly ping: number };
 
-export interface Failure {
+export interface Thrown {
   readonly name: string;
   readonly message: string;
   readonly stack?: string | undefined;
 }
 
-/** From the thread: a call begins, then ends with a value or an error. */
-export type Answer =
+/** Message from the thread: a call begins, then ends with a value or an error. */
+export type JudgeAnswer =
   | { readonly begun: number }
   | { readonly ended: number; readonly value: unknown }
-  | { readonly ended: number; readonly failure: Failure }
+  | { readonly ended: number; readonly failure: Thrown }
   | { readonly pong: number }
-  | { readonly unusable: Failure };
+  | { readonly unusable: Thrown };
 
-export function failureOf(error: unknown): Failure {
+export function toThrown(error: unknown): Thrown {
   if (!(error instanceof Error)) return { name: "Error", message: String(error) };
   const { name, message, stack } = error;
   return { name, message, stack };
 }
 
-export function errorOf({ name, message, stack }: Failure): Error {
+export function toError({ name, message, stack }: Thrown): Error {
   return Object.assign(new Error(message), { name, stack });
 }

@@ -3,12 +3,12 @@ import { parentPort, workerData } from "node:worker_threads";
 import "../../task/answers/rewards.ts";
 import "../../task/environments.ts";
 import { environments, evaluators, rewards } from "../../task/registered.ts";
-import { type Answer, failureOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
+import { type JudgeAnswer, type JudgeCall, type RegisteredJudge, type Request, toThrown } from "./judge_calls.ts";
 import { importModules } from "./modules.ts";
 
-const say = (answer: Answer) => parentPort?.postMessage(answer);
+const say = (answer: JudgeAnswer) => parentPort?.postMessage(answer);
 
-function functionOf({ kind, name }: Judge): (...args: never[]) => unknown {
+function functionOf({ kind, name }: RegisteredJudge): (...args: never[]) => unknown {
   if (kind === "evaluator") return evaluators.find(name);
   const reward = kind === "reward" ? rewards.find(name) : environments.find(name).reward;
   if (reward) return reward;
@@ -20,7 +20,7 @@ async function answer({ id, judge, args }: JudgeCall): Promise<void> {
   try {
     say({ ended: id, value: await functionOf(judge)(...(args as never[])) });
   } catch (error) {
-    say({ ended: id, failure: failureOf(error) });
+    say({ ended: id, failure: toThrown(error) });
   }
 }
 
@@ -31,5 +31,5 @@ try {
     else void answer(request.call);
   });
 } catch (error) {
-  say({ unusable: failureOf(error) });
+  say({ unusable: toThrown(error) });
 }

@@ -5,9 +5,9 @@
 import { Worker } from "node:worker_threads";
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Answer, errorOf, type Judge, type JudgeCall, type Request } from "./judge_calls.ts";
+import { type JudgeAnswer, type JudgeCall, type RegisteredJudge, type Request, toError } from "./judge_calls.ts";
 
-/** Beside this file, in the sources and in dist/. */
+/** Address of the worker beside this file, in the sources and in dist/. */
 const WORKER = new URL(`./judge_worker${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url);
 
 /** A thread that answers nothing for this long runs a function that does not yield. */
@@ -55,16 +55,16 @@ export class Judges {
 
   /** The function of that name as one of this process: same arguments, which must be structured data. */
   // biome-ignore lint/suspicious/noExplicitAny: rewards and evaluators take different arguments
-  wrap<F extends (...args: any[]) => unknown>(judge: Judge, taskOf: (...args: Parameters<F>) => Task): F {
+  wrap<F extends (...args: any[]) => unknown>(judge: RegisteredJudge, taskOf: (...args: Parameters<F>) => Task): F {
     const call = (...args: Parameters<F>) => this.call(judge, { args, task: taskOf(...args).id });
     return call as unknown as F;
   }
 
   /** @throws what the function throws; {ConfigError} when it takes too long or its arguments cannot be sent. */
-  private call(judge: Judge, it: { args: readonly unknown[]; task: string }): Promise<unknown> {
+  private call(judge: RegisteredJudge, parts: { args: readonly unknown[]; task: string }): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      const call = { id: this.next++, judge, args: it.args };
-      this.pending.set(call.id, { call, task: it.task, resolve, reject });
+      const call = { id: this.next++, judge, args: parts.args };
+      this.pending.set(call.id, { call, task: parts.task, resolve, reject });
       this.send(call);
     });
   }
@@ -90,7 +90,7 @@ export class Judges {
     OPEN.add(this);
     const worker = new Worker(WORKER, { name: "judges", workerData: this.options.imports });
     let hasBegun = false;
-    worker.on("message", (answer: Answer) => {
+    worker.on("message", (answer: JudgeAnswer) => {
       hasBegun = true;
       if (worker === this.worker) this.hear(answer);
     });
@@ -116,11 +116,11 @@ export class Judges {
     throw error;
   }
 
-  private hear(answer: Answer): void {
+  private hear(answer: JudgeAnswer): void {
     if ("begun" in answer) this.startTimer(answer.begun);
     else if ("pong" in answer) clearTimeout(this.pinging);
     else if ("unusable" in answer) this.replace(() => unusable(answer.unusable));
-    else if ("failure" in answer) this.settle(answer.ended)?.reject(errorOf(answer.failure));
+    else if ("failure" in answer) this.settle(answer.ended)?.reject(toError(answer.failure));
     else this.settle(answer.ended)?.resolve(answer.value);
   }
 
@@ -148,7 +148,7 @@ export class Judges {
     worker?.postMessage({ ping: call.id } satisfies Request);
   }
 
-  private expired({ kind, name }: Judge, task: string): ConfigError {
+  private expired({ kind, name }: RegisteredJudge, task: string): ConfigError {
     const what = kind === "environment" ? `reward of the environment "${name}"` : `${kind} "${name}"`;
     return new ConfigError(
       `Cannot judge the task ${task}: the ${what} did not return within task.judge_timeout=${this.options.timeoutSeconds} s and was stopped. Correct the function, or raise the limit.`,

@@ -33,7 +33,7 @@ export async function importModules(paths: readonly string[]): Promise<void> {
   }
 }
 
-/** By its address: the door of serving opens files of this folder, and no file imports one that leads back to it. */
+/** Address of the door of serving, which opens files of this folder. */
 const SERVING = new URL(`../../serving${import.meta.url.slice(import.meta.url.lastIndexOf("."))}`, import.meta.url)
   .href;
 

@@ -15,7 +15,7 @@ import {
   signalsOf,
 } from "../../task/rollout.ts";
 import { checkArgs } from "../../task/workflow.ts";
-import type { Judge } from "./judge_calls.ts";
+import type { RegisteredJudge } from "./judge_calls.ts";
 import type { Judges } from "./judges.ts";
 
 export function rolloutSettings(config: Tree, { environment, judges, remote }: Judged): RolloutSettings {
@@ -25,7 +25,7 @@ export function rolloutSettings(config: Tree, { environment, judges, remote }: J
   // A reward or an evaluator of the user's own may read what the environment does not.
   if (environment.args && reward === null && !isJudged)
     checkArgs(args, {
-      known: environment.args,
+      names: environment.args,
       path: "task.args",
       owner: `the environment ${environment.name}`,
     });
@@ -57,8 +57,8 @@ function readWorkflow(config: Tree): RolloutSettings["workflow"] {
     env_cls: setting(config, "rllm.workflow.workflow_args.env_cls"),
     env_args: setting(config, "rllm.workflow.workflow_args.env_args"),
   };
-  const all = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
-  const args = Object.fromEntries(all.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
+  const entries = Object.entries(getAt(config, "rllm.workflow.workflow_args") as Tree);
+  const args = Object.fromEntries(entries.filter(([name]) => !(name in inner) && !LOOP_ARGS.includes(name)));
   return {
     use_workflow: setting(config, "rllm.workflow.use_workflow"),
     name: setting(config, "rllm.workflow.name"),
@@ -78,7 +78,7 @@ function rewardOf(name: string | null, { environment, judges }: Judged): RewardF
   const reward = name === null ? environment.reward : rewards.find(name);
   if (!judges || !reward) return reward;
   const judge = name === null ? { kind: "environment", name: environment.name } : { kind: "reward", name };
-  const wrapped = judges.wrap<RewardFunction>(judge as Judge, (_response, task) => task);
+  const wrapped = judges.wrap<RewardFunction>(judge as RegisteredJudge, (_response, task) => task);
   return Object.assign(wrapped, { needsAnswer: reward.needsAnswer });
 }
 
@@ -104,7 +104,7 @@ function withComponents(reward: RewardFunction | undefined, config: Tree): Rewar
 export function readEvaluator(config: Tree, judges: Judges | undefined): Evaluate | undefined {
   const name = setting(config, "task.evaluator");
   if (name === null) return undefined;
-  const [own, args] = [evaluators.find(name), setting(config, "task.args")];
-  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? own;
+  const [registered, args] = [evaluators.find(name), setting(config, "task.args")];
+  const evaluator = judges?.wrap<Evaluator>({ kind: "evaluator", name }, (task) => task) ?? registered;
   return (task, episode) => evaluator(task, episode, args);
 }

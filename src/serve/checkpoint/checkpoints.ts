@@ -19,7 +19,7 @@ import {
   readState,
   removeFolder,
   replaceFolder,
-  type State,
+  type ServiceState,
 } from "./state_folder.ts";
 
 export class Checkpoints {
@@ -35,7 +35,7 @@ export class Checkpoints {
   private readonly logged = new Set<string>();
   private changes: Promise<unknown> = Promise.resolve();
 
-  private constructor(root: string, of: State & { log: (line: string) => void; lock: FolderLock }) {
+  private constructor(root: string, of: ServiceState & { log: (line: string) => void; lock: FolderLock }) {
     this.root = root;
     this.runs = of.runs;
     this.records = of.records;
@@ -76,7 +76,7 @@ export class Checkpoints {
   findRun(id: string): RunRecord {
     const run = this.runs.get(id);
     if (run) return run;
-    const damage = this.damage.find((it) => it.run === id);
+    const damage = this.damage.find((entry) => entry.run === id);
     const why = damage ? `${damage.path} cannot be read (${damage.reason})` : "no run has that id";
     throw new Refusal(404, `Cannot find the training run ${id}: ${why}.`);
   }

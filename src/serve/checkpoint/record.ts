@@ -24,14 +24,14 @@ export function checkMetadata(metadata: unknown): void {
 
 function isShallow(value: unknown, levels: number): boolean {
   if (typeof value !== "object" || value === null) return true;
-  return levels > 0 && Object.values(value).every((it) => isShallow(it, levels - 1));
+  return levels > 0 && Object.values(value).every((item) => isShallow(item, levels - 1));
 }
 
-const metadata = z.record(z.string(), z.unknown()).refine((it) => isShallow(it, METADATA_LIMITS.levels), {
+const metadata = z.record(z.string(), z.unknown()).refine((item) => isShallow(item, METADATA_LIMITS.levels), {
   message: `nested deeper than ${METADATA_LIMITS.levels} levels`,
 });
 /** ISO 8601. */
-const time = z.string().refine((it) => !Number.isNaN(Date.parse(it)), { message: "not a time" });
+const time = z.string().refine((text) => !Number.isNaN(Date.parse(text)), { message: "not a time" });
 const count = z.number().int().min(0);
 
 const CHECKPOINT = z.object({
@@ -53,7 +53,7 @@ const RUN_RECORD = z.object({
   session: z.string(),
   /** The name that the client used. */
   baseModel: z.string(),
-  /** Of the base model's weights; older servers recorded none. */
+  /** Fingerprint of the base model's weights; older servers recorded none. */
   fingerprint: z.string().optional(),
   /** The server that has it; this one holds copies of checkpoints. */
   copiedFrom: z.string().optional(),

@@ -30,7 +30,7 @@ export interface Damage {
   readonly run?: string;
 }
 
-export interface State {
+export interface ServiceState {
   readonly runs: Map<string, RunRecord>;
   readonly records: Map<string, CheckpointRecord>;
   readonly damage: Damage[];
@@ -45,8 +45,8 @@ export async function openStateFolder(root: string): Promise<void> {
 }
 
 /** Reads all records and finishes unfinished work. Unreadable folders are not changed. */
-export async function readState(root: string): Promise<State> {
-  const state: State = { runs: new Map(), records: new Map(), damage: [] };
+export async function readState(root: string): Promise<ServiceState> {
+  const state: ServiceState = { runs: new Map(), records: new Map(), damage: [] };
   const list = (dir: string) => foldersIn(dir, (reason) => state.damage.push(damageAt(root, dir, reason)));
   for (const session of await list(root))
     for (const train of session.startsWith(".") ? [] : await list(join(root, session))) {
@@ -63,7 +63,7 @@ interface Place {
   readonly list: (dir: string) => Promise<string[]>;
 }
 
-async function readRun(state: State, at: Place): Promise<void> {
+async function readRun(state: ServiceState, at: Place): Promise<void> {
   for (const folder of [dirname(at.dir), at.dir]) await chmod(folder, 0o700).catch(() => {});
   try {
     state.runs.set(at.run, readRunRecord(await readFile(join(at.dir, RUN_RECORD), "utf8"), at.run));
@@ -75,11 +75,11 @@ async function readRun(state: State, at: Place): Promise<void> {
     const each = async (name: string, read: (dir: string) => Promise<void>) =>
       read(join(dir, name)).catch((cause) => state.damage.push(damageAt(at.root, join(dir, name), cause)));
     // In this order a finished save comes before the older checkpoint that it replaces.
-    for (const name of (await at.list(dir)).filter((it) => it.startsWith(".")).sort())
-      await each(name, (it) => finish(it, { ...at, kind }));
-    for (const name of (await at.list(dir)).filter((it) => !it.startsWith(".")))
-      await each(name, async (it) => {
-        const record = await readRecord(it, { ...at, kind });
+    for (const name of (await at.list(dir)).filter((entry) => entry.startsWith(".")).sort())
+      await each(name, (entry) => finish(entry, { ...at, kind }));
+    for (const name of (await at.list(dir)).filter((entry) => !entry.startsWith(".")))
+      await each(name, async (entry) => {
+        const record = await readRecord(entry, { ...at, kind });
         state.records.set(formatPath(record), record);
       });
   }
@@ -110,8 +110,8 @@ async function finish(dir: string, of: { run: string; kind: CheckpointKind }): P
 function damageAt(root: string, path: string, cause: unknown): Damage {
   const { code, message } = cause as NodeJS.ErrnoException;
   const missing = basename(path) === RUN_RECORD ? "it is missing" : `it has no ${RECORD}`;
-  const known: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user must not read it" };
-  return { path: relative(root, path) || ".", reason: known[code ?? ""] ?? code ?? message };
+  const reasons: Readonly<Record<string, string>> = { ENOENT: missing, EACCES: "this user must not read it" };
+  return { path: relative(root, path) || ".", reason: reasons[code ?? ""] ?? code ?? message };
 }
 
 /** Names of the folders in a folder; none if it does not exist. */
@@ -174,9 +174,9 @@ async function freeName(wanted: string): Promise<string> {
  */
 export async function removeFolder(dir: string): Promise<string | undefined> {
   const name = `${DELETED}${basename(dir)}-${crypto.randomUUID().slice(0, 8)}`;
-  const doomed = join(dirname(dir), name);
-  await rename(dir, doomed).catch(unlessMissing);
-  return deleted(doomed);
+  const removed = join(dirname(dir), name);
+  await rename(dir, removed).catch(unlessMissing);
+  return deleted(removed);
 }
 
 /** @returns the folder if it cannot be deleted. */

@@ -1,7 +1,7 @@
 /** A served model behind the chat APIs: requests become conversations on its tokens. */
 import { demandsOf } from "../../chat/constraint.ts";
 import { type CallSettings, Conversation, choiceCall } from "../../chat/conversation.ts";
-import { Ending } from "../../chat/ending.ts";
+import { SharedAbort } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
 import { Transcript } from "../../chat/transcript.ts";
@@ -14,7 +14,7 @@ export interface ServedEngineOptions {
   readonly model: ServedModel;
   /** The model's name in answers. Default: its own; an alias has another. */
   readonly name?: string;
-  /** Whose requests these are, for fair turns: a session or a key. */
+  /** Owner of the requests, for fair turns: a session or a key. */
   readonly owner: string;
   /**
    * Whether requests are turns of one session, so that later ones continue on the exact tokens of earlier replies. Default
@@ -55,7 +55,7 @@ export function servedEngine(
     const conversation = session ?? open();
     const seed = request.seed ?? randomSeed();
     const demands = demandsOf(request, { tokenizer, isConstrainable: true, constrainsFreeCalls: true });
-    const ending = new Ending(call?.signal);
+    const ending = new SharedAbort(call?.signal);
     const choices = Array.from({ length: request.n }, (_, i) => ({
       params: request.params,
       stop: request.stop,
@@ -78,9 +78,10 @@ export function servedEngine(
     tokenizer,
     chat: async (request, call) => {
       const { messages, tools, variables } = request;
-      return each(request, call, (it, settings) => it.chat(messages, { tools, variables, settings }));
+      return each(request, call, (engine, settings) => engine.chat(messages, { tools, variables, settings }));
     },
-    complete: async (request, call) => each(request, call, (it, settings) => it.complete(request.prompt, settings)),
+    complete: async (request, call) =>
+      each(request, call, (engine, settings) => engine.complete(request.prompt, settings)),
     promptIds: async ({ messages, tools, variables }) => {
       texts.check(messages);
       const transcript = new Transcript({ tokenizer: texts.tokenizer });
@@ -98,7 +99,7 @@ export function servedHost(serving: Serving) {
     open(of: {
       readonly model: string;
       readonly session_id?: string;
-      /** Who sends the requests. Absent: the session. */
+      /** Sender of the requests. Absent: the session. */
       readonly owner?: string | undefined;
       readonly history: readonly TraceRecord[];
     }): ChatEngine {

@@ -1,4 +1,4 @@
-/** What a served model has done: totals, rates, and how long requests took. */
+/** Figures of a served model: totals, rates, and how long requests took. */
 import type { Constrained, Speculated } from "../../contract/backend.ts";
 import { Histogram } from "../../http/prometheus.ts";
 import { Counter } from "../activity.ts";
@@ -6,7 +6,7 @@ import { Counter } from "../activity.ts";
 export class ServingFigures {
   readonly startedAt = Date.now();
   readonly sampledTokens = new Counter();
-  /** Of those, the ones drawn under a mask. */
+  /** Tokens among these that were drawn under a mask. */
   readonly maskedTokens = new Counter();
   /** Replies whose constraint was given up. */
   readonly relaxed = new Counter();
@@ -20,7 +20,7 @@ export class ServingFigures {
   readonly sequences = new Counter();
   /** Requests that ended without a reply, by reason: `cancelled`, `failed`, `refused`. */
   readonly failures = new Map<string, number>();
-  /** From the request to its first token, and to its end. */
+  /** Seconds from the request to its first token, and to its end. */
   readonly firstTokenSeconds = new Histogram();
   readonly requestSeconds = new Histogram();
 

@@ -11,8 +11,8 @@ export function servingMetrics(serving: Serving): string {
     );
   const lines = [
     perModel("grpu_requests_waiting", "Requests that have not begun.", ({ waiting }) => waiting),
-    perModel("grpu_requests_running", "Requests that are being sampled.", (it) => it.pending - it.waiting),
-    perModel("grpu_weight_version", "Optimiser steps in the weights of new requests.", (it) => it.weightVersion),
+    perModel("grpu_requests_running", "Requests that are being sampled.", (model) => model.pending - model.waiting),
+    perModel("grpu_weight_version", "Optimiser steps in the weights of new requests.", (model) => model.weightVersion),
     gauge("grpu_callers_active", "Sessions with requests that are not done.", serving.active),
     counter("grpu_requests_total", "Requests that were answered.", figures.requests.total),
     metric(

@@ -8,7 +8,7 @@ import { SamplingQueue } from "../sample/sampling_queue.ts";
 import type { Scheduler } from "../scheduler.ts";
 import type { ServingFigures } from "./figures.ts";
 
-/** Where a model's weights come from. */
+/** Source of a model's weights. */
 export interface WeightsSource {
   /** Folder of an adapter on the engine's base, or of a whole model of the same shape. Absent: the engine's base. */
   readonly dir?: string | undefined;
@@ -16,7 +16,7 @@ export interface WeightsSource {
   readonly weightVersion: number;
 }
 
-/** What the models of one engine share. */
+/** Parts that the models of one engine share. */
 export interface ServedModelContext {
   readonly engine: Engine;
   readonly scheduler: Scheduler;
@@ -26,7 +26,7 @@ export interface ServedModelContext {
   readonly signal: AbortSignal;
 }
 
-/** Whose request it is, and when it ends early. */
+/** Owner of a request, and when it ends early. */
 export interface DrawCall {
   /** Requests of one owner wait in line; owners take turns. */
   readonly owner: string;
@@ -57,7 +57,7 @@ export class ServedModel {
     this.version = this.versionOf(source);
   }
 
-  /** Of the weights that the next request gets. */
+  /** Version of the weights that the next request gets. */
   get weightVersion(): number {
     return this.version.source.weightVersion;
   }
@@ -208,17 +208,17 @@ class Heard {
     this.figures = figures;
   }
 
-  /** Of one drawing, from its first token on. */
+  /** Returns the listener of one drawing, from its first token on. */
   listener(): TokenListener {
     let seen = 0;
     return (tokens, logprobs, top) => {
-      const known = Math.max(0, Math.min(this.count - seen, tokens.length));
+      const unseen = Math.max(0, Math.min(this.count - seen, tokens.length));
       seen += tokens.length;
-      this.pass(tokens.slice(known), logprobs.slice(known), top?.slice(known));
+      this.pass(tokens.slice(unseen), logprobs.slice(unseen), top?.slice(unseen));
     };
   }
 
-  /** What an engine that reports no tokens while it draws has left. */
+  /** Reports the tokens that an engine did not report while it drew. */
   rest({ tokens, logprobs, top_logprobs }: SampledSequence): void {
     this.pass(tokens.slice(this.count), logprobs.slice(this.count), top_logprobs?.slice(this.count));
   }

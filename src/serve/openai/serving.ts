@@ -16,18 +16,18 @@ import { type DrawCall, ServedModel, type WeightsSource } from "./served_model.t
 export type { DrawCall, WeightsSource } from "./served_model.ts";
 
 /** Values for what a request leaves open. */
-export type SamplingDefaults = Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">;
+export type RequestDefaults = Pick<SamplingParams, "max_tokens" | "temperature" | "top_p" | "top_k">;
 
 export interface ServingOptions {
   readonly engine: Engine;
   readonly tokenizer: Tokenizer;
   /** Renders and encodes long prompts; closed with the serving. Default: the event loop does, and all others wait. */
   readonly thread?: TextThread | undefined;
-  /** By name; the first is the default. */
+  /** Models by name; the first is the default. */
   readonly models: Readonly<Record<string, WeightsSource>>;
   /** Further names, each with the name of the model that it stands for. */
   readonly aliases?: Readonly<Record<string, string>> | undefined;
-  readonly defaults: SamplingDefaults;
+  readonly defaults: RequestDefaults;
   /** Requests that may wait, of all callers. Default 4096. */
   readonly mostWaiting?: number | undefined;
   /** Takes one line for the operator. */
@@ -42,7 +42,7 @@ export class Serving {
   readonly tokenizer: Tokenizer;
   /** Prompts become tokens here. */
   readonly texts: TextWork;
-  readonly defaults: SamplingDefaults;
+  readonly defaults: RequestDefaults;
   readonly figures = new ServingFigures();
   readonly scheduler = new Scheduler();
   private readonly served: ReadonlyMap<string, ServedModel>;
@@ -130,9 +130,9 @@ export class Serving {
         ),
       );
     const stop_token_ids = [...new Set([...eosTokenIds, ...(params.stop_token_ids ?? [])])];
-    const given = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
-    const all = { ...this.defaults, ...given, stop_token_ids };
-    return { ...all, max_tokens: Math.min(all.max_tokens, room) };
+    const defined = Object.fromEntries(Object.entries(params).filter(([, value]) => value !== undefined));
+    const merged = { ...this.defaults, ...defined, stop_token_ids };
+    return { ...merged, max_tokens: Math.min(merged.max_tokens, room) };
   }
 
   /**

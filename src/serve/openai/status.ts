@@ -1,5 +1,5 @@
 /** A serving on a status page: its models, what waits, the speed, the device. */
-import { bar, bytes, compact, escapeHtml, mono, plural, table, tile } from "../../http/status_html.ts";
+import { bar, compact, escapeHtml, mono, plural, sizeText, table, tile } from "../../http/status_html.ts";
 import type { Serving } from "./serving.ts";
 
 /** Tiles and tables, as HTML. @param sessions open sessions of the gateway in front of it */
@@ -38,7 +38,7 @@ function devicePart({ engine, scheduler, figures }: Serving): string {
   const { live, peak, budget } = engine.memory;
   const busy = scheduler.busyMs / Math.max(Date.now() - figures.startedAt, 1);
   return `<h2>Device</h2><section class="card rows">
-${bar("Memory", { share: live / budget, text: `${bytes(live)} of ${bytes(budget)}, at most ${bytes(peak)} so far` })}
+${bar("Memory", { share: live / budget, text: `${sizeText(live)} of ${sizeText(budget)}, at most ${sizeText(peak)} so far` })}
 ${bar("Busy since the start", { share: busy, text: `${(busy * 100).toFixed(0)} % · ${escapeHtml(engine.device)}` })}
 </section>`;
 }

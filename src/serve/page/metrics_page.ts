@@ -2,7 +2,7 @@
 import { counter, gauge } from "../../http/prometheus.ts";
 import type { TinkerService } from "../service.ts";
 
-export function metricsText(service: TinkerService): string {
+export function tinkerMetricsText(service: TinkerService): string {
   const { activity, models, futures, policies, scheduler } = service;
   const parked = [...service.runs.values()].reduce((sum, run) => sum + run.sequence.parkedCount, 0);
   const training = [...service.runs.values()].reduce((sum, run) => sum + run.queued, 0);
@@ -16,7 +16,7 @@ export function metricsText(service: TinkerService): string {
     gauge(
       "grpu_base_models_loaded",
       "Base models on the device.",
-      models.all.filter((it) => models.isLoaded(it)).length,
+      models.all.filter((model) => models.isLoaded(model)).length,
     ),
     gauge("grpu_samplers", "Sampling sessions.", service.samplers.size),
     gauge("grpu_training_requests_queued", "Training requests waiting for the device.", training),

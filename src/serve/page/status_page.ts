@@ -2,13 +2,13 @@
 
 import {
   bar,
-  bytes,
   compact,
-  duration,
   escapeHtml,
   mono,
   plural,
   refreshedPage,
+  roughDuration,
+  sizeText,
   table,
   tile,
 } from "../../http/status_html.ts";
@@ -42,7 +42,7 @@ function header({ models, activity }: TinkerService): string {
 <p class="soft">${escapeHtml(engine.architecture)}, ${compact(engine.parameters)} parameters, context ${engine.contextLength} tokens · ${escapeHtml(where)}</p>`;
   });
   return `<header><div>${parts.join("\n")}</div>
-<p class="soft">up ${duration((Date.now() - activity.startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
+<p class="soft">up ${roughDuration((Date.now() - activity.startedAt) / 1000)}<br><span class="live">live</span></p></header>`;
 }
 
 function tiles({ activity, sessions, policies, futures, runs }: TinkerService): string {
@@ -63,8 +63,8 @@ function devicePart({ models, scheduler, policies, activity, limits }: TinkerSer
   const busy = scheduler.busyMs / Math.max(Date.now() - activity.startedAt, 1);
   const now = scheduler.current ? `now: ${escapeHtml(scheduler.current.name)}` : "idle";
   return `<h2>Device</h2><section class="card rows">
-${bar("Memory", { share: live / budget, text: `${bytes(live)} of ${bytes(budget)}, at most ${bytes(peak)} so far` })}
-${bar("Policies to sample from", { share: policies.bytes / limits.policyBytes, text: `${bytes(policies.bytes)} of ${bytes(limits.policyBytes)}` })}
+${bar("Memory", { share: live / budget, text: `${sizeText(live)} of ${sizeText(budget)}, at most ${sizeText(peak)} so far` })}
+${bar("Policies to sample from", { share: policies.bytes / limits.policyBytes, text: `${sizeText(policies.bytes)} of ${sizeText(limits.policyBytes)}` })}
 ${bar("Busy since the start", { share: busy, text: `${(busy * 100).toFixed(0)} % · ${now}` })}
 </section>`;
 }
@@ -79,7 +79,7 @@ function runsPart({ runs }: TinkerService): string {
         ? `${run.trainer.step}${run.unsavedSteps > 0 ? ` <span class="soft">(${run.unsavedSteps} unsaved)</span>` : ""}`
         : "–",
       stateOf(run),
-      `${duration((Date.now() - Date.parse(run.record.lastRequest)) / 1000)} ago`,
+      `${roughDuration((Date.now() - Date.parse(run.record.lastRequest)) / 1000)} ago`,
     ]);
   return table("Training clients", {
     head: ["Model", "Kind", "Steps", "State", "Last request"],
@@ -96,8 +96,8 @@ function stateOf(run: TrainingRun): string {
 }
 
 function samplersPart({ samplers }: TinkerService): string {
-  const all = [...samplers.values()].reverse();
-  const rows = all.map(({ id, modelPath, source, queue, asked }) => [
+  const newestFirst = [...samplers.values()].reverse();
+  const rows = newestFirst.map(({ id, modelPath, source, queue, asked }) => [
     mono(id),
     modelPath ? mono(modelPath) : source.name === id ? "snapshot" : escapeHtml(source.name),
     compact(asked.size),
@@ -113,9 +113,9 @@ function checkpointsPart({ checkpoints }: TinkerService): string {
       mono(formatPath(record)),
       record.kind === "weights" ? "training" : "sampler",
       String(record.step),
-      bytes(record.bytes),
-      `${duration((Date.now() - Date.parse(record.time)) / 1000)} ago`,
-      record.expiresAt ? `in ${duration((Date.parse(record.expiresAt) - Date.now()) / 1000)}` : "never",
+      sizeText(record.bytes),
+      `${roughDuration((Date.now() - Date.parse(record.time)) / 1000)} ago`,
+      record.expiresAt ? `in ${roughDuration((Date.parse(record.expiresAt) - Date.now()) / 1000)}` : "never",
     ]);
   const head = ["Path", "Kind", "Step", "Size", "Saved", "Expires"];
   return table("Checkpoints", { head, rows, none: "None yet." });

@@ -1,11 +1,11 @@
 /** Decodes the protocol's ForwardBackwardRequest, a protobuf message of up to megabytes from an untrusted client. */
 import { RemoteError } from "../../errors.ts";
-import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
-import { alignedCopy, type Field, type FieldCount, fields, mapEntry, packedVarints } from "../../protobuf.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "../../http/event_loop.ts";
+import { alignedCopy, type FieldCount, fields, mapEntry, type ProtobufField, packedVarints } from "../../protobuf.ts";
 import { Refusal } from "./outcome.ts";
-import { decodeSpan, type Provenance, type Span } from "./provenance.ts";
+import { type DatumSpan, decodeSpan, type Provenance } from "./provenance.ts";
 
-export interface Datum {
+export interface RequestDatum {
   readonly chunks: readonly Chunk[];
   readonly inputs: ReadonlyMap<string, TensorMessage>;
   /** Absent where the client gives none. */
@@ -19,7 +19,7 @@ interface Chunk {
 
 export interface TensorMessage {
   readonly values: Float32Array | BigInt64Array;
-  /** Where the values of a sparse matrix lie, in compressed rows. */
+  /** Positions of the values of a sparse matrix, in compressed rows. */
   readonly sparse?: { readonly crow: BigInt64Array; readonly col: BigInt64Array } | undefined;
   readonly shape: readonly number[];
 }
@@ -27,7 +27,7 @@ export interface TensorMessage {
 export interface ForwardBackwardMessage {
   readonly modelId: string;
   readonly seqId: bigint;
-  readonly data: readonly Datum[];
+  readonly data: readonly RequestDatum[];
   readonly lossFn: string;
   readonly config: Readonly<Record<string, number | string>>;
   readonly forwardOnly: boolean;
@@ -73,7 +73,7 @@ async function readForwardBackward(bytes: Uint8Array): Promise<ForwardBackwardMe
     sliceBytes += field.bytes.length;
     if (count.left > slice && sliceBytes < SLICE_BYTES) continue;
     [slice, sliceBytes] = [count.left - SLICE_FIELDS, 0];
-    await breathe();
+    await yieldToEventLoop();
   }
   return message.finish();
 }
@@ -84,12 +84,12 @@ class MessageReader {
   private lossFn = "";
   private seqId = 0n;
   private forwardOnly = false;
-  private readonly data: Datum[] = [];
+  private readonly data: RequestDatum[] = [];
   private readonly config = new Map<string, number>();
   /** Entries of the newer field 7, which win over those of field 5. */
   private readonly typedConfig = new Map<string, number | string>();
 
-  take(field: Field): void {
+  take(field: ProtobufField): void {
     if (field.number === 1) this.modelId = text(field.bytes);
     else if (field.number === 2) this.seqId = field.varint;
     else if (field.number === 3) this.takeDatum(field.bytes);
@@ -107,10 +107,10 @@ class MessageReader {
         413,
         `Cannot accept more than ${MOST_DATA} data in one request. Split the batch into several requests.`,
       );
-    const own = { left: Math.min(MOST_DATUM_FIELDS, this.count.left) };
-    const before = own.left;
-    this.data.push(decodeDatum(bytes, own));
-    this.count.left -= before - own.left;
+    const fieldCount = { left: Math.min(MOST_DATUM_FIELDS, this.count.left) };
+    const before = fieldCount.left;
+    this.data.push(decodeDatum(bytes, fieldCount));
+    this.count.left -= before - fieldCount.left;
   }
 
   private takeTypedConfig(bytes: Uint8Array): void {
@@ -153,10 +153,10 @@ export function peekAddress(bytes: Uint8Array): { modelId: string; number: bigin
   return modelId === "" ? undefined : { modelId, number };
 }
 
-function decodeDatum(bytes: Uint8Array, count: FieldCount): Datum {
+function decodeDatum(bytes: Uint8Array, count: FieldCount): RequestDatum {
   const chunks: Chunk[] = [];
   const inputs = new Map<string, TensorMessage>();
-  const [modelInput, targets]: [Span[], Span[]] = [[], []];
+  const [modelInput, targets]: [DatumSpan[], DatumSpan[]] = [[], []];
   for (const field of fields(bytes, count)) {
     if (field.number === 1) chunks.push(decodeChunk(field.bytes, count));
     else if (field.number === 2) {
@@ -207,7 +207,7 @@ function decodeSparse(name: string, { bytes, count }: { bytes: Uint8Array; count
 }
 
 /** Sizes packed, or one per field. */
-function shapeOf(name: string, field: Field): number[] {
+function shapeOf(name: string, field: ProtobufField): number[] {
   if (field.bytes.length > 10 * MOST_DIMENSIONS)
     throw new Refusal(422, `Cannot read the tensor ${name}: it has more than ${MOST_DIMENSIONS} dimensions.`);
   const sizes = field.bytes.length === 0 ? [field.varint] : packedVarints(field.bytes);

@@ -1,12 +1,12 @@
 /** Results of accepted requests, which clients retrieve later. */
-import { type Outcome, Refusal } from "./outcome.ts";
+import { Refusal, type RequestOutcome } from "./outcome.ts";
 
 export interface Future {
   readonly id: string;
   readonly session: string;
   /** The model of a training request. */
   readonly modelId?: string;
-  /** Why there is no result yet, for the client's log. */
+  /** Returns the reason why there is no result yet, for the client's log. */
   state(): QueueState;
 }
 
@@ -22,7 +22,7 @@ export function futureBody({ id, modelId }: Future): { request_id: string; model
 
 interface Entry {
   readonly future: Future;
-  outcome?: Outcome;
+  outcome?: RequestOutcome;
   bytes: number;
   wasRead: boolean;
   readonly waiters: Set<() => void>;
@@ -67,7 +67,7 @@ export class Futures {
   }
 
   /** Sets a future's result once; later ones are ignored, because a request that was given up may still finish. */
-  settle(future: Future, outcome: Outcome): void {
+  settle(future: Future, outcome: RequestOutcome): void {
     const entry = this.entries.get(future.id);
     if (!entry || entry.outcome) return;
     entry.outcome = outcome;
@@ -98,7 +98,7 @@ export class Futures {
   }
 
   /** The result, or undefined if there is none within `holdMs`. @throws Refusal 404 for an unknown id. */
-  async wait(id: string, options: { holdMs: number; signal?: AbortSignal }): Promise<Outcome | undefined> {
+  async wait(id: string, options: { holdMs: number; signal?: AbortSignal }): Promise<RequestOutcome | undefined> {
     this.find(id);
     const entry = this.entries.get(id) as Entry;
     if (!entry.outcome && options.holdMs > 0 && !options.signal?.aborted) await held(entry.waiters, options);
@@ -132,7 +132,7 @@ export class Futures {
   }
 }
 
-function sizeOf(outcome: Outcome): number {
+function sizeOf(outcome: RequestOutcome): number {
   if (outcome.kind === "proto") return outcome.bytes.byteLength;
   return outcome.kind === "failure" ? outcome.error.length : JSON.stringify(outcome.body).length;
 }

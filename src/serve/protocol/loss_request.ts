@@ -5,8 +5,8 @@ import { ConfigError } from "../../errors.ts";
 import { LEAST_TEMPERATURE, MOST_TEMPERATURE } from "./prompt_request.ts";
 
 /** @throws ConfigError for a temperature outside its limits */
-export function lossRequestOf(name: string, given: LossRequest["config"]): LossRequest {
-  const { [LOGITS_TEMPERATURE]: temperature, ...config } = given;
+export function lossRequestOf(name: string, sent: LossRequest["config"]): LossRequest {
+  const { [LOGITS_TEMPERATURE]: temperature, ...config } = sent;
   if (temperature === undefined) return { name, config };
   if (typeof temperature === "number" && temperature >= LEAST_TEMPERATURE && temperature <= MOST_TEMPERATURE)
     return { name, config, temperature };

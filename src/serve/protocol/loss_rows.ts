@@ -1,7 +1,7 @@
-/** From the data of a forward_backward request to the packed rows of a loss. */
+/** Packs the data of a forward_backward request into the rows of a loss. */
 import type { LossRows } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Datum, TensorMessage } from "./forward_backward.ts";
+import type { RequestDatum, TensorMessage } from "./forward_backward.ts";
 import { Refusal } from "./outcome.ts";
 
 /** Targets of one request: its sparse tensors may name more than its body has bytes for. */
@@ -9,7 +9,7 @@ export const MOST_TARGETS = 2 ** 22;
 /** Values of all targets and inputs, where the body has fewer bytes. */
 export const MOST_VALUES = 2 * MOST_TARGETS;
 const VALUE_BYTES = 4;
-/** What the weights of a datum without them are, where others have them. */
+/** Weight of the tokens of a datum without weights, where other data have them. */
 const DEFAULT_WEIGHT = 1;
 
 const TARGETS = "target_tokens";
@@ -21,7 +21,7 @@ interface Shape {
 }
 
 /** The names of the data's inputs in addition to the targets. */
-export function inputNames(data: readonly Datum[]): string[] {
+export function inputNames(data: readonly RequestDatum[]): string[] {
   return [...new Set(data.flatMap(({ inputs }) => [...inputs.keys()]))].filter((name) => name !== TARGETS);
 }
 
@@ -30,7 +30,7 @@ export function inputNames(data: readonly Datum[]): string[] {
  * before anything is packed: a sparse tensor of some bytes may stand for gigabytes.
  * @throws Refusal 400 where a sparse tensor makes that more than a request may take.
  */
-export function packedBytes(data: readonly Datum[], body: { readonly length: number }): number {
+export function lossRowBytes(data: readonly RequestDatum[], body: { readonly length: number }): number {
   const names = [TARGETS, ...inputNames(data)];
   const cells = data.map(({ inputs }) => Math.max(0, ...[...inputs.values()].map(cellsOf)));
   const values = names.length * cells.reduce((sum, count) => sum + count, 0);
@@ -49,7 +49,7 @@ function cellsOf({ values, sparse, shape }: TensorMessage): number {
 }
 
 /** Packs the data, whose {@link inputNames} the loss has. @throws ConfigError naming the datum that breaks a rule. */
-export function rowsOf(data: readonly Datum[]): LossRows {
+export function packLossRows(data: readonly RequestDatum[]): LossRows {
   const names = inputNames(data);
   const shapes = shapesOf(data, [TARGETS, ...names]);
   const offsets = sumsOf(shapes.map(({ length }) => length));
@@ -85,7 +85,7 @@ export function widthsOf({ offsets, targetOffsets }: LossRows): number[] | undef
 }
 
 /** @throws ConfigError for data of different ranks, or more targets than a request may have. */
-function shapesOf(data: readonly Datum[], names: readonly string[]): Shape[] {
+function shapesOf(data: readonly RequestDatum[], names: readonly string[]): Shape[] {
   const shapes = data.map((datum, i) => shapeOf(datum, { i, names }));
   const isMatrix = shapes[0]?.width !== undefined;
   const other = shapes.findIndex(({ width }) => (width !== undefined) !== isMatrix);
@@ -99,7 +99,7 @@ function shapesOf(data: readonly Datum[], names: readonly string[]): Shape[] {
 }
 
 /** The size of a datum whose tensors all fit it. */
-function shapeOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: readonly string[] }): Shape {
+function shapeOf({ chunks, inputs }: RequestDatum, { i, names }: { i: number; names: readonly string[] }): Shape {
   const other = chunks.find(({ kind }) => kind !== "text");
   if (other)
     throw wrong(
@@ -121,7 +121,7 @@ function shapeOf({ chunks, inputs }: Datum, { i, names }: { i: number; names: re
 }
 
 function checkTensor(
-  { values, sparse, shape: given }: TensorMessage,
+  { values, sparse, shape }: TensorMessage,
   { i, name, shape: { length, width } }: { i: number; name: string; shape: Shape },
 ): void {
   const isTarget = name === TARGETS;
@@ -129,10 +129,10 @@ function checkTensor(
     throw wrong(i, `${name} must be ${isTarget ? "int64" : "float32"}.`);
   const wanted = width === undefined ? [length] : [length, width];
   // A vector may come without its shape.
-  const fits = given.length === 0 ? width === undefined : given.join() === wanted.join();
+  const fits = shape.length === 0 ? width === undefined : shape.join() === wanted.join();
   const isWhole = sparse ? width !== undefined : values.length === length * (width ?? 1);
   if (fits && isWhole) return;
-  const found = `${sparse ? "sparse " : ""}[${given}] with ${values.length} elements`;
+  const found = `${sparse ? "sparse " : ""}[${shape}] with ${values.length} elements`;
   throw wrong(
     i,
     `${name} must have one element per token${width === undefined ? "" : " and target"}, [${wanted}] (${found}).`,

@@ -54,7 +54,7 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
     top_k: request.topK,
     stop_token_ids: request.stopTokens ?? engine.eosTokenIds,
   };
-  const seed = seedOf(request);
+  const seed = requestSeed(request);
   const top = topOf(request);
   const ends = endsAt(request.stopTexts, engine);
   return Array.from({ length: request.count }, (_, i) => ({
@@ -67,7 +67,7 @@ export function requestsOf(request: PromptRequest, engine: Engine): SampleReques
 }
 
 /** The client's seed, or another one for each request. */
-export function seedOf({ seed }: PromptRequest): number {
+export function requestSeed({ seed }: PromptRequest): number {
   return seed ?? crypto.getRandomValues(new Uint32Array(1))[0]!;
 }
 

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { PromptTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import { bytesOf, Writer } from "../../protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../protobuf.ts";
 import { DTYPE } from "./forward_backward.ts";
 
 /** Cells that a request may list, those without a token included. */
@@ -17,7 +17,7 @@ export const PROMPT_TARGETS = z.object({
   data: z.array(z.number().int()),
   dtype: z.literal("int64", "it must be int64"),
   shape: z.array(count).nullish(),
-  /** Of compressed rows: where each row's cells start, and each cell's column. */
+  /** Compressed rows: where each row's cells start, and each cell's column. */
   sparse_crow_indices: z.array(count).nullish(),
   sparse_col_indices: z.array(count).nullish(),
 });
@@ -48,7 +48,7 @@ export function promptTargets(
   return { positions, tokens: Uint32Array.from(named, (cell) => data[cell]!) };
 }
 
-/** Where each row's cells start. */
+/** Returns where each row's cells start. */
 function rowStarts(tensor: PromptTargetTensor, length: number): (row: number) => number {
   const { data, shape, sparse_crow_indices: crow, sparse_col_indices: columns } = tensor;
   if (data.length > MOST_PROMPT_CELLS)
@@ -72,14 +72,14 @@ function rowStarts(tensor: PromptTargetTensor, length: number): (row: number) =>
 }
 
 /** A tensor of the same shape and layout with the log-probs, 0 where a cell named no token. */
-export function encodeTargetLogprobs(tensor: PromptTargetTensor, logprobs: Float32Array): Writer {
+export function encodeTargetLogprobs(tensor: PromptTargetTensor, logprobs: Float32Array): ProtobufWriter {
   const { data, shape, sparse_crow_indices: crow, sparse_col_indices: columns } = tensor;
   let r = 0;
   const values = bytesOf(Float32Array.from(data, (id) => (id === NOTHING ? 0 : logprobs[r++]!)));
   const indices = (of: readonly number[]) => bytesOf(BigInt64Array.from(of, BigInt));
-  const message = new Writer();
+  const message = new ProtobufWriter();
   if (crow && columns)
-    message.message(2, new Writer().bytes(1, values).bytes(2, indices(crow)).bytes(3, indices(columns)));
+    message.message(2, new ProtobufWriter().bytes(1, values).bytes(2, indices(crow)).bytes(3, indices(columns)));
   else message.bytes(1, values);
   message.varint(3, DTYPE.float32);
   for (const size of shape!) message.varint(4, size);

@@ -1,8 +1,8 @@
-/** Where the tokens of a datum come from, as a training request claims it: runs of sampled sequences and of their prompts. */
+/** Origin of the tokens of a datum, as a training request claims it: runs of sampled sequences and of their prompts. */
 import { type FieldCount, fields } from "../../protobuf.ts";
 
 /** Consecutive positions of a datum that are those from `offset` on of a sequence's sampled tokens, or of its prompt. */
-export interface Span {
+export interface DatumSpan {
   readonly kind: "prompt" | "sampled";
   readonly sequenceId: string;
   readonly offset: number;
@@ -11,13 +11,13 @@ export interface Span {
 
 /** The spans of a datum, each list in the order of the positions. */
 export interface Provenance {
-  readonly modelInput: readonly Span[];
-  readonly targets: readonly Span[];
+  readonly modelInput: readonly DatumSpan[];
+  readonly targets: readonly DatumSpan[];
 }
 
 /** A ProvenanceSpan of the protocol. Lengths that are no counts become numbers that no sequence has. */
-export function decodeSpan(bytes: Uint8Array, count: FieldCount): Span {
-  const span = { kind: "prompt" as Span["kind"], sequenceId: "", offset: 0, length: 0 };
+export function decodeSpan(bytes: Uint8Array, count: FieldCount): DatumSpan {
+  const span = { kind: "prompt" as DatumSpan["kind"], sequenceId: "", offset: 0, length: 0 };
   for (const arm of fields(bytes, count)) {
     if (arm.number === 1) span.kind = "prompt";
     else if (arm.number === 2) span.kind = "sampled";

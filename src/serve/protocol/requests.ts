@@ -9,17 +9,17 @@ import { PROMPT_TARGETS } from "./prompt_targets.ts";
 
 const id = z.string().min(1, "it must not be empty").max(256);
 const count = z.number().int().min(0);
-/** A number that may be above 2^53: {@link readJson} keeps it as text. */
+/** A number that may be above 2^53: {@link readJsonBody} keeps it as text. */
 const bigId = z
   .union([count, z.string().regex(/^\d{1,30}$/, "it must be a whole number")], "it must be a whole number")
   .transform((value) => BigInt(value));
 const metadata = z.record(z.string(), z.unknown()).nullish();
 const type = z.string().optional();
-/** At most a hundred years: later times do not fit a Date. */
+/** Time to live of at most a hundred years: later times do not fit a Date. */
 const ttl = z.number().int().min(1).max(3_155_760_000).nullish();
 const modelNumber = count.max(MOST_MODEL_NUMBER);
 
-/** Why the service's other optimiser is not here. */
+/** Reason why the service's other optimiser is not here. */
 export const NO_DIMUON = "Tinker's documentation describes the update of dimuon and publishes no formula of it";
 
 const optimizer = z
@@ -69,7 +69,7 @@ export const SHAPES = {
         grad_clip_norm: z.number().default(0),
       })
       .nullish(),
-    /** Of an optimiser other than Adam. */
+    /** Parameters of an optimiser other than Adam. */
     optimizer_params: z.object({ type: z.string() }).loose().nullish(),
     type,
   }),
@@ -246,14 +246,14 @@ function isEmpty(value: unknown): boolean {
 export function promptRequestOf(request: z.output<typeof SHAPES.sample>): PromptRequest {
   const { sampling_params: params } = request;
   const stop = typeof params.stop === "string" ? [params.stop] : params.stop;
-  const texts = (stop ?? []).filter((it) => typeof it === "string");
+  const texts = (stop ?? []).filter((item) => typeof item === "string");
   return {
     prompt: promptOf(request.prompt.chunks),
     count: request.num_samples,
     maxTokens: params.max_tokens ?? undefined,
     seed: params.seed ?? undefined,
     stopTexts: texts,
-    stopTokens: stop?.filter((it) => typeof it === "number"),
+    stopTokens: stop?.filter((item) => typeof item === "number"),
     temperature: params.temperature,
     topK: params.top_k,
     topP: params.top_p,
@@ -280,20 +280,20 @@ function promptOf(chunks: readonly { readonly type: string; readonly tokens?: un
   });
 }
 
-/** Whose rows a list holds. Every client of this server sees all of them. */
+/** Values of a list's filter by owner. Every client of this server sees all of them. */
 const SCOPES: readonly (string | undefined)[] = [undefined, "owned", "accessible"];
 
 /**
  * The page of a list that a query selects.
- * @param known names of further fields that the list's route reads
+ * @param names names of further fields that the list's route reads
  * @throws Refusal 422 for values that are no counts, and for fields that would be ignored.
  */
 export function pageOf(
   query: Record<string, string | undefined>,
-  known: readonly string[] = [],
+  names: readonly string[] = [],
 ): { offset: number; limit: number } {
   for (const name of Object.keys(query))
-    if (!["offset", "limit", "access_scope", ...known].includes(name))
+    if (!["offset", "limit", "access_scope", ...names].includes(name))
       throw new Refusal(422, `Cannot read the query: this server does not support the field ${name.slice(0, 100)}.`);
   if (!SCOPES.includes(query.access_scope))
     throw new Refusal(

@@ -1,7 +1,7 @@
 /** The protocol's binary results: ForwardBackwardOutput and SampleResponse. */
 import type { SampledSequence } from "../../contract/backend.ts";
 import type { PromptScores } from "../../contract/engine.ts";
-import { bytesOf, Writer } from "../../protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../protobuf.ts";
 import { DTYPE } from "./forward_backward.ts";
 import type { PromptRequest } from "./prompt_request.ts";
 import { encodeTargetLogprobs } from "./prompt_targets.ts";
@@ -20,7 +20,7 @@ export interface TrainingOutput {
 
 /** Encodes a ForwardBackwardOutput: log-probs and losses of every datum, and the metrics. */
 export function encodeTrainingOutput(of: TrainingOutput): Uint8Array {
-  const output = new Writer().text(1, "ArrayRecord");
+  const output = new ProtobufWriter().text(1, "ArrayRecord");
   // A record has one width.
   for (let from = 0; from + 1 < of.offsets.length; ) {
     const width = of.widths?.[from];
@@ -30,25 +30,25 @@ export function encodeTrainingOutput(of: TrainingOutput): Uint8Array {
     from = to;
   }
   for (const [name, value] of Object.entries(of.metrics))
-    output.message(3, new Writer().text(1, name).double(2, value));
+    output.message(3, new ProtobufWriter().text(1, name).double(2, value));
   return output.finish();
 }
 
-function recordOf(of: TrainingOutput, at: { from: number; to: number; width: number | undefined }): Writer {
+function recordOf(of: TrainingOutput, at: { from: number; to: number; width: number | undefined }): ProtobufWriter {
   const offsets = of.offsets.subarray(at.from, at.to + 1);
   const [start, end] = [offsets[0]!, offsets.at(-1)!];
   const byteOffsets = bytesOf(BigInt64Array.from(offsets, (offset) => BigInt(offset - start) * 4n));
-  const record = new Writer().text(1, "ArrayRecord");
+  const record = new ProtobufWriter().text(1, "ArrayRecord");
   const fields = { logprobs: of.logprobs, elementwise_loss: of.losses };
   for (const [name, values] of Object.entries(fields)) {
     if (!values) continue;
-    const tensor = new Writer()
+    const tensor = new ProtobufWriter()
       .bytes(1, bytesOf(values.subarray(start, end)))
       .bytes(2, byteOffsets)
       .varint(3, DTYPE.float32);
     // Packed, as encoders write a list of sizes: the body of a field without its tag.
-    if (at.width !== undefined) tensor.bytes(4, new Writer().varint(1, at.width).finish().subarray(1));
-    record.message(2, new Writer().text(1, name).message(2, tensor));
+    if (at.width !== undefined) tensor.bytes(4, new ProtobufWriter().varint(1, at.width).finish().subarray(1));
+    record.message(2, new ProtobufWriter().text(1, name).message(2, tensor));
   }
   return record.varint(3, at.to - at.from);
 }
@@ -69,7 +69,7 @@ export function encodeSamples(
   >,
   of: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined },
 ): Uint8Array {
-  const response = new Writer();
+  const response = new ProtobufWriter();
   for (const sequence of of.sequences) response.message(1, sequenceOf(sequence, request.topkSampleLogprobs));
   const { length } = request.prompt;
   const omitted = length - (request.promptLogprobsLastN ?? length);
@@ -90,34 +90,41 @@ export function encodeSamples(
 }
 
 /** PromptAltTokens: matrices [prompt length - 1, k]. */
-function drawsOf({ tokens, logprobs }: NonNullable<PromptScores["draws"]>, rows: number): Writer {
+function drawsOf({ tokens, logprobs }: NonNullable<PromptScores["draws"]>, rows: number): ProtobufWriter {
   const tensor = (values: ArrayBufferView, dtype: number) =>
-    new Writer()
+    new ProtobufWriter()
       .bytes(1, bytesOf(values))
       .varint(3, dtype)
       .varint(4, rows)
       .varint(4, rows > 0 ? tokens.length / rows : 0);
-  return new Writer()
+  return new ProtobufWriter()
     .message(1, tensor(BigInt64Array.from(tokens, BigInt), DTYPE.int64))
     .message(2, tensor(logprobs, DTYPE.float32));
 }
 
 /** @param k most likely tokens at each sampled one; the sequence may have more */
-function sequenceOf({ tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence, k: number): Writer {
-  const sequence = new Writer()
+function sequenceOf(
+  { tokens, logprobs, finish_reason, top_logprobs: top }: SampledSequence,
+  k: number,
+): ProtobufWriter {
+  const sequence = new ProtobufWriter()
     .varint(1, finish_reason === "stop" ? 0 : 1)
     .bytes(2, bytesOf(Int32Array.from(tokens)))
     .bytes(3, bytesOf(Float32Array.from(logprobs)));
-  const all = top?.flatMap((row) => row.slice(0, k)) ?? [];
-  if (all.length === 0) return sequence;
+  const cells = top?.flatMap((row) => row.slice(0, k)) ?? [];
+  if (cells.length === 0) return sequence;
   const columns = {
-    tokens: Int32Array.from(all, ({ token }) => token),
-    logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+    tokens: Int32Array.from(cells, ({ token }) => token),
+    logprobs: Float32Array.from(cells, ({ logprob }) => logprob),
   };
-  return sequence.message(4, topOf({ ...columns, k: all.length / tokens.length, length: tokens.length }));
+  return sequence.message(4, topOf({ ...columns, k: cells.length / tokens.length, length: tokens.length }));
 }
 
 /** TopkLogprobs: matrices [length, k], best first. */
-function topOf(of: { tokens: Int32Array; logprobs: Float32Array; k: number; length: number }): Writer {
-  return new Writer().bytes(1, bytesOf(of.tokens)).bytes(2, bytesOf(of.logprobs)).varint(3, of.k).varint(4, of.length);
+function topOf(of: { tokens: Int32Array; logprobs: Float32Array; k: number; length: number }): ProtobufWriter {
+  return new ProtobufWriter()
+    .bytes(1, bytesOf(of.tokens))
+    .bytes(2, bytesOf(of.logprobs))
+    .varint(3, of.k)
+    .varint(4, of.length);
 }

@@ -2,7 +2,7 @@
 import type { Context, Hono, MiddlewareHandler } from "hono";
 import type { z } from "zod";
 import { type Body, readBody } from "../../http/body.ts";
-import { Budget, type Lease } from "../../http/budget.ts";
+import { ByteBudget, type Lease } from "../../http/budget.ts";
 import { checkJson } from "../../http/json.ts";
 import type { Future } from "../protocol/futures.ts";
 import { MOST_PROMPT_CELLS } from "../protocol/prompt_targets.ts";
@@ -46,7 +46,7 @@ const TOKEN_BYTES = 16;
 /** Reads the bodies of all requests except GET and HEAD. */
 export function readBodies(service: TinkerService, options: Partial<BodySettings>): MiddlewareHandler<RequestContext> {
   const settings = { ...BODY_SETTINGS, ...definedOf(options) };
-  const budget = new Budget(settings.bodiesBytes);
+  const budget = new ByteBudget(settings.bodiesBytes);
   const { contextLength } = service.models;
   return async (c, next) => {
     if (c.req.method === "GET" || c.req.method === "HEAD") return next();

@@ -22,10 +22,10 @@ export function addCheckpointRoutes(app: Routes, service: TinkerService): void {
   });
   app.get("/api/v1/checkpoints", (c) => {
     const { offset, limit } = pageOf(c.req.query());
-    const all = checkpoints.list();
+    const listed = checkpoints.list();
     return c.json({
-      checkpoints: all.slice(offset, offset + limit).map(checkpointInfo),
-      cursor: { offset, limit, total_count: all.length },
+      checkpoints: listed.slice(offset, offset + limit).map(checkpointInfo),
+      cursor: { offset, limit, total_count: listed.length },
     });
   });
   app.delete(CHECKPOINT, async (c) => {
@@ -68,13 +68,13 @@ function addArchives(app: Routes, { checkpoints }: TinkerService): void {
     return { url: new URL(`/archives/${token}`, base).href, expires };
   };
   const shared = (token: string) => {
-    const known = archives.get(token);
-    if (!known || known.until < Date.now())
+    const archive = archives.get(token);
+    if (!archive || archive.until < Date.now())
       throw new Refusal(404, "Cannot find the archive: its URL is wrong or has expired. Request a new one.");
-    const found = checkpoints.find(known.path);
-    if (known.time !== undefined && known.time !== found.record.time)
-      throw new Refusal(410, `Cannot copy ${known.path.name}: it has been overwritten. Request it again.`);
-    return { name: known.path.name, ...found };
+    const found = checkpoints.find(archive.path);
+    if (archive.time !== undefined && archive.time !== found.record.time)
+      throw new Refusal(410, `Cannot copy ${archive.path.name}: it has been overwritten. Request it again.`);
+    return { name: archive.path.name, ...found };
   };
   app.get(`${CHECKPOINT}/archive`, (c) => {
     const path = pathOf(c);

@@ -1,6 +1,6 @@
 /** The routes that retrieve and cancel the results of accepted requests. */
 
-import type { Outcome } from "../protocol/outcome.ts";
+import type { RequestOutcome } from "../protocol/outcome.ts";
 import { SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { type Routes, readRequest } from "./bodies.ts";
@@ -25,7 +25,7 @@ export function addFutureRoutes(app: Routes, service: TinkerService, { holdMs }:
   });
 }
 
-function answer(outcome: Outcome): Response {
+function answer(outcome: RequestOutcome): Response {
   if (outcome.kind === "proto")
     return new Response(outcome.bytes as Uint8Array<ArrayBuffer>, {
       headers: { "Content-Type": "application/x-protobuf" },

@@ -8,7 +8,10 @@ import { promptRequestOf, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
 import { type Routes, readRequest, waiting } from "./bodies.ts";
 
-/** Of a cell of target_prompt_logprobs or prompt_alt_tokens: its id and column as read, its place and token, and its log-prob. */
+/**
+ * Bytes of a cell of target_prompt_logprobs or prompt_alt_tokens: its id and column as read, its place and token, and
+ * its log-prob.
+ */
 const CELL_BYTES = 32;
 
 export function addSamplingRoutes(app: Routes, service: TinkerService): void {

@@ -6,7 +6,7 @@ import type { TinkerService } from "../service.ts";
 import { searchSessions } from "../session_search.ts";
 import { type Routes, readRequest } from "./bodies.ts";
 
-/** What the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
+/** Settings that the SDK adapts to: its plain HTTP transport, chunks in order, a bounded number of samples at once. */
 const CLIENT_CONFIG = {
   use_pyqwest_transport: false,
   parallel_fwdbwd_chunks: false,
@@ -15,7 +15,7 @@ const CLIENT_CONFIG = {
   create_model_via_load_weights: false,
 };
 
-export function addSessionRoutes(app: Routes, service: TinkerService): void {
+export function addTinkerSessionRoutes(app: Routes, service: TinkerService): void {
   const { sessions, models } = service;
   app.get("/api/v1/healthz", (c) => c.json({ status: "ok" }));
   app.post("/api/v1/client/config", (c) => c.json(CLIENT_CONFIG));

@@ -3,7 +3,7 @@ import type { Context } from "hono";
 import { checkRecipients } from "../checkpoint/age.ts";
 import { decodeForwardBackward, peekAddress } from "../protocol/forward_backward.ts";
 import { type Future, futureBody } from "../protocol/futures.ts";
-import { packedBytes } from "../protocol/loss_rows.ts";
+import { lossRowBytes } from "../protocol/loss_rows.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { NO_DIMUON, SHAPES } from "../protocol/requests.ts";
 import type { TinkerService } from "../service.ts";
@@ -55,7 +55,7 @@ async function forwardBackward(service: TinkerService, c: Call): Promise<Future>
   const run = address && service.runs.find(address.modelId);
   const message = await decodeForwardBackward(body.bytes);
   const recorded = service.stability.bytesOf(message);
-  body.lease.takeMore(message.overheadBytes + packedBytes(message.data, body.bytes) + recorded);
+  body.lease.takeMore(message.overheadBytes + lossRowBytes(message.data, body.bytes) + recorded);
   const of = { modelId: message.modelId, number: message.seqId, print: body.print };
   return waiting(service, {
     lease: body.lease,
@@ -94,7 +94,7 @@ function saveWeights({ training }: TinkerService, c: Call): Future {
   });
 }
 
-/** Under a name as a checkpoint, or under a number as a sampler's weights in memory. */
+/** Saves weights under a name as a checkpoint, or under a number as a sampler's weights in memory. */
 function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.saveForSampler);
   const of = numbered(c, request);
@@ -119,7 +119,7 @@ function saveWeightsForSampler({ training }: TinkerService, c: Call): Future {
   );
 }
 
-/** As files that other software reads: an adapter in PEFT's form, or a whole model. */
+/** Saves weights as files that other software reads: an adapter in PEFT's form, or a whole model. */
 function saveWeightsExternal({ training }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.saveExternal);
   const recipients = request.age_encryption_recipients ?? [];
@@ -133,7 +133,7 @@ function saveWeightsExternal({ training }: TinkerService, c: Call): Future {
   });
 }
 
-/** Into an existing model, or into a new one. */
+/** Loads weights into an existing model, or into a new one. */
 function loadWeights({ training, runs }: TinkerService, c: Call): Future {
   const request = readRequest(c, SHAPES.loadWeights);
   const { path, optimizer, model_id, seq_id, session_id, model_seq_id } = request;

@@ -39,7 +39,7 @@ export function addTrainingRunRoutes(app: Routes, service: TinkerService): void 
   app.get("/api/v1/training_runs/:id", (c) => {
     const id = c.req.param("id");
     const run = service.runs.get(id)?.record;
-    if (!run && checkpoints.damage.some((it) => it.run === id)) return c.json(damagedInfo(service, id));
+    if (!run && checkpoints.damage.some((entry) => entry.run === id)) return c.json(damagedInfo(service, id));
     return c.json(runInfo(service, run ?? checkpoints.findRun(id)));
   });
 }
@@ -82,7 +82,7 @@ function damagedInfo(service: TinkerService, run: string) {
 function lastCheckpoints({ checkpoints }: TinkerService, run: string) {
   const saved = checkpoints.list(run);
   const last = (kind: CheckpointRecord["kind"]) => {
-    const record = saved.find((it) => it.kind === kind);
+    const record = saved.find((record) => record.kind === kind);
     return record ? checkpointInfo(record) : null;
   };
   return { last_checkpoint: last("weights"), last_sampler_checkpoint: last("sampler_weights") };

@@ -3,15 +3,15 @@ import type { SampledSequence, SampleRequest } from "../../contract/backend.ts";
 import type { EnginePolicy, PromptDraws, PromptScores, PromptTargets } from "../../contract/engine.ts";
 import { DeviceLostError } from "../../errors.ts";
 
-/** What of a prompt is scored: its own tokens unless `own` is false, the most likely ones, given ones and drawn ones. */
-export interface Scoring {
+/** Scored tokens of a prompt: its own unless `own` is false, the most likely ones, given ones and drawn ones. */
+export interface PromptScoring {
   readonly own?: boolean | undefined;
   readonly topk: number;
   readonly targets?: PromptTargets | undefined;
   readonly draws?: PromptDraws | undefined;
 }
 
-/** What jobs sample from. */
+/** Policy that jobs sample from. */
 export interface JobPolicy {
   readonly name: string;
   /** The weights, for a turn: they are held until {@link close}. */
@@ -21,12 +21,12 @@ export interface JobPolicy {
 
 /** A request for continuations of a prompt, for the prompt's log-probs, or for both. */
 export interface SampleJob {
-  /** Whose turn it takes: a session, or an agent's key. */
+  /** Owner whose turn it takes: a session, or an agent's key. */
   readonly owner: string;
   readonly policy: JobPolicy;
   readonly prompt: readonly number[];
   readonly requests: readonly SampleRequest[];
-  readonly scores?: Scoring | undefined;
+  readonly scores?: PromptScoring | undefined;
   done(result: { sequences: readonly SampledSequence[]; scores?: PromptScores | undefined }): void;
   failed(error: unknown): void;
 }
@@ -44,7 +44,7 @@ export class Batch {
   pausedMs = 0;
   /** Sequences so far, of all jobs. */
   sequences = 0;
-  /** Of the complete ones: their number, their tokens, and those of the longest. */
+  /** Counts of the complete sequences: their number, their tokens, and those of the longest. */
   readonly complete = { sequences: 0, tokens: 0, longest: 0 };
   private taken = { sequences: 0, tokens: 0 };
   /** Jobs that are not done, with their complete sequences. */
@@ -85,19 +85,19 @@ export class Batch {
   /** Takes a sequence that is complete, by its place among those of all jobs. */
   end(sequence: SampledSequence, index: number): void {
     const job = this.put(sequence, index);
-    const own = job && this.open.get(job);
-    if (own && own.filter(() => true).length === job.requests.length) this.settle(job, own);
+    const open = job && this.open.get(job);
+    if (open && open.filter(() => true).length === job.requests.length) this.settle(job, open);
   }
 
   private put(sequence: SampledSequence, index: number): SampleJob | undefined {
     const [job, place] = this.places.get(index) ?? [];
     if (this.places.delete(index)) this.count(sequence);
-    const own = job && this.open.get(job);
-    if (own) own[place!] = sequence;
+    const open = job && this.open.get(job);
+    if (open) open[place!] = sequence;
     return job;
   }
 
-  /** What is complete since the last call. */
+  /** Returns the counts of what is complete since the last call. */
   takeCounts(): { sequences: number; tokens: number } {
     const { sequences, tokens } = this.complete;
     const more = { sequences: sequences - this.taken.sequences, tokens: tokens - this.taken.tokens };
@@ -117,7 +117,7 @@ export class Batch {
       const sequence = sequences[index];
       if (sequence) this.put(sequence, index);
     }
-    for (const [job, own] of this.open) this.settle(job, own);
+    for (const [job, open] of this.open) this.settle(job, open);
   }
 
   private settle(job: SampleJob, sequences: readonly SampledSequence[]): void {

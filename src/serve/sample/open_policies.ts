@@ -27,8 +27,8 @@ export class OpenPolicies {
    * @throws what opening it throws
    */
   async add(source: JobPolicy): Promise<EnginePolicy | undefined> {
-    const known = this.opened.get(source);
-    if (known) return known;
+    const opened = this.opened.get(source);
+    if (opened) return opened;
     if (this.failures.has(source)) throw this.failures.get(source);
     if (this.opened.size >= this.most || this.excluded.has(source)) return undefined;
     const policy = await this.open(source);
@@ -61,7 +61,7 @@ export class OpenPolicies {
   /** Closes those that no job needs, except the one that samples the batch, so that others have their room. */
   keep(needed: ReadonlySet<JobPolicy>): void {
     const [, ...others] = this.opened.keys();
-    for (const source of others.filter((it) => !needed.has(it))) {
+    for (const source of others.filter((source) => !needed.has(source))) {
       source.close();
       this.opened.delete(source);
     }

@@ -1,7 +1,7 @@
 /** The policies of samplers: the base model, saved weights, and snapshots of trainers. */
 import type { EnginePolicy } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { BaseModel, BaseModels } from "../base_models.ts";
+import type { BaseModels, ServedBaseModel } from "../base_models.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { formatPath, parsePath } from "../checkpoint_path.ts";
 import { Refusal } from "../protocol/outcome.ts";
@@ -12,9 +12,9 @@ import { SamplingQueue, type SamplingQueueOptions } from "./sampling_queue.ts";
 
 interface Held {
   readonly source: JobPolicy;
-  /** Of all policies of the base model, so that one batch can have several. */
+  /** Queue of all policies of the base model, so that one batch can have several. */
   readonly queue: SamplingQueue;
-  readonly model: BaseModel;
+  readonly model: ServedBaseModel;
   /** Opens the policy again after it was dropped; absent for a snapshot. */
   readonly reopen?: () => Promise<EnginePolicy>;
   policy?: EnginePolicy | undefined;
@@ -29,7 +29,7 @@ export type PolicyQueue = Pick<Held, "source" | "queue" | "model">;
 
 /** Weights of a training client as they were. */
 export interface Snapshot {
-  readonly model: BaseModel;
+  readonly model: ServedBaseModel;
   readonly policy: EnginePolicy;
   readonly session: string;
 }
@@ -48,11 +48,11 @@ export interface PoliciesOptions {
 /** Bounds the number of entries if snapshots are tiny. */
 const MOST_SNAPSHOTS = 1024;
 
-export class Policies {
+export class SampledPolicies {
   private readonly options: PoliciesOptions;
   private readonly batchCost = new BatchCost();
-  private readonly byModel = new Map<BaseModel, SamplingQueue>();
-  /** In the order of use, the latest last. */
+  private readonly byModel = new Map<ServedBaseModel, SamplingQueue>();
+  /** Policies in the order of use, the latest last. */
   private readonly held = new Map<string, Held>();
 
   constructor(options: PoliciesOptions) {
@@ -86,7 +86,7 @@ export class Policies {
     for (const job of this.queues.flatMap((queue) => queue.clear(session))) job.failed(reason);
   }
 
-  base(model: BaseModel): PolicyQueue {
+  base(model: ServedBaseModel): PolicyQueue {
     const isOnly = this.options.models.all.length === 1;
     const name = isOnly ? "base model" : `base model ${model.names[0]}`;
     return this.reopenable(name, { model, reopen: () => model.engine.openPolicy() });
@@ -149,9 +149,9 @@ export class Policies {
     return held;
   }
 
-  private queueOf(model: BaseModel): SamplingQueue {
-    const known = this.byModel.get(model);
-    if (known) return known;
+  private queueOf(model: ServedBaseModel): SamplingQueue {
+    const existing = this.byModel.get(model);
+    if (existing) return existing;
     const { onBatch, signal, scheduler, models } = this.options;
     const queue = new SamplingQueue(`the samplers of ${model.names[0]}`, {
       onBatch,
@@ -241,17 +241,17 @@ export class Policies {
   }
 
   /** Whether a snapshot keeps the model loaded. */
-  needs(model: BaseModel): boolean {
+  needs(model: ServedBaseModel): boolean {
     return [...this.held.values()].some((held) => held.model === model && held.policy && !held.reopen);
   }
 
   /** Drops the policies of a model that can be opened again. */
-  close(model: BaseModel): void {
+  close(model: ServedBaseModel): void {
     for (const [name, held] of this.held) if (held.model === model && held.reopen) this.drop(name, held);
   }
 
   /** After the loss of these models' device: saved policies are opened again at their next use, snapshots are gone. */
-  lose(lost: readonly BaseModel[]): void {
+  lose(lost: readonly ServedBaseModel[]): void {
     for (const [name, held] of this.held) if (lost.includes(held.model)) this.drop(name, held);
   }
 

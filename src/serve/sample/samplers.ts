@@ -4,24 +4,24 @@ import type { SampledSequence } from "../../contract/backend.ts";
 import type { Engine } from "../../contract/engine.ts";
 import type { BaseModels } from "../base_models.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
-import { MOST_SAMPLES, type PromptRequest, requestsOf, seedOf } from "../protocol/prompt_request.ts";
+import { Refusal, type RequestOutcome, requestFailure } from "../protocol/outcome.ts";
+import { MOST_SAMPLES, type PromptRequest, requestSeed, requestsOf } from "../protocol/prompt_request.ts";
 import { promptTargets } from "../protocol/prompt_targets.ts";
 import { encodeSamples } from "../protocol/results.ts";
 import type { Scheduler } from "../scheduler.ts";
-import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
+import { askedBefore, remember, type TinkerClientSession, type TinkerSessions } from "../sessions.ts";
 import type { HandOvers } from "../stability/hand_over.ts";
 import { recordedOf } from "../stability/recorded_sequences.ts";
 import type { Stability } from "../stability/stability.ts";
-import type { SampleJob, Scoring } from "./batch.ts";
-import type { Policies, PolicyQueue } from "./policies.ts";
+import type { PromptScoring, SampleJob } from "./batch.ts";
+import type { PolicyQueue, SampledPolicies } from "./policies.ts";
 
 export interface Sampler extends PolicyQueue {
   readonly id: string;
   readonly session: string;
   readonly modelPath?: string | undefined;
   /** Its requests by number, as long as their results are kept. */
-  readonly asked: Map<string, Samples & { readonly print: string }>;
+  readonly asked: Map<string, SampleFutures & { readonly print: string }>;
 }
 
 type NewlySampled = PolicyQueue & Pick<Sampler, "id"> & { readonly modelPath?: string | undefined };
@@ -37,7 +37,7 @@ export interface NewSampler {
 }
 
 /** The future of a request to sample, and the id of each sample. */
-export interface Samples {
+export interface SampleFutures {
   readonly future: Future;
   readonly sequenceIds: readonly string[];
 }
@@ -50,9 +50,9 @@ export interface NumberedSample {
 
 export interface SamplersOptions {
   readonly futures: Futures;
-  readonly policies: Policies;
+  readonly policies: SampledPolicies;
   readonly scheduler: Scheduler;
-  readonly sessions: Sessions;
+  readonly sessions: TinkerSessions;
   readonly models: BaseModels;
   readonly stability: Stability;
   readonly handOvers: HandOvers;
@@ -101,14 +101,14 @@ export class Samplers {
     const id = `${session.id}:sample:${of.number}`;
     const key = `sampler ${of.number}`;
     askedBefore(session, { key, print: of.print });
-    const known = this.byId.get(id);
-    const sampler = known ?? this.add({ id, modelPath: of.modelPath, ...this.queueOf(of) }, session);
+    const existing = this.byId.get(id);
+    const sampler = existing ?? this.add({ id, modelPath: of.modelPath, ...this.queueOf(of) }, session);
     remember(session, key, { print: of.print });
     return sampler;
   }
 
   /** Adds a sampler to a session and drops the session's least recently used one if it has too many. */
-  add({ id, modelPath, source, queue, model }: NewlySampled, session: Session): Sampler {
+  add({ id, modelPath, source, queue, model }: NewlySampled, session: TinkerClientSession): Sampler {
     const sampler = { id, modelPath, source, queue, model, session: session.id, asked: new Map() };
     this.byId.set(id, sampler);
     markUsed(id, session);
@@ -138,15 +138,15 @@ export class Samplers {
    * Queues a request. A repeated number gives the same future, as long as its result is kept.
    * @throws Refusal 400 for a number that belongs to another request, 429 if too many requests wait.
    */
-  sample(sampler: Sampler, of: NumberedSample): Samples {
+  sample(sampler: Sampler, of: NumberedSample): SampleFutures {
     const key = of.number?.toString();
-    const known = key === undefined ? undefined : sampler.asked.get(key);
-    if (known && known.print !== of.print)
+    const asked = key === undefined ? undefined : sampler.asked.get(key);
+    if (asked && asked.print !== of.print)
       throw new Refusal(
         400,
         `Cannot sample: seq_id ${key} belongs to another request. Give each request its own number.`,
       );
-    if (known) return known;
+    if (asked) return asked;
     this.refuseFull(sampler);
     const future = this.options.futures.open({
       session: sampler.session,
@@ -165,12 +165,12 @@ export class Samplers {
 
   private refuseFull({ session }: Sampler): void {
     const { policies, limits } = this.options;
-    const [all, own] = [policies.queued, policies.queuedBy(session)];
-    const isFull = all >= limits.queuedSamples && own >= Math.min(ALWAYS_QUEUED, limits.queuedSamples);
-    if (!isFull && own < limits.queuedBySession) return;
+    const [queued, queuedHere] = [policies.queued, policies.queuedBy(session)];
+    const isFull = queued >= limits.queuedSamples && queuedHere >= Math.min(ALWAYS_QUEUED, limits.queuedSamples);
+    if (!isFull && queuedHere < limits.queuedBySession) return;
     throw new Refusal(
       429,
-      `Cannot accept the request: ${own} requests of the session and ${all} in total already wait. Try again later.`,
+      `Cannot accept the request: ${queuedHere} requests of the session and ${queued} in total already wait. Try again later.`,
     );
   }
 
@@ -180,7 +180,7 @@ export class Samplers {
     return { queue_state: "active", queue_state_reason: `${queue.length} requests wait${doing}` };
   }
 
-  private start(sampler: Sampler, samples: Samples, request: PromptRequest): void {
+  private start(sampler: Sampler, samples: SampleFutures, request: PromptRequest): void {
     const { queue, session } = sampler;
     const { future } = samples;
     try {
@@ -191,7 +191,7 @@ export class Samplers {
       queue.push(job);
       this.options.scheduler.wake(queue, session);
     } catch (error) {
-      this.options.futures.settle(future, failureOf(error));
+      this.options.futures.settle(future, requestFailure(error));
     }
   }
 
@@ -202,7 +202,7 @@ export class Samplers {
 
   /** Keeps what was sampled, here and at the server that trains the weights. @returns when that one has it */
   private record(
-    { future, sequenceIds }: Samples,
+    { future, sequenceIds }: SampleFutures,
     of: { request: PromptRequest; sequences: readonly SampledSequence[]; trainedAt: TrainedAt | undefined },
   ): Promise<void> | undefined {
     const { prompt, temperature } = of.request;
@@ -215,19 +215,19 @@ export class Samplers {
     return of.trainedAt && handOvers.send(of.trainedAt.url, { path: of.trainedAt.path, sequences });
   }
 
-  /** Where a sampler's weights are trained, if that is another server. */
+  /** Returns the server that trains a sampler's weights, if that is another one. */
   private trainedAt({ modelPath: path }: Sampler): TrainedAt | undefined {
     const url = path === undefined ? undefined : this.options.handOvers.addressFor(path);
     return path !== undefined && url !== undefined ? { url, path } : undefined;
   }
 
-  private jobOf(samples: Samples, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
+  private jobOf(samples: SampleFutures, of: { request: PromptRequest; sampler: Sampler }): SampleJob {
     const { future } = samples;
     const { source: policy } = of.sampler;
     const { engine } = of.sampler.model;
-    const request = { ...of.request, seed: seedOf(of.request) };
+    const request = { ...of.request, seed: requestSeed(of.request) };
     const trainedAt = request.recordsStability ? this.trainedAt(of.sampler) : undefined;
-    const end = (outcome: Outcome) => {
+    const end = (outcome: RequestOutcome) => {
       this.cancellable.delete(future.id);
       this.options.futures.settle(future, outcome);
     };
@@ -244,10 +244,10 @@ export class Samplers {
         if (!handed) return end(answer);
         handed.then(
           () => end(answer),
-          (error: unknown) => end(failureOf(error)),
+          (error: unknown) => end(requestFailure(error)),
         );
       },
-      failed: (error) => end(failureOf(error)),
+      failed: (error) => end(requestFailure(error)),
     };
   }
 }
@@ -260,17 +260,17 @@ interface TrainedAt {
 
 type Seeded = PromptRequest & { readonly seed: number };
 
-/** What of the prompt is scored; undefined where nothing is. */
-function scoringOf(request: Seeded, { vocabSize }: Engine): Scoring | undefined {
-  const { prompt, promptLogprobs: own, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
+/** Returns the scoring of the prompt; undefined where there is none. */
+function scoringOf(request: Seeded, { vocabSize }: Engine): PromptScoring | undefined {
+  const { prompt, promptLogprobs: scoresPrompt, topkPromptLogprobs: topk, targetPromptLogprobs: tensor } = request;
   const targets = tensor && promptTargets(tensor, { promptLength: prompt.length, vocabSize });
   const { promptAltTokens: k, temperature, seed } = request;
   const draws = k > 0 ? { k, temperature, seed } : undefined;
-  return own || topk > 0 || targets || draws ? { own, topk, targets, draws } : undefined;
+  return scoresPrompt || topk > 0 || targets || draws ? { own: scoresPrompt, topk, targets, draws } : undefined;
 }
 
 /** Moves a sampler to the end of its session's list, which is in the order of use. */
-function markUsed(id: string, session: Session): void {
+function markUsed(id: string, session: TinkerClientSession): void {
   session.samplers.delete(id);
   session.samplers.add(id);
 }

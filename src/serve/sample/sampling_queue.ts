@@ -13,7 +13,7 @@ import { scoredTokens, scorePrompts } from "./score_prompts.ts";
 
 /** Sequences in one batch. A larger batch uses the device better, a smaller one frees it sooner. */
 const BATCH_SEQUENCES = 128;
-/** Of the demand, from one batch to the next: what was wanted once is forgotten. */
+/** Decay of the demand from one batch to the next: what was wanted once is forgotten. */
 const DEMAND_DECAY = 0.8;
 /** Prompt tokens scored in one turn, unless a single job has more. */
 const BATCH_SCORED_TOKENS = 16_384;
@@ -242,15 +242,15 @@ export class SamplingQueue implements WorkQueue {
   /** Fills a batch, with at least one job: the owner's oldest, then one of the session with the fewest tokens in it so far. */
   private take(owner: string): Batch {
     const batch = new Batch();
-    let [sequences, scored, steps, all] = [0, 0, 0, 0];
+    let [sequences, scored, steps, total] = [0, 0, 0, 0];
     for (let who: string | undefined = owner; who !== undefined; who = this.least(batch)) {
       const [job] = this.jobs.get(who) as SampleJob[];
       sequences += job!.requests.length;
       scored += job!.scores ? job!.prompt.length : 0;
       steps = Math.max(steps, ...job!.requests.map(({ params }) => params.max_tokens));
-      all += mostTokens(job!) - job!.prompt.length;
+      total += mostTokens(job!) - job!.prompt.length;
       const isFull = sequences > BATCH_SEQUENCES || scored > BATCH_SCORED_TOKENS;
-      if (batch.jobs.length > 0 && (isFull || !this.options.batchCost.allows({ steps, tokens: all }))) break;
+      if (batch.jobs.length > 0 && (isFull || !this.options.batchCost.allows({ steps, tokens: total }))) break;
       this.cancel(job!);
       batch.add(job!);
     }

@@ -14,13 +14,13 @@ export async function scorePrompts(policies: OpenPolicies, batch: Batch): Promis
   const results = new Map<SampleJob, PromptScores>();
   for (const jobs of groupByScores(batch.jobs)) {
     const [{ scores: scoring, policy: source }] = jobs as [SampleJob];
-    const { own, topk } = scoring!;
+    const { own: scoresPrompt, topk } = scoring!;
     const policy = policies.of(source);
     const score = async (some: readonly SampleJob[]) => {
       const prompts = some.map(({ prompt }) => prompt);
       const targets = some.map(({ scores }) => scores?.targets);
       const draws = some.map(({ scores }) => scores?.draws);
-      const scores = await policy.scorePrompts(prompts, { own, topk, targets, draws });
+      const scores = await policy.scorePrompts(prompts, { own: scoresPrompt, topk, targets, draws });
       for (const [i, job] of some.entries()) results.set(job, scores[i]!);
     };
     try {
@@ -28,7 +28,7 @@ export async function scorePrompts(policies: OpenPolicies, batch: Batch): Promis
     } catch (error) {
       if (error instanceof DeviceLostError || batch.jobs.length === 1) throw error;
       // Which prompt it was shows when each is scored alone.
-      for (const job of jobs) await score([job]).catch((own: unknown) => batch.refuse(job, own));
+      for (const job of jobs) await score([job]).catch((error: unknown) => batch.refuse(job, error));
     }
   }
   return results;
@@ -39,8 +39,8 @@ function groupByScores(batch: readonly SampleJob[]): Iterable<readonly SampleJob
   const groups = new Map<string, SampleJob[]>();
   for (const job of batch) {
     if (!job.scores) continue;
-    const { own = true, topk } = job.scores;
-    const key = `${policies.indexOf(job.policy)} ${topk} ${own}`;
+    const { own: scoresPrompt = true, topk } = job.scores;
+    const key = `${policies.indexOf(job.policy)} ${topk} ${scoresPrompt}`;
     groups.set(key, [...(groups.get(key) ?? []), job]);
   }
   return groups.values();

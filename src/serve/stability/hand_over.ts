@@ -28,7 +28,7 @@ export const HANDED_ROUTE = "/api/v1/recorded_sequences";
 /** Requests under way to all servers. What waits holds its request's memory, so that a server that is slow to take makes this one refuse more. */
 const MOST_AT_ONCE = 4;
 const PATIENCE_MS = 60_000;
-/** Of one attempt. */
+/** Time limit of one attempt. */
 const ATTEMPT_MS = 30_000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 5_000;
@@ -90,8 +90,8 @@ export class HandOvers {
   }
 
   private async attempt(url: string, { message, watch }: { message: Uint8Array<ArrayBuffer>; watch: Watch }) {
-    const { fetch: own = fetch, apiKey } = this.options;
-    const response = await own(`${url}${HANDED_ROUTE}`, {
+    const { fetch: peerFetch = fetch, apiKey } = this.options;
+    const response = await peerFetch(`${url}${HANDED_ROUTE}`, {
       method: "POST",
       headers: { "X-API-Key": apiKey, "Content-Type": "application/x-protobuf" },
       body: message,
@@ -109,7 +109,7 @@ export class HandOvers {
   }
 }
 
-/** Of a server where no open session has the run. 404 is a server that lacks the route. */
+/** Status of a server where no open session has the run. 404 is a server that lacks the route. */
 export const NOBODY_TRAINS = 410;
 
 function cannot(url: string): string {

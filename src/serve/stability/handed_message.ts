@@ -4,14 +4,14 @@
  */
 import { RECORDED_TOP } from "../../contract/engine.ts";
 import { RemoteError } from "../../errors.ts";
-import { breathe, SLICE_BYTES } from "../../http/breathe.ts";
-import { alignedCopy, bytesOf, type FieldCount, fields, Writer } from "../../protobuf.ts";
+import { SLICE_BYTES, yieldToEventLoop } from "../../http/event_loop.ts";
+import { alignedCopy, bytesOf, type FieldCount, fields, ProtobufWriter } from "../../protobuf.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import type { NamedSequence } from "./recorded_sequences.ts";
 
 /** Sequences that were sampled after one prompt, with the weights of a checkpoint. */
 export interface HandedSequences {
-  /** Of the weights: `tinker://RUN/sampler_weights/NAME`. */
+  /** Path of the weights: `tinker://RUN/sampler_weights/NAME`. */
   readonly path: string;
   readonly sequences: readonly NamedSequence[];
 }
@@ -26,33 +26,33 @@ export interface ModelLimits {
 const PART_BYTES = 4 * 2 ** 20;
 /** Fields of a message: 1,024 samples have 6,146. */
 const MOST_FIELDS = 2 ** 14;
-/** As the server names samples: their session, a number in base 36, and the sample's own. */
+/** Ids as the server names samples: their session, a number in base 36, and the sample's own. */
 const ID = /^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):[0-9a-z]{1,11}:\d{1,4}$/;
 /** Rounding of log-probs and of their sum. */
 const SLACK = 1e-3;
 
-/** In messages of some megabytes. */
+/** Yields messages of some megabytes. */
 export function* handedMessages({ path, sequences }: HandedSequences): Generator<Uint8Array<ArrayBuffer>> {
   let part: NamedSequence[] = [];
   let bytes = 0;
   for (const sequence of sequences) {
-    const own = 4 * sequence.tokens.length * (1 + 2 * sequence.k);
-    if (part.length > 0 && bytes + own > PART_BYTES) {
+    const sequenceBytes = 4 * sequence.tokens.length * (1 + 2 * sequence.k);
+    if (part.length > 0 && bytes + sequenceBytes > PART_BYTES) {
       yield encode(path, part);
       [part, bytes] = [[], 0];
     }
     part.push(sequence);
-    bytes += own;
+    bytes += sequenceBytes;
   }
   if (part.length > 0) yield encode(path, part);
 }
 
 function encode(path: string, sequences: readonly NamedSequence[]): Uint8Array<ArrayBuffer> {
-  const message = new Writer().text(1, path).bytes(2, bytesOf(sequences[0]!.prompt));
+  const message = new ProtobufWriter().text(1, path).bytes(2, bytesOf(sequences[0]!.prompt));
   for (const { id, tokens, k, top } of sequences)
     message.message(
       3,
-      new Writer()
+      new ProtobufWriter()
         .text(1, id)
         .bytes(2, bytesOf(tokens))
         .varint(3, k)
@@ -76,7 +76,7 @@ export async function decodeHanded(bytes: Uint8Array): Promise<HandedSequences> 
       slice += field.bytes.length;
       if (slice < SLICE_BYTES) continue;
       slice = 0;
-      await breathe();
+      await yieldToEventLoop();
     }
   } catch (error) {
     throw error instanceof RemoteError ? new Refusal(422, error.message) : error;
@@ -116,7 +116,7 @@ export async function checkHanded(sequences: readonly NamedSequence[], limits: M
     slice += sequence.top.tokens.byteLength;
     if (slice < SLICE_BYTES) continue;
     slice = 0;
-    await breathe();
+    await yieldToEventLoop();
   }
   if (session === undefined) throw wrong("there must be at least one (0)");
   return session;
@@ -133,7 +133,7 @@ function checkSequence({ id, prompt, tokens, k, top }: NamedSequence, { vocabSiz
     ],
     [() => top.tokens.length === cells && top.logprobs.length === cells, "its arrays must have these at every place"],
     [
-      () => [prompt, tokens, top.tokens].every((ids) => ids.every((it) => it < vocabSize)),
+      () => [prompt, tokens, top.tokens].every((ids) => ids.every((id) => id < vocabSize)),
       `ids must be below ${vocabSize}`,
     ],
     [() => areDistributions(top.logprobs, k), "the probabilities at a place must add up to 1 at most"],

@@ -1,6 +1,7 @@
 /**
- * What the server keeps of sampled sequences for `stable_reinforce`: at each sampled token the sampler's most likely ones. In memory, for
- * a day after the last use, until the session that may train on them ends, or until their room is needed.
+ * The server's records of sampled sequences for `stable_reinforce`: at each sampled token the sampler's most likely
+ * ones. In memory, for a day after the last use, until the session that may train on them ends, or until their room is
+ * needed.
  */
 import type { SampledSequence } from "../../contract/backend.ts";
 import { RECORDED_TOP } from "../../contract/engine.ts";
@@ -22,7 +23,7 @@ export interface RecordedSequence {
   readonly top: { readonly tokens: Uint32Array; readonly logprobs: Float32Array };
 }
 
-/** What was sampled for one request. */
+/** Sequences sampled for one request. */
 export interface SampledRequest {
   readonly sequenceIds: readonly string[];
   readonly prompt: readonly number[];
@@ -35,7 +36,7 @@ export interface NamedSequence extends RecordedSequence {
   readonly id: string;
 }
 
-/** Whose sequences are kept. */
+/** Owner of kept sequences. */
 export interface KeptFor {
   /** The session that may train on them. */
   readonly session: string;
@@ -54,7 +55,7 @@ interface Entry extends RecordedSequence {
   used: number;
 }
 
-/** What one session sampled for a session that trains, in the order of its last use. */
+/** Sequences that one session sampled for a session that trains, in the order of its last use. */
 interface OfSampler {
   readonly session: string;
   readonly byId: Map<string, Entry>;
@@ -64,9 +65,9 @@ interface OfSampler {
 export class RecordedSequences {
   private readonly budgetBytes: number;
   private readonly now: () => number;
-  /** By the two sessions, so that each sampler has a share of the room. */
+  /** Samplers by the two sessions, so that each sampler has a share of the room. */
   private readonly samplers = new Map<string, OfSampler>();
-  /** Why sequences are gone, by id. */
+  /** Reasons why sequences are gone, by id. */
   private readonly gone = new Map<string, string>();
 
   constructor({ budgetBytes, now = Date.now }: RecordedSequencesOptions) {
@@ -92,12 +93,13 @@ export class RecordedSequences {
     const of = this.samplers.get(key) ?? { session, byId: new Map(), bytes: 0 };
     this.samplers.set(key, of);
     for (const { id, ...sequence } of sequences) {
-      const known = of.byId.get(id);
-      if (known && isSame(known, sequence)) continue;
-      if (known) throw new ConfigError(`another sequence is recorded under the id ${JSON.stringify(id.slice(0, 100))}`);
+      const record = of.byId.get(id);
+      if (record && isSame(record, sequence)) continue;
+      if (record)
+        throw new ConfigError(`another sequence is recorded under the id ${JSON.stringify(id.slice(0, 100))}`);
       const { prompt, tokens, top } = sequence;
-      const own = tokens.byteLength + top.tokens.byteLength + top.logprobs.byteLength;
-      const bytes = ENTRY_BYTES + own + Math.ceil(prompt.byteLength / sequences.length);
+      const dataBytes = tokens.byteLength + top.tokens.byteLength + top.logprobs.byteLength;
+      const bytes = ENTRY_BYTES + dataBytes + Math.ceil(prompt.byteLength / sequences.length);
       of.byId.set(id, { ...sequence, bytes, used: this.now() });
       of.bytes += bytes;
     }
@@ -171,11 +173,11 @@ function isSame(a: RecordedSequence, b: RecordedSequence): boolean {
   const of = ({ prompt, tokens, k, top }: RecordedSequence) => [prompt, tokens, [k], top.tokens, top.logprobs];
   const others = of(b);
   return of(a).every(
-    (values, i) => values.length === others[i]!.length && values.every((it, j) => it === others[i]![j]),
+    (values, i) => values.length === others[i]!.length && values.every((value, j) => value === others[i]![j]),
   );
 }
 
-/** What is kept of the samples of a request. They share its prompt. */
+/** Returns the kept records of a request's samples. The records share its prompt. */
 export function recordedOf({ sequenceIds, prompt, sequences, temperature }: SampledRequest): NamedSequence[] {
   const shared = Uint32Array.from(prompt);
   return sequences.map((sequence, i) => {
@@ -193,12 +195,12 @@ function pointMasses(tokens: Uint32Array): Pick<RecordedSequence, "k" | "top"> {
 function topOf({ tokens, top_logprobs: top }: SampledSequence): Pick<RecordedSequence, "k" | "top"> {
   if (top?.length !== tokens.length) throw new Error("Cannot record a sequence: it has no most likely tokens.");
   const rows = top.map((row) => row.slice(0, RECORDED_TOP));
-  const all = rows.flat();
+  const cells = rows.flat();
   return {
     k: rows[0]?.length ?? 0,
     top: {
-      tokens: Uint32Array.from(all, ({ token }) => token),
-      logprobs: Float32Array.from(all, ({ logprob }) => logprob),
+      tokens: Uint32Array.from(cells, ({ token }) => token),
+      logprobs: Float32Array.from(cells, ({ logprob }) => logprob),
     },
   };
 }

@@ -1,14 +1,14 @@
-/** From the provenance of a training request's data to what the samplers of its targets knew. */
+/** Turns the provenance of a training request's data into what the samplers of its targets knew. */
 import type { LossRows, SampledTargets } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { Datum } from "../protocol/forward_backward.ts";
-import type { Span } from "../protocol/provenance.ts";
+import type { RequestDatum } from "../protocol/forward_backward.ts";
+import type { DatumSpan } from "../protocol/provenance.ts";
 import type { RecordedSequence } from "./recorded_sequences.ts";
 
 /** Finds a recorded sequence. @throws ConfigError, in the second half of a sentence about a datum */
 export type FindSequence = (sequenceId: string) => RecordedSequence;
 
-/** Where a target stands in a sequence. */
+/** Position of a target in a sequence. */
 interface SampledAt {
   readonly target: number;
   readonly sequence: RecordedSequence;
@@ -20,23 +20,26 @@ interface SampledAt {
  * prompt's run may be anything, because nothing is trained there.
  * @throws ConfigError naming the datum
  */
-export function sampledTargets(data: readonly Datum[], rows: LossRows, find: FindSequence): SampledTargets {
-  const known = new Map<string, RecordedSequence>();
+export function sampledTargets(data: readonly RequestDatum[], rows: LossRows, find: FindSequence): SampledTargets {
+  const records = new Map<string, RecordedSequence>();
   const cached = (id: string) => {
-    const found = known.get(id) ?? find(id);
-    known.set(id, found);
+    const found = records.get(id) ?? find(id);
+    records.set(id, found);
     return found;
   };
-  const all = data.flatMap((datum, i) => targetsOf(datum, { i, rows, find: cached }));
-  const offsets = new Uint32Array(all.length + 1);
-  for (const [s, { sequence }] of all.entries()) offsets[s + 1] = offsets[s]! + sequence.k;
-  const top = { tokens: new Uint32Array(offsets[all.length]!), logprobs: new Float32Array(offsets[all.length]!) };
-  for (const [s, { sequence, place }] of all.entries()) {
+  const targets = data.flatMap((datum, i) => targetsOf(datum, { i, rows, find: cached }));
+  const offsets = new Uint32Array(targets.length + 1);
+  for (const [s, { sequence }] of targets.entries()) offsets[s + 1] = offsets[s]! + sequence.k;
+  const top = {
+    tokens: new Uint32Array(offsets[targets.length]!),
+    logprobs: new Float32Array(offsets[targets.length]!),
+  };
+  for (const [s, { sequence, place }] of targets.entries()) {
     const range = [place * sequence.k, (place + 1) * sequence.k] as const;
     top.tokens.set(sequence.top.tokens.subarray(...range), offsets[s]);
     top.logprobs.set(sequence.top.logprobs.subarray(...range), offsets[s]);
   }
-  return { at: Uint32Array.from(all, ({ target }) => target), offsets, ...top };
+  return { at: Uint32Array.from(targets, ({ target }) => target), offsets, ...top };
 }
 
 interface OfDatum {
@@ -45,20 +48,20 @@ interface OfDatum {
   readonly find: FindSequence;
 }
 
-function targetsOf({ provenance }: Datum, { i, rows, find }: OfDatum): SampledAt[] {
+function targetsOf({ provenance }: RequestDatum, { i, rows, find }: OfDatum): SampledAt[] {
   if (!provenance)
     throw wrong(i, "it does not say which tokens were sampled. Attach provenance with Datum.with_provenance");
   const [start, end] = [rows.offsets[i]!, rows.offsets[i + 1]!];
   const of = { i, find, length: end - start };
   checkRuns(provenance.modelInput, { ...of, name: "model_input_spans" }, (run) => {
-    const own = run.span.kind === "prompt" ? run.sequence.prompt : run.sequence.tokens;
-    compare(rows.tokens.subarray(start, end), { run, own, i, name: "model_input" });
+    const sampled = run.span.kind === "prompt" ? run.sequence.prompt : run.sequence.tokens;
+    compare(rows.tokens.subarray(start, end), { run, sampled, i, name: "model_input" });
   });
   const sampled: SampledAt[] = [];
   checkRuns(provenance.targets, { ...of, name: "loss_fn_input_spans" }, (run) => {
     if (run.span.kind === "prompt") return;
     const { span, sequence, first } = run;
-    compare(rows.targets.subarray(start, end), { run, own: sequence.tokens, i, name: "target_tokens" });
+    compare(rows.targets.subarray(start, end), { run, sampled: sequence.tokens, i, name: "target_tokens" });
     for (let at = 0; at < span.length; at++)
       sampled.push({ target: start + first + at, sequence, place: span.offset + at });
   });
@@ -67,13 +70,13 @@ function targetsOf({ provenance }: Datum, { i, rows, find }: OfDatum): SampledAt
 
 /** A span with its sequence, and the datum's position that it begins at. */
 interface Run {
-  readonly span: Span;
+  readonly span: DatumSpan;
   readonly sequence: RecordedSequence;
   readonly first: number;
 }
 
 function checkRuns(
-  spans: readonly Span[],
+  spans: readonly DatumSpan[],
   { i, find, length, name }: Pick<OfDatum, "i" | "find"> & { length: number; name: string },
   take: (run: Run) => void,
 ): void {
@@ -82,11 +85,11 @@ function checkRuns(
   let first = 0;
   for (const [s, span] of spans.entries()) {
     const sequence = found(find, { i, id: span.sequenceId });
-    const own = span.kind === "prompt" ? sequence.prompt : sequence.tokens;
-    if (span.offset < 0 || span.length < 0 || span.offset + span.length > own.length)
+    const sampled = span.kind === "prompt" ? sequence.prompt : sequence.tokens;
+    if (span.offset < 0 || span.length < 0 || span.offset + span.length > sampled.length)
       throw wrong(
         i,
-        `span ${s} of ${name} must lie in the ${own.length} ${span.kind} tokens of its sequence (${span.length} from ${span.offset} on)`,
+        `span ${s} of ${name} must lie in the ${sampled.length} ${span.kind} tokens of its sequence (${span.length} from ${span.offset} on)`,
       );
     take({ span, sequence, first });
     first += span.length;
@@ -102,12 +105,12 @@ function found(find: FindSequence, { i, id }: { i: number; id: string }): Record
 }
 
 function compare(
-  given: Uint32Array,
-  { run, own, i, name }: { run: Run; own: Uint32Array; i: number; name: string },
+  sent: Uint32Array,
+  { run, sampled, i, name }: { run: Run; sampled: Uint32Array; i: number; name: string },
 ): void {
   const { span, first } = run;
   for (let at = 0; at < span.length; at++) {
-    const [token, recorded] = [given[first + at]!, own[span.offset + at]!];
+    const [token, recorded] = [sent[first + at]!, sampled[span.offset + at]!];
     if (token !== recorded)
       throw wrong(
         i,

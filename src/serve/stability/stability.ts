@@ -1,6 +1,6 @@
 /** How a server serves the loss `stable_reinforce`, whose formula is not published: by a published method that fits its description. */
 import { type LossRequest, type LossRows, RECORDED_TOP } from "../../contract/engine.ts";
-import type { Datum, ForwardBackwardMessage } from "../protocol/forward_backward.ts";
+import type { ForwardBackwardMessage, RequestDatum } from "../protocol/forward_backward.ts";
 import { Refusal } from "../protocol/outcome.ts";
 import { RecordedSequences } from "./recorded_sequences.ts";
 import { sampledTargets } from "./sampled_targets.ts";
@@ -9,7 +9,7 @@ import { sampledTargets } from "./sampled_targets.ts";
 export type StableMethod = "score_centering";
 
 const STABLE_REINFORCE = "stable_reinforce";
-/** Of a target: token, log-prob, place, log-prob of the trained policy and slope of each recorded token. */
+/** Bytes of a target: token, log-prob, place, log-prob of the trained policy and slope of each recorded token. */
 const TARGET_BYTES = 20 * RECORDED_TOP;
 
 export class Stability {
@@ -43,7 +43,7 @@ export class Stability {
   }
 
   /** The rows of a loss, with what was sampled where the loss needs it. @throws ConfigError naming the datum */
-  rowsOf(rows: LossRows, of: { loss: LossRequest; data: readonly Datum[]; session: string }): LossRows {
+  rowsOf(rows: LossRows, of: { loss: LossRequest; data: readonly RequestDatum[]; session: string }): LossRows {
     if (!this.method || of.loss.name !== this.method) return rows;
     const sampled = sampledTargets(of.data, rows, (id) => this.recorded.use(id, of.session));
     return { ...rows, sampled };

@@ -2,7 +2,10 @@
 import type { Future } from "../protocol/futures.ts";
 import { Refusal } from "../protocol/outcome.ts";
 
-/** What stays of an earlier request, to recognise repeats. Its content, possibly a whole batch, goes when it has run. */
+/**
+ * Facts about an earlier request by which repeats are recognised. Its content, possibly a whole batch, goes when it has
+ * run.
+ */
 interface Known {
   readonly future: Future;
   readonly print: string;
@@ -59,8 +62,8 @@ export class RequestSequence<Item extends { readonly future: Future }> {
       this.options.ready(item);
       return item.future;
     }
-    const known = this.known.get(number);
-    if (known) return repeated(number, { known, print: of.print });
+    const earlier = this.known.get(number);
+    if (earlier) return repeated(number, { earlier, print: of.print });
     this.refuse(number);
     const item = of.make();
     this.remember(number, { future: item.future, print: of.print });
@@ -82,8 +85,8 @@ export class RequestSequence<Item extends { readonly future: Future }> {
       );
   }
 
-  private remember(number: bigint, known: Known): void {
-    this.known.set(number, known);
+  private remember(number: bigint, earlier: Known): void {
+    this.known.set(number, earlier);
     if (this.known.size <= REMEMBERED) return;
     const [oldest] = this.known.keys();
     this.known.delete(oldest!);
@@ -127,8 +130,8 @@ export class RequestSequence<Item extends { readonly future: Future }> {
   }
 }
 
-function repeated(number: bigint, { known, print }: { known: Known; print: string }): Future {
-  if (known.print === print) return known.future;
+function repeated(number: bigint, { earlier, print }: { earlier: Known; print: string }): Future {
+  if (earlier.print === print) return earlier.future;
   throw new Refusal(
     400,
     `Cannot accept the request: seq_id ${number} belongs to another request. Give each request its own number.`,

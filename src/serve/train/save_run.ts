@@ -4,7 +4,7 @@ import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { type CheckpointKind, type CheckpointPath, checkName, formatPath } from "../checkpoint_path.ts";
 import type { TrainingRun } from "./training_run.ts";
 
-/** Where a checkpoint goes, and what is recorded with it. */
+/** Destination of a checkpoint, and what is recorded with it. */
 export interface SaveTarget {
   readonly kind: CheckpointKind;
   readonly name: string;
@@ -16,7 +16,7 @@ export interface SaveTarget {
 }
 
 /** @returns the checkpoint's path. */
-export async function saveRun(
+export async function saveServedRun(
   run: TrainingRun,
   { checkpoints, to }: { checkpoints: Checkpoints; to: SaveTarget },
 ): Promise<string> {

@@ -5,17 +5,17 @@ import type { Activity } from "../activity.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata } from "../checkpoint/record.ts";
 import { parsePath } from "../checkpoint_path.ts";
-import type { Datum } from "../protocol/forward_backward.ts";
+import type { RequestDatum } from "../protocol/forward_backward.ts";
 import type { Future } from "../protocol/futures.ts";
 import { lossRequestOf } from "../protocol/loss_request.ts";
-import { inputNames, rowsOf, widthsOf } from "../protocol/loss_rows.ts";
+import { inputNames, packLossRows, widthsOf } from "../protocol/loss_rows.ts";
 import { jsonOutcome, type Refusal } from "../protocol/outcome.ts";
 import { encodeTrainingOutput } from "../protocol/results.ts";
-import type { Policies } from "../sample/policies.ts";
+import type { SampledPolicies } from "../sample/policies.ts";
 import type { Samplers } from "../sample/samplers.ts";
-import type { Sessions } from "../sessions.ts";
+import type { TinkerSessions } from "../sessions.ts";
 import type { Stability } from "../stability/stability.ts";
-import { type SaveTarget, saveRun } from "./save_run.ts";
+import { type SaveTarget, saveServedRun } from "./save_run.ts";
 import type { Operation, TrainingRun } from "./training_run.ts";
 import { refuseOptimizerOf, type TrainingRuns } from "./training_runs.ts";
 
@@ -29,9 +29,9 @@ export interface Numbered {
 export interface TrainingRequestsOptions {
   readonly runs: TrainingRuns;
   readonly checkpoints: Checkpoints;
-  readonly policies: Policies;
+  readonly policies: SampledPolicies;
   readonly samplers: Samplers;
-  readonly sessions: Sessions;
+  readonly sessions: TinkerSessions;
   readonly activity: Activity;
   readonly stability: Stability;
 }
@@ -65,7 +65,10 @@ export class TrainingRequests {
     this.submit(of, () => ({ kind: at.kind, run: () => Promise.reject(at.reason) }));
   }
 
-  forwardBackward(of: Numbered, request: { data: readonly Datum[]; loss: LossRequest; forwardOnly: boolean }): Future {
+  forwardBackward(
+    of: Numbered,
+    request: { data: readonly RequestDatum[]; loss: LossRequest; forwardOnly: boolean },
+  ): Future {
     const { data, loss, forwardOnly } = request;
     const { activity } = this.options;
     const { stability } = this.options;
@@ -76,7 +79,7 @@ export class TrainingRequests {
         // Before anything is packed: each input takes the room of all targets.
         const served = stability.lossOf(lossRequestOf(loss.name, loss.config));
         model.engine.checkLoss(served, inputNames(data));
-        const rows = stability.rowsOf(rowsOf(data), { loss: served, data, session });
+        const rows = stability.rowsOf(packLossRows(data), { loss: served, data, session });
         const results = await trainer.forwardBackward(rows, { loss: served, forwardOnly });
         if (!forwardOnly) activity.trained(rows.tokens.length);
         const of = { ...results, offsets: rows.targetOffsets ?? rows.offsets, widths: widthsOf(rows) };
@@ -103,7 +106,7 @@ export class TrainingRequests {
       kind: "save",
       fitsBetween: true,
       run: async () => {
-        const path = await saveRun(run, { checkpoints: this.options.checkpoints, to });
+        const path = await saveServedRun(run, { checkpoints: this.options.checkpoints, to });
         return jsonOutcome({ path, type: SAVE_TYPES[to.kind] });
       },
     }));

@@ -1,10 +1,10 @@
 /** One training client: its model, and its requests in order, one per turn. */
 import type { Trainer } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { BaseModel } from "../base_models.ts";
+import type { ServedBaseModel } from "../base_models.ts";
 import type { RunRecord } from "../checkpoint/record.ts";
 import type { Future, Futures, QueueState } from "../protocol/futures.ts";
-import { failureOf, type Outcome, Refusal } from "../protocol/outcome.ts";
+import { Refusal, type RequestOutcome, requestFailure } from "../protocol/outcome.ts";
 import type { Scheduler, WorkQueue } from "../scheduler.ts";
 import { RequestSequence } from "./request_sequence.ts";
 
@@ -15,11 +15,11 @@ export interface Operation {
   readonly future: Future;
   /** Whether it may run while a batch of samples pauses: it replaces nothing that the batch uses. Default false. */
   readonly fitsBetween?: boolean;
-  run(trainer: Trainer): Promise<Outcome>;
+  run(trainer: Trainer): Promise<RequestOutcome>;
 }
 
 export interface TrainingRunOptions {
-  readonly model: BaseModel;
+  readonly model: ServedBaseModel;
   readonly create: () => Promise<Trainer>;
   /** Called when the model could not be made. */
   readonly notCreated: () => void;
@@ -31,16 +31,16 @@ export interface TrainingRunOptions {
 
 export class TrainingRun implements WorkQueue {
   readonly sequence: RequestSequence<Operation>;
-  readonly model: BaseModel;
+  readonly model: ServedBaseModel;
   record: RunRecord;
   trainer: Trainer | undefined;
   /** Optimiser steps that no checkpoint holds. */
   unsavedSteps = 0;
   private readonly options: TrainingRunOptions;
   private readonly ready: Operation[] = [];
-  /** Why a part of the accumulated gradient is missing. */
+  /** Reason why a part of the accumulated gradient is missing. */
   private broken: string | undefined;
-  /** Why the model can no longer be used. */
+  /** Reason why the model can no longer be used. */
   private gone: string | undefined;
 
   constructor(record: RunRecord, options: TrainingRunOptions) {
@@ -89,18 +89,18 @@ export class TrainingRun implements WorkQueue {
   /** Fails every request that has not begun. */
   refuseQueued(reason: Refusal): void {
     for (const { future } of [...this.ready.splice(0), ...this.sequence.clear()])
-      this.options.futures.settle(future, failureOf(reason));
+      this.options.futures.settle(future, requestFailure(reason));
   }
 
   async turn(): Promise<undefined> {
     const operation = this.ready.shift() as Operation;
-    const outcome = await this.perform(operation).catch(failureOf);
+    const outcome = await this.perform(operation).catch(requestFailure);
     if (outcome.kind === "failure" && operation.kind === "forward_backward")
       this.broken ??= `a forward_backward before it failed (${outcome.error})`;
     this.options.futures.settle(operation.future, outcome);
   }
 
-  private async perform(operation: Operation): Promise<Outcome> {
+  private async perform(operation: Operation): Promise<RequestOutcome> {
     if (this.gone !== undefined) throw new Refusal(404, this.gone);
     if (operation.kind === "create") return this.make(operation);
     const trainer = this.loaded();
@@ -117,8 +117,8 @@ export class TrainingRun implements WorkQueue {
     return this.trainer as Trainer;
   }
 
-  /** On failure nothing of the model stays in memory. */
-  private async make(operation: Operation): Promise<Outcome> {
+  /** Makes the model; on failure nothing of it stays in memory. */
+  private async make(operation: Operation): Promise<RequestOutcome> {
     try {
       this.trainer = await this.options.create();
       return await operation.run(this.trainer);

@@ -1,15 +1,15 @@
 /** The training clients in memory: made, found, ended, and their unsaved training kept. */
 import type { TrainerConfig } from "../../contract/engine.ts";
 import { ConfigError } from "../../errors.ts";
-import type { BaseModel, BaseModels } from "../base_models.ts";
+import type { BaseModels, ServedBaseModel } from "../base_models.ts";
 import type { Checkpoints } from "../checkpoint/checkpoints.ts";
 import { checkMetadata, type RunRecord } from "../checkpoint/record.ts";
 import { type CheckpointPath, formatPath, parsePath } from "../checkpoint_path.ts";
 import type { Future, Futures } from "../protocol/futures.ts";
-import { failureOf, jsonOutcome, Refusal } from "../protocol/outcome.ts";
+import { jsonOutcome, Refusal, requestFailure } from "../protocol/outcome.ts";
 import type { Scheduler } from "../scheduler.ts";
-import { askedBefore, remember, type Session, type Sessions } from "../sessions.ts";
-import { saveRun } from "./save_run.ts";
+import { askedBefore, remember, type TinkerClientSession, type TinkerSessions } from "../sessions.ts";
+import { saveServedRun } from "./save_run.ts";
 import { TrainingRun } from "./training_run.ts";
 
 /** A request for a training client, by its number in the session. */
@@ -27,13 +27,13 @@ interface NewRun extends NewModel {
 }
 
 /** A run whose base model has been looked up. */
-type FoundRun = NewRun & { readonly model: BaseModel | undefined };
+type FoundRun = NewRun & { readonly model: ServedBaseModel | undefined };
 
 export interface TrainingRunsOptions {
   readonly models: BaseModels;
   readonly checkpoints: Checkpoints;
   readonly futures: Futures;
-  readonly sessions: Sessions;
+  readonly sessions: TinkerSessions;
   readonly scheduler: Scheduler;
   readonly limits: { readonly models: number; readonly parked: number; readonly gapMs: number };
   readonly log: (line: string) => void;
@@ -59,7 +59,7 @@ export class TrainingRuns {
   }
 
   /** Whether a training client needs the base model. */
-  uses(model: BaseModel): boolean {
+  uses(model: ServedBaseModel): boolean {
     return [...this.byId.values()].some((run) => run.model === model && run.trainer !== undefined);
   }
 
@@ -86,7 +86,7 @@ export class TrainingRuns {
   }
 
   /** After the loss of these models' device. A run stays known until its session ends, so that its requests say what became of it. */
-  lose(lost: readonly BaseModel[]): void {
+  lose(lost: readonly ServedBaseModel[]): void {
     for (const run of this.byId.values()) {
       // A model that is still to be made loses nothing.
       if (!run.trainer || !lost.includes(run.model)) continue;
@@ -124,8 +124,8 @@ export class TrainingRuns {
     checkMetadata(of.userMetadata);
     const session = sessions.find(of.session);
     const key = `model ${of.number}`;
-    const known = askedBefore(session, { key, print: of.print });
-    if (known?.future) return known.future;
+    const earlier = askedBefore(session, { key, print: of.print });
+    if (earlier?.future) return earlier.future;
     const refused = this.refusalOf(of, session);
     if (refused) return this.failed(session, refused);
     const run = this.add(session, { ...of, model: of.model! });
@@ -143,7 +143,7 @@ export class TrainingRuns {
     return future;
   }
 
-  private refusalOf(of: FoundRun, session: Session): Error | undefined {
+  private refusalOf(of: FoundRun, session: TinkerClientSession): Error | undefined {
     const { limits, models, checkpoints } = this.options;
     const id = idOf(session, of);
     if (!of.model)
@@ -161,14 +161,14 @@ export class TrainingRuns {
   }
 
   /** Keeps only the result of a request that failed at once. */
-  private failed(session: Session, error: Error): Future {
+  private failed(session: TinkerClientSession, error: Error): Future {
     const { futures } = this.options;
     const future = futures.open({ session: session.id, state: () => ({ queue_state: "active" }) });
-    futures.settle(future, failureOf(error));
+    futures.settle(future, requestFailure(error));
     return future;
   }
 
-  private add(session: Session, of: NewRun & { readonly model: BaseModel }): TrainingRun {
+  private add(session: TinkerClientSession, of: NewRun & { readonly model: ServedBaseModel }): TrainingRun {
     const { models, futures, scheduler, limits } = this.options;
     const now = new Date().toISOString();
     const record: RunRecord = {
@@ -248,7 +248,7 @@ export class TrainingRuns {
         if (run.unsavedSteps === 0 || !run.trainer) return;
         const name = `unsaved-step-${run.trainer.step}`;
         const to = { kind: "weights", name, ttlSeconds: RESCUE_TTL_SECONDS, overwrite: true } as const;
-        log(`kept unsaved training: ${await saveRun(run, { checkpoints, to })}`);
+        log(`kept unsaved training: ${await saveServedRun(run, { checkpoints, to })}`);
       });
     } catch (error) {
       log(`could not keep unsaved training of ${run.name}: ${(error as Error).message}`);
@@ -256,7 +256,7 @@ export class TrainingRuns {
   }
 }
 
-function idOf(session: Session, { number }: NewModel): string {
+function idOf(session: TinkerClientSession, { number }: NewModel): string {
   return `${session.id}:train:${number}`;
 }
 

@@ -1,22 +1,22 @@
 /** Compares answers that have been read: as lists, as relations, by value. */
-import type { CallNode, ListNode, Node, RelationNode } from "./latex/nodes.ts";
-import { ascending, asIntervals, hasTwoSigns, isUnion, listOf, valueSaid } from "./latex/shape.ts";
-import { Budget } from "./value/budget.ts";
+import type { CallNode, LatexNode, ListNode, RelationNode } from "./latex/nodes.ts";
+import { answerList, ascending, asIntervals, hasTwoSigns, isUnion, valueSaid } from "./latex/shape.ts";
+import { WorkBudget } from "./value/budget.ts";
 import { equationsEqual, expressionsEqual } from "./value/equal_values.ts";
 
 export class Comparison {
-  /** Of everything that one comparison evaluates. */
-  private readonly budget = new Budget();
+  /** Work budget of everything that one comparison evaluates. */
+  private readonly budget = new WorkBudget();
 
   /** @throws {NoValue} where the work is spent */
-  same(a: Node, b: Node): boolean {
+  same(a: LatexNode, b: LatexNode): boolean {
     if (a.kind === "relation" && b.kind !== "relation") return this.sameAsSaid(a, b);
     if (b.kind === "relation" && a.kind !== "relation") return this.sameAsSaid(b, a);
-    return this.sameLists(listOf(a), listOf(b));
+    return this.sameLists(answerList(a), answerList(b));
   }
 
-  private sameLists(one: ListNode, other: ListNode): boolean {
-    let [p, q] = [one, other];
+  private sameLists(list: ListNode, other: ListNode): boolean {
+    let [p, q] = [list, other];
     if (isSpan(q)) p = asIntervals(p) ?? p;
     else if (isSpan(p)) q = asIntervals(q) ?? q;
     if (p.members.length !== q.members.length) return false;
@@ -34,7 +34,7 @@ export class Comparison {
     return (p.open === "cup") === (q.open === "cup") && this.inAnyOrder(p.members, q.members);
   }
 
-  private inAnyOrder(a: readonly Node[], b: readonly Node[]): boolean {
+  private inAnyOrder(a: readonly LatexNode[], b: readonly LatexNode[]): boolean {
     const left = [...b];
     for (const member of a) {
       const at = left.findIndex((each) => this.sameMember(member, each));
@@ -44,7 +44,7 @@ export class Comparison {
     return left.length === 0;
   }
 
-  private sameMember(a: Node, b: Node): boolean {
+  private sameMember(a: LatexNode, b: LatexNode): boolean {
     this.budget.spend(10);
     if (a.kind === "relation" && b.kind === "relation") return this.sameRelation(ascending(a), ascending(b));
     if (a.kind === "relation" || b.kind === "relation" || isCompound(a) || isCompound(b)) return this.same(a, b);
@@ -57,10 +57,10 @@ export class Comparison {
   }
 
   /** A relation and an answer that is none. */
-  private sameAsSaid(relation: RelationNode, other: Node): boolean {
+  private sameAsSaid(relation: RelationNode, other: LatexNode): boolean {
     const value = valueSaid(relation);
     if (value) return this.same(value, other);
-    return isCompound(other) && this.sameLists(listOf(relation), listOf(other));
+    return isCompound(other) && this.sameLists(answerList(relation), answerList(other));
   }
 
   private sameRelation(a: RelationNode, b: RelationNode): boolean {
@@ -68,23 +68,23 @@ export class Comparison {
     if (p.signs.join() !== q.signs.join()) return false;
     if (p.sides.every((side, i) => this.same(side, q.sides[i]!))) return true;
     if (p.sides.length > 2 || p.signs[0] === "in") return false;
-    const sides = [...p.sides, ...q.sides] as [Node, Node, Node, Node];
+    const sides = [...p.sides, ...q.sides] as [LatexNode, LatexNode, LatexNode, LatexNode];
     return equationsEqual(sides, { budget: this.budget, isPositive: p.signs[0]!.startsWith("<") });
   }
 
-  private sameMatrix(a: Node, b: Node): boolean {
+  private sameMatrix(a: LatexNode, b: LatexNode): boolean {
     if (a.kind !== "matrix" || b.kind !== "matrix") return false;
     const isShaped = a.rows.length === b.rows.length && a.rows.every((row, i) => row.length === b.rows[i]!.length);
     return isShaped && a.rows.every((row, i) => row.every((entry, j) => this.same(entry, b.rows[i]![j]!)));
   }
 
   /** `50\%` is 50, as the MATH data set has it, and 1/2. */
-  private samePercent(a: Node, b: Node): boolean {
-    const [p, q] = [a, b].map((each) => (isCall(each, "percent") ? each.of[0]! : each)) as [Node, Node];
+  private samePercent(a: LatexNode, b: LatexNode): boolean {
+    const [p, q] = [a, b].map((each) => (isCall(each, "percent") ? each.of[0]! : each)) as [LatexNode, LatexNode];
     return expressionsEqual(p, q, this.budget) || expressionsEqual(a, b, this.budget);
   }
 
-  private sameOperation(a: Node, b: Node): boolean {
+  private sameOperation(a: LatexNode, b: LatexNode): boolean {
     if (a.kind !== "call" || b.kind !== "call" || a.name !== b.name) return false;
     return a.of.every((each, i) => this.same(each, b.of[i]!));
   }
@@ -103,15 +103,15 @@ function isSpan(list: ListNode): boolean {
   return list.open === "cup" || (isOrdered(list) && list.members.length === 2);
 }
 
-function isCompound(node: Node): boolean {
+function isCompound(node: LatexNode): boolean {
   return node.kind === "list" || isUnion(node) || hasTwoSigns(node);
 }
 
-function isCall(node: Node, name: string): node is CallNode {
+function isCall(node: LatexNode, name: string): node is CallNode {
   return node.kind === "call" && node.name === name;
 }
 
-function isSetOperation(node: Node): boolean {
+function isSetOperation(node: LatexNode): boolean {
   return isCall(node, "cap") || isCall(node, "setminus");
 }
 
@@ -122,9 +122,9 @@ function shortened(relation: RelationNode): RelationNode {
 }
 
 /** The digits of a numeral, with its base or without: 101 in base 2 is neither 5 nor 101 in base 3. */
-function sameNumeral(a: Node, b: Node): boolean {
-  const [p, q] = [a, b].map((each) => (isCall(each, "base") ? each.of : [each])) as [Node[], Node[]];
-  const isSame = (x: Node | undefined, y: Node | undefined) =>
+function sameNumeral(a: LatexNode, b: LatexNode): boolean {
+  const [p, q] = [a, b].map((each) => (isCall(each, "base") ? each.of : [each])) as [LatexNode[], LatexNode[]];
+  const isSame = (x: LatexNode | undefined, y: LatexNode | undefined) =>
     !x || !y || (x.kind === "number" && y.kind === "number" && x.digits === y.digits && x.decimals === y.decimals);
   return isSame(p[0], q[0]) && isSame(p[1], q[1]);
 }

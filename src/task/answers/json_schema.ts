@@ -35,9 +35,9 @@ function validatorOf(schema: unknown, task: Task): Promise<ValidateFunction> {
       `Cannot judge the task ${task.id}: json_schema needs an object named schema in its row or in task.args (${stringifyJson(schema) ?? "none"}).`,
       { kind: "data" },
     );
-  const known = compiled.get(schema) ?? compile(schema, task);
-  compiled.set(schema, known);
-  return known;
+  const validator = compiled.get(schema) ?? compile(schema, task);
+  compiled.set(schema, validator);
+  return validator;
 }
 
 async function compile(schema: object, task: Task): Promise<ValidateFunction> {

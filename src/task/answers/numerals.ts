@@ -48,7 +48,7 @@ function piecesOf(run: string): string[] {
   return THOUSANDS.test(whole) ? [run.replaceAll(",", "")] : run.split(",");
 }
 
-/** Where the sign is; undefined where there is none, and where it subtracts. */
+/** Returns where the sign is; undefined where there is none, and where it subtracts. */
 function signBefore(text: string, index: number): number | undefined {
   const sign = SIGN.exec(text.slice(Math.max(0, index - 3), index))?.[0];
   if (sign === undefined) return undefined;

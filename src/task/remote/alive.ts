@@ -9,7 +9,7 @@ import type { Asked } from "./answer.ts";
 
 /** When an agent that owes a report is asked for. */
 export interface AliveTimes {
-  /** Between two questions, ms. */
+  /** Time between two questions, ms. */
   readonly everyMs: number;
   /** How long an answer may take until the next question, ms. */
   readonly answerMs: number;
@@ -21,7 +21,7 @@ export const ALIVE_TIMES: AliveTimes = { everyMs: 10_000, answerMs: 10_000, most
 
 export interface AliveOptions {
   readonly asked: Asked;
-  /** What the 202 named; asked instead of the agent's address. */
+  /** Address that the 202 named; it is asked instead of the agent's. */
   readonly location: string | undefined;
   readonly fetch: FetchFunction;
   readonly times: AliveTimes;

@@ -25,7 +25,7 @@ const REPORT = z.strictObject({
   metadata: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** Where an answer came from, for errors. */
+/** Origin of an answer, for errors. */
 export interface Asked {
   readonly url: string;
   readonly session_id: string;
@@ -55,16 +55,16 @@ function withoutNulls<T extends object>(value: T): Present<T> {
 const FIELDS = Object.keys(REPORT.shape).slice(1).join(", ");
 
 /** An answer's status, and its report where it is one. */
-export interface Answer {
+export interface RemoteAnswer {
   /** 202: the report comes by callback. */
   readonly isAccepted: boolean;
-  /** Of a 202: what `DELETE` cancels. */
+  /** Location of a 202, which `DELETE` cancels. */
   readonly location: string | undefined;
   readonly report: AgentReport;
 }
 
 /** @throws {ConfigError} for an error status, a redirect, a body that is too large or is no report */
-export async function readAnswer(response: Response, asked: Asked): Promise<Answer> {
+export async function readAnswer(response: Response, asked: Asked): Promise<RemoteAnswer> {
   const { status } = response;
   const text = await readAtMost(response, asked);
   if (status >= 300 && status < 400)

@@ -10,7 +10,7 @@ import type { Task, TerminationReason } from "../../data/types.ts";
 export interface AgentRequest {
   readonly task: Task;
   readonly session_id: string;
-  /** For OpenAI's clients: ends in `/v1`. */
+  /** Address for OpenAI's clients: it ends in `/v1`. */
   readonly base_url: string;
   /** Works for this session alone, and until the attempt ends. */
   readonly api_key: string;
@@ -27,9 +27,9 @@ export interface AgentRequest {
   readonly callback_url: string;
 }
 
-/** What an agent reports: the answer to the `POST`, or the body of its callback. */
+/** An agent's report: the answer to the `POST`, or the body of its callback. */
 export interface AgentReport {
-  /** Of all trajectories. Absent: `task.reward` or an evaluator judges. */
+  /** Reward of all trajectories. Absent: `task.reward` or an evaluator judges. */
   readonly reward?: number;
   /** Default: the reward is above 0. */
   readonly is_correct?: boolean;
@@ -50,17 +50,17 @@ export interface AgentReport {
 /** Opens sessions that agents in other processes can reach. */
 export interface SessionHost {
   /** @throws when the session cannot be opened */
-  openSession(request: SessionRequest): Promise<OpenSession>;
+  openSession(request: RemoteSessionRequest): Promise<RemoteSession>;
 }
 
-export interface SessionRequest {
+export interface RemoteSessionRequest {
   readonly session_id: string;
   /** Answers the session's calls. */
   readonly engine: ChatEngine;
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-export interface OpenSession {
+export interface RemoteSession {
   readonly base_url: string;
   readonly api_key: string;
   readonly callback_url: string;

@@ -1,12 +1,12 @@
 /** Rewards of a session's trajectories: the agent's own, or those of the run's judge where it reports none. */
 import type { Task } from "../../data/types.ts";
 import { ConfigError } from "../../errors.ts";
-import { type Completion, evaluationOf, type Reward, type RolloutResult, signalsOf, textOf } from "../rollout.ts";
+import { type Completion, evaluationOf, type Reward, type RolloutResult, replyText, signalsOf } from "../rollout.ts";
 import type { Asked } from "./answer.ts";
 import type { AgentReport } from "./contract.ts";
 import type { NamedTrajectory } from "./roles.ts";
 
-/** What a report is judged with. */
+/** An attempt and the judge of its report. */
 export interface JudgedAttempt {
   readonly task: Task;
   readonly asked: Asked;
@@ -20,26 +20,26 @@ export interface JudgedAttempt {
  * The reward of each trajectory: its own, that of all, or the judge's.
  * @throws {ConfigError} for a session without calls, a reward of an unknown trajectory, and where nothing judges
  */
-export async function judge(
+export async function judgeSession(
   report: AgentReport,
   named: readonly NamedTrajectory[],
-  it: JudgedAttempt,
+  attempt: JudgedAttempt,
 ): Promise<RolloutResult> {
   const { termination_reason, metadata } = report;
   // A map, because an agent may name a trajectory `constructor`.
   const rewards = new Map(Object.entries(report.trajectory_rewards ?? {}));
-  checkTrajectories(named, rewards, it.asked);
-  const own = ({ label, name }: NamedTrajectory) => rewards.get(label) ?? rewards.get(name ?? "");
-  const isWhole = report.reward !== undefined || named.every((each) => own(each) !== undefined);
-  const judged = isWhole ? undefined : await judgeLastReply(named, it);
+  checkTrajectories(named, rewards, attempt.asked);
+  const rewardFor = ({ label, name }: NamedTrajectory) => rewards.get(label) ?? rewards.get(name ?? "");
+  const isWhole = report.reward !== undefined || named.every((each) => rewardFor(each) !== undefined);
+  const judged = isWhole ? undefined : await judgeLastReply(named, attempt);
   const reward = report.reward ?? judged?.reward;
   const is_correct = report.is_correct ?? judged?.is_correct ?? (reward === undefined ? undefined : reward > 0);
-  const given = signalsOf(report);
+  const reported = signalsOf(report);
   const ours = judged && signalsOf(judged);
-  const signals = (given ?? ours) && { ...ours, ...given };
+  const signals = (reported ?? ours) && { ...ours, ...reported };
   const trajectories = named.map((each) => {
     const { label: _, ...trajectory } = each;
-    return { ...trajectory, reward: own(each) ?? reward ?? null, ...(signals && { signals }) };
+    return { ...trajectory, reward: rewardFor(each) ?? reward ?? null, ...(signals && { signals }) };
   });
   return {
     trajectories,
@@ -55,7 +55,7 @@ async function judgeLastReply(
   trajectories: readonly NamedTrajectory[],
   { reward, isJudgedLater, task, asked }: JudgedAttempt,
 ) {
-  if (reward) return evaluationOf(await reward(textOf(lastStep(trajectories)), task));
+  if (reward) return evaluationOf(await reward(replyText(lastStep(trajectories)), task));
   if (isJudgedLater) return undefined;
   throw new ConfigError(
     `Cannot judge the session ${asked.session_id}: the agent ${asked.url} reports no reward and nothing else judges it. Answer {"reward": NUMBER}, or set task.reward or task.evaluator.`,
@@ -79,11 +79,11 @@ function checkTrajectories(
       `Cannot train on what came from ${from}: it answered without a call to the model. Let it call base_url with api_key.`,
       { kind: "code" },
     );
-  const known = new Set(trajectories.flatMap(({ label, name }) => [label, name ?? ""]));
-  const other = [...rewards.keys()].find((label) => !known.has(label));
+  const labels = new Set(trajectories.flatMap(({ label, name }) => [label, name ?? ""]));
+  const other = [...rewards.keys()].find((label) => !labels.has(label));
   if (other === undefined) return;
   throw new ConfigError(
-    `Cannot use the reward of the trajectory ${other} from ${from}: there is no such trajectory. There are ${[...known].join(", ")}.`,
+    `Cannot use the reward of the trajectory ${other} from ${from}: there is no such trajectory. There are ${[...labels].join(", ")}.`,
     { kind: "code" },
   );
 }

@@ -25,7 +25,7 @@ export interface Roles {
  */
 export function rolesOf(policy: Policy, options: { readonly name: string; readonly keys: TrajectoryKeys }): Roles {
   const agents = new Map<string, Policy>();
-  /** Which name and group each label stands for. */
+  /** Name and group that each label stands for. */
   const places = new Map<string, string>();
   let isOpen = true;
   const call = async <T>(run: () => Promise<T>): Promise<T> => {
@@ -36,10 +36,10 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   const agentOf = (request: SamplingRequest): Policy => {
     if (!isOpen) throw ended();
     const { name, group, label } = placeOf(request, options);
-    const known = agents.get(label);
+    const existing = agents.get(label);
     const place = JSON.stringify([name, group]);
-    if (known && places.get(label) !== place) throw clash(label, { name, group });
-    if (known) return known;
+    if (existing && places.get(label) !== place) throw clash(label, { name, group });
+    if (existing) return existing;
     const agent = policy.agent(name);
     agents.set(label, agent);
     places.set(label, place);
@@ -66,7 +66,7 @@ export function rolesOf(policy: Policy, options: { readonly name: string; readon
   };
 }
 
-/** Where the gateway puts the header `X-Trajectory`. */
+/** Key under which the gateway puts the header `X-Trajectory`. */
 const HEADER_KEY = "trajectory_name";
 
 function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: string; keys: TrajectoryKeys }) {
@@ -77,9 +77,9 @@ function placeOf({ metadata = {} }: SamplingRequest, { name, keys }: { name: str
 
 /** A reward by this label could be that of either trajectory. */
 function clash(label: string, { name, group }: { name: string; group: string | undefined }): ApiError {
-  const own = group === undefined ? `the name ${name} without a group` : `the group ${group} of ${name}`;
+  const named = group === undefined ? `the name ${name} without a group` : `the group ${group} of ${name}`;
   return new ApiError(
-    `Cannot tell the trajectory of a call: ${own} has the label ${label}, which another name and group have already. Rename one of the two in the agent.`,
+    `Cannot tell the trajectory of a call: ${named} has the label ${label}, which another name and group have already. Rename one of the two in the agent.`,
     { param: "metadata" },
   );
 }

@@ -7,9 +7,9 @@ import { stringifyJson } from "../../json.ts";
 import type { Policy, Rollout, RolloutResult } from "../rollout.ts";
 import { outcomeOf } from "../session_outcome.ts";
 import { ALIVE_TIMES, type AliveTimes, untilGone } from "./alive.ts";
-import { type Answer, type Asked, readAnswer, readReport } from "./answer.ts";
-import type { AgentReport, AgentRequest, OpenSession, SessionHost, TrajectoryKeys } from "./contract.ts";
-import { type JudgedAttempt, judge } from "./judge.ts";
+import { type Asked, type RemoteAnswer, readAnswer, readReport } from "./answer.ts";
+import type { AgentReport, AgentRequest, RemoteSession, SessionHost, TrajectoryKeys } from "./contract.ts";
+import { type JudgedAttempt, judgeSession } from "./judge.ts";
 import { rolesOf } from "./roles.ts";
 
 export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJudgedLater"> {
@@ -18,7 +18,7 @@ export interface RemoteAgentOptions extends Pick<JudgedAttempt, "reward" | "isJu
   readonly sessions: SessionHost;
   /** Follows no redirect, has no time limit of its own. */
   readonly fetch: FetchFunction;
-  /** Of trajectories whose calls name none. */
+  /** Name of trajectories whose calls name none. */
   readonly name: string;
   readonly keys: TrajectoryKeys;
   /** `rllm.agent`: part of every request. */
@@ -46,7 +46,7 @@ export function remoteAgent(options: RemoteAgentOptions): Rollout {
   };
 }
 
-/** Of a task's id: what URLs and file names take unchanged. */
+/** Returns a task's id in characters that URLs and file names take unchanged. */
 function slug(id: string): string {
   return id.replace(/[^\w.-]+/g, "_").slice(0, 64);
 }
@@ -59,13 +59,13 @@ interface RemoteAttempt extends RemoteAgentOptions {
   readonly asked: Asked;
 }
 
-async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
-  const { policy, task, sessions, run, asked } = it;
-  const roles = rolesOf(policy, it);
+async function attempt(remote: RemoteAttempt): Promise<RolloutResult> {
+  const { policy, task, sessions, run, asked } = remote;
+  const roles = rolesOf(policy, remote);
   const { place, isValidation: is_validation, signal } = policy;
   signal.throwIfAborted();
   // Of calls that name no trajectory, for readers of the traces.
-  const named = { [it.keys.name ?? "trajectory_name"]: it.name };
+  const named = { [remote.keys.name ?? "trajectory_name"]: remote.name };
   const metadata = { run, task_id: task.id, ...place, is_validation, ...named };
   const session = await sessions.openSession({ session_id: asked.session_id, engine: roles.engine, metadata });
   // With the judgement of an evaluator; with what was asked until the attempt ran out of time.
@@ -73,9 +73,9 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
   try {
     // The run may have stopped while the session was opened.
     signal.throwIfAborted();
-    const report = await reportOf(session, it);
+    const report = await reportOf(session, remote);
     roles.close();
-    return await judge(report, roles.trajectories(), it);
+    return await judgeSession(report, roles.trajectories(), remote);
   } finally {
     // Further calls are refused, also where this attempt is no longer waited for.
     roles.close();
@@ -83,16 +83,16 @@ async function attempt(it: RemoteAttempt): Promise<RolloutResult> {
 }
 
 /** Asks the agent. Its callback ends the attempt as well as its answer: the first of the two counts. */
-async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentReport> {
-  const { policy, asked } = it;
+async function reportOf(session: RemoteSession, remote: RemoteAttempt): Promise<AgentReport> {
+  const { policy, asked } = remote;
   const calling = new AbortController();
   const reported = session.reported.then((body) => readReport(body, asked));
   let location: string | undefined;
   const answered = async () => {
-    const answer = await ask(session, it, calling.signal);
+    const answer = await ask(session, remote, calling.signal);
     if (!answer.isAccepted) return answer.report;
     location = answer.location;
-    const { fetch, times = ALIVE_TIMES } = it;
+    const { fetch, times = ALIVE_TIMES } = remote;
     const gone = untilGone({ asked, location, fetch, times, signal: calling.signal });
     const polled = async () => readReport(await session.poll!(calling.signal), asked);
     return Promise.race([session.poll ? polled() : reported, gone]);
@@ -100,7 +100,7 @@ async function reportOf(session: OpenSession, it: RemoteAttempt): Promise<AgentR
   try {
     return await Promise.race([rejection(policy.signal), reported, answered()]);
   } catch (error) {
-    if (location !== undefined) cancel(location, it.fetch);
+    if (location !== undefined) cancel(location, remote.fetch);
     throw error;
   } finally {
     calling.abort(new Error("The attempt has ended"));
@@ -114,9 +114,9 @@ function rejection(signal: AbortSignal): Promise<never> {
   });
 }
 
-async function ask(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Answer> {
-  const { asked } = it;
-  return reach(async () => readAnswer(await post(session, it, signal), asked), { asked, signal });
+async function ask(session: RemoteSession, remote: RemoteAttempt, signal: AbortSignal): Promise<RemoteAnswer> {
+  const { asked } = remote;
+  return reach(async () => readAnswer(await post(session, remote, signal), asked), { asked, signal });
 }
 
 /** How long a run that ends waits for an agent's server to take a cancellation, ms. */
@@ -129,8 +129,8 @@ function cancel(location: string, fetch: FetchFunction): void {
     .catch(() => {});
 }
 
-function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Promise<Response> {
-  const { task, policy, asked } = it;
+function post(session: RemoteSession, remote: RemoteAttempt, signal: AbortSignal): Promise<Response> {
+  const { task, policy, asked } = remote;
   const { rollout_index, weight_version } = policy.place;
   const body: AgentRequest = {
     task,
@@ -141,13 +141,13 @@ function post(session: OpenSession, it: RemoteAttempt, signal: AbortSignal): Pro
     is_validation: policy.isValidation,
     rollout_index,
     weight_version,
-    agent_args: it.agent.agent_args,
-    max_steps: it.agent.max_steps,
+    agent_args: remote.agent.agent_args,
+    max_steps: remote.agent.max_steps,
     callback_url: session.callback_url,
   };
   const headers = { "content-type": "application/json", accept: "application/json" };
   const text = requestText(body, asked);
-  return it.fetch(asked.url, { method: "POST", headers, body: text, redirect: "manual", signal });
+  return remote.fetch(asked.url, { method: "POST", headers, body: text, redirect: "manual", signal });
 }
 
 /** @throws {ConfigError} for a task that JSON cannot hold, which is no fault of the agent */
@@ -165,8 +165,8 @@ function requestText(body: AgentRequest, { url }: Asked): string {
 }
 
 /** Connections break off before an answer and within it. */
-async function reach<T>(call: () => Promise<T>, it: { asked: Asked; signal: AbortSignal }): Promise<T> {
-  const { asked, signal } = it;
+async function reach<T>(call: () => Promise<T>, request: { asked: Asked; signal: AbortSignal }): Promise<T> {
+  const { asked, signal } = request;
   try {
     return await call();
   } catch (cause) {

@@ -1,4 +1,4 @@
-/** What files of traces hold: sessions and traces, one after the other. */
+/** Items of trace files: sessions and traces, one after the other. */
 import type { SessionRecord, SessionSummary, TraceRecord, TraceStore } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
 import { readSession, readTrace } from "../read_trace.ts";
@@ -6,8 +6,8 @@ import { readSession, readTrace } from "../read_trace.ts";
 /** A session, or a trace. */
 export type TraceItem = { readonly session: SessionRecord } | { readonly trace: TraceRecord };
 
-/** Which sessions are written; default all. */
-export interface ExportOptions {
+/** Choice of the sessions that are written; default all. */
+export interface SessionFilter {
   readonly session_ids?: readonly string[] | undefined;
   /** Seconds since 1970: sessions with something at or after it. */
   readonly since?: number | undefined;
@@ -20,7 +20,7 @@ export interface ExportOptions {
  */
 export async function* exportItems(
   store: TraceStore,
-  { session_ids, since }: ExportOptions = {},
+  { session_ids, since }: SessionFilter = {},
 ): AsyncGenerator<TraceItem> {
   const listed = session_ids ?? (await store.sessions({ since })).map(({ session_id }) => session_id).reverse();
   for (const session_id of listed) {
@@ -41,11 +41,11 @@ function isDerived({ created_at, first_at, metadata, sampling_params, outcome }:
   return created_at === first_at && Object.keys(metadata).length === 0 && !sampling_params && !outcome;
 }
 
-/** What an import did. */
+/** Counts of an import. */
 export interface Imported {
   readonly sessions: number;
   readonly traces: number;
-  /** Of the traces: those without token ids or log-probs, which cannot be trained on. */
+  /** Number of these traces without token ids or log-probs, which cannot be trained on. */
   readonly untrainable: number;
 }
 

@@ -1,6 +1,6 @@
 /** Traces as JSON lines: a trace has a `trace_id`, a session has none. */
 import { stringifyJson } from "../../json.ts";
-import { parseJson } from "../read_trace.ts";
+import { parseTraceJson } from "../read_trace.ts";
 import { readItem, type TraceItem } from "./item.ts";
 
 /** One line, with its end. */
@@ -9,10 +9,10 @@ export function itemLine(item: TraceItem): string {
 }
 
 /** @throws {ConfigError} for the first line that is neither a trace nor a session, with its number */
-export function* readJsonl(text: string, file: string): Generator<TraceItem> {
+export function* readTraceJsonl(text: string, file: string): Generator<TraceItem> {
   for (const [i, line] of text.split("\n").entries()) {
     if (line.trim() === "") continue;
     const source = { file, line: i + 1 };
-    yield readItem(parseJson(line, source), source);
+    yield readItem(parseTraceJson(line, source), source);
   }
 }

@@ -3,7 +3,7 @@
 import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
-import { parseJson } from "../read_trace.ts";
+import { parseTraceJson } from "../read_trace.ts";
 import { readItem, type TraceItem } from "./item.ts";
 
 type Kind = "text" | "json" | "ids" | "floats" | "integer" | "float";
@@ -95,7 +95,7 @@ function cell(value: unknown, kind: Kind): unknown {
  * A table that {@link writeParquet} wrote.
  * @throws {ConfigError} for a file that is no Parquet table of traces, naming the row
  */
-export async function* readParquet(buffer: ArrayBuffer, file: string): AsyncGenerator<TraceItem> {
+export async function* readTraceParquet(buffer: ArrayBuffer, file: string): AsyncGenerator<TraceItem> {
   const { parquetReadObjects } = await import("hyparquet");
   const rows = await parquetReadObjects({ file: buffer }).catch((cause: Error) => {
     throw new ConfigError(`Cannot read the Parquet file: ${cause.message}.`, { file, kind: "data" }, { cause });
@@ -113,7 +113,7 @@ export async function* readParquet(buffer: ArrayBuffer, file: string): AsyncGene
 }
 
 function fromCell(value: unknown, kind: Kind | undefined, source: { file: string; line: number }): unknown {
-  if (kind === "json" && typeof value === "string") return parseJson(value, source);
+  if (kind === "json" && typeof value === "string") return parseTraceJson(value, source);
   if (kind === "integer" && typeof value === "bigint") return Number(value);
   return kind === "ids" || kind === "floats" ? (value ?? null) : value;
 }

@@ -25,7 +25,7 @@ export const GEN_AI_SAMPLING = {
   max_tokens: "gen_ai.request.max_tokens",
 } as const;
 
-/** What the conventions have no names for: without the first three a span cannot be trained on. */
+/** Attributes that the conventions have no names for: without the first three a span cannot be trained on. */
 export const OWN = {
   promptIds: "grpu.prompt_token_ids",
   completionIds: "grpu.completion_token_ids",
@@ -53,7 +53,7 @@ export interface KeyValue {
   readonly value: AnyValue;
 }
 
-/** As attributes; null and undefined are left out. */
+/** Returns values as attributes; null and undefined are left out. */
 export function toAttributes(values: Readonly<Record<string, unknown>>): KeyValue[] {
   return Object.entries(values)
     .filter(([, value]) => value !== undefined && value !== null)

@@ -4,7 +4,7 @@ import type { ChatMessage, ToolCall } from "../../contract/text.ts";
 import { parseJson, stringifyJson } from "../../json.ts";
 
 /** One part of a message; the conventions allow further kinds and fields. */
-export interface Part {
+export interface MessagePart {
   readonly type: string;
   readonly content?: unknown;
   readonly id?: string | null;
@@ -18,7 +18,7 @@ export interface Part {
 /** A message; outputs carry a finish reason. */
 export interface PartMessage {
   readonly role: string;
-  readonly parts: readonly Part[];
+  readonly parts: readonly MessagePart[];
   readonly finish_reason?: string;
   readonly name?: string;
 }
@@ -26,7 +26,7 @@ export interface PartMessage {
 /** A message of the chat API in parts. */
 export function toParts(message: Readonly<Record<string, unknown>>): PartMessage {
   const { role, content, reasoning_content, tool_calls, tool_call_id, name } = message as unknown as ChatMessage;
-  const parts: Part[] = [];
+  const parts: MessagePart[] = [];
   if (reasoning_content) parts.push({ type: "reasoning", content: reasoning_content });
   if (role === "tool") parts.push({ type: "tool_call_response", id: tool_call_id ?? null, response: content });
   else if (content)
@@ -35,8 +35,8 @@ export function toParts(message: Readonly<Record<string, unknown>>): PartMessage
   return { role: role ?? "assistant", parts, ...(typeof name === "string" && { name }) };
 }
 
-function toCall({ id, function: { name, arguments: given } }: ToolCall): Part {
-  return { type: "tool_call", id: id ?? null, name, arguments: parsed(given) };
+function toCall({ id, function: { name, arguments: args } }: ToolCall): MessagePart {
+  return { type: "tool_call", id: id ?? null, name, arguments: parsed(args) };
 }
 
 function parsed(value: unknown): unknown {
@@ -71,8 +71,8 @@ export function fromParts({ role, parts, name }: PartMessage): ChatMessage[] {
   return messages;
 }
 
-function fromCall({ id, name = "", arguments: given }: Part): ToolCall {
-  return { ...(id && { id }), type: "function", function: { name, arguments: asText(given ?? {}) } };
+function fromCall({ id, name = "", arguments: args }: MessagePart): ToolCall {
+  return { ...(id && { id }), type: "function", function: { name, arguments: asText(args ?? {}) } };
 }
 
 function asText(value: unknown): string {

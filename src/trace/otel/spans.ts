@@ -5,7 +5,7 @@ import type { SessionRecord, TraceRecord } from "../../contract/trace.ts";
 import { ConfigError, type Source } from "../../errors.ts";
 import { stringifyJson } from "../../json.ts";
 import { readItem, type TraceItem } from "../files/item.ts";
-import { parseJson } from "../read_trace.ts";
+import { parseTraceJson } from "../read_trace.ts";
 import { fromAttributes, GEN_AI, GEN_AI_SAMPLING, type KeyValue, OWN, toAttributes } from "./attributes.ts";
 import { fromParts, type PartMessage, toParts } from "./messages.ts";
 
@@ -158,7 +158,7 @@ function* itemsOf(span: Span, source: Source): Generator<TraceItem> {
   // Content attributes are structured, or JSON text where a span cannot hold structures.
   const at = (name: string): unknown => {
     const value = found[name];
-    return typeof value === "string" ? parseJson(value, { ...source, path: name }) : value;
+    return typeof value === "string" ? parseTraceJson(value, { ...source, path: name }) : value;
   };
   const session = at(OWN.session);
   if (session !== undefined) yield readItem(session, source);

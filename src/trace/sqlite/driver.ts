@@ -1,11 +1,11 @@
 /** Opens a database file with what the runtime has: the package libsql, else the SQLite of Node (22.13 and later) or Deno. */
 import { ConfigError, UnsupportedError } from "../../errors.ts";
 
-/** What the database stores and returns in a column. */
+/** Values that the database stores and returns in a column. */
 export type SqlValue = string | number | null;
 
 /** A prepared statement; values replace the `?` in order. */
-export interface Statement {
+export interface SqlStatement {
   run(...values: SqlValue[]): { readonly changes: number | bigint };
   get(...values: SqlValue[]): unknown;
   all(...values: SqlValue[]): unknown[];
@@ -14,7 +14,7 @@ export interface Statement {
 /** The part that libsql and `node:sqlite` have in common. */
 export interface Database {
   exec(sql: string): unknown;
-  prepare(sql: string): Statement;
+  prepare(sql: string): SqlStatement;
   close(): unknown;
 }
 
@@ -23,7 +23,7 @@ export type Driver = (path: string) => Database;
 
 type DatabaseClass = new (path: string) => Database;
 
-/** By the name of what provides them, in the order of preference. */
+/** Drivers by the name of what provides them, in the order of preference. */
 export const DRIVERS: Readonly<Record<string, () => Promise<Driver | undefined>>> = {
   libsql: loadLibsql,
   "node:sqlite": async () => {

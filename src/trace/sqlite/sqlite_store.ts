@@ -12,7 +12,7 @@ import {
   summaryOf,
   systemSeconds,
 } from "../store.ts";
-import { type Database, openDatabase, reasonOf, type SqlValue, type Statement } from "./driver.ts";
+import { type Database, openDatabase, reasonOf, type SqlStatement, type SqlValue } from "./driver.ts";
 import { prepareDatabase } from "./schema.ts";
 
 const PUT_TRACE = `INSERT INTO traces (trace_id, data, created_at) VALUES (?, ?, ?)
@@ -34,7 +34,7 @@ const LIST_SESSIONS = `${SUMMARIES}
 const ONE_SESSION = `SELECT ? AS session_id, (SELECT data FROM grpu_sessions WHERE session_id = ?) AS data,
   COUNT(*) AS count, MIN(created_at) AS first_at, MAX(created_at) AS last_at FROM trace_sessions WHERE session_id = ?`;
 
-/** By the two indexes of trace_sessions: the time does not grow with the store. */
+/** Deletes by the two indexes of trace_sessions: the time does not grow with the store. */
 const DELETE_OWN_TRACES = `DELETE FROM traces WHERE trace_id IN (
   SELECT own.trace_id FROM trace_sessions own WHERE own.session_id = ? AND NOT EXISTS (
     SELECT 1 FROM trace_sessions other WHERE other.trace_id = own.trace_id AND other.session_id != own.session_id))`;
@@ -52,7 +52,7 @@ export class SqliteTraceStore implements OpenTraceStore {
   readonly #path: string;
   readonly #database: Database;
   readonly #now: () => number;
-  readonly #statements = new Map<string, Statement>();
+  readonly #statements = new Map<string, SqlStatement>();
   #isClosed = false;
 
   private constructor(path: string, database: Database, now: () => number) {
@@ -201,9 +201,9 @@ export class SqliteTraceStore implements OpenTraceStore {
     return Number(this.#statement(sql).run(...values).changes);
   }
 
-  #statement(sql: string): Statement {
-    const known = this.#statements.get(sql);
-    if (known) return known;
+  #statement(sql: string): SqlStatement {
+    const cached = this.#statements.get(sql);
+    if (cached) return cached;
     const statement = this.#database.prepare(sql);
     this.#statements.set(sql, statement);
     return statement;
@@ -244,7 +244,7 @@ export class SqliteTraceStore implements OpenTraceStore {
   }
 }
 
-/** By SQLite's words: its codes differ between drivers. */
+/** Advice by SQLite's words: its codes differ between drivers. */
 const ADVICE: readonly (readonly [RegExp, string])[] = [
   [/locked|busy/i, "Another program is writing to it for longer than 20 seconds: end that program, and try again."],
   [/not a database/i, "Name a trace database, or a path where one can be created."],

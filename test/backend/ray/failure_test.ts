@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import type { Cause } from "../../../src/backend/ray/cause.ts";
 import type { JobDetails } from "../../../src/backend/ray/contract.ts";
-import { failureOf } from "../../../src/backend/ray/failure.ts";
+import { jobFailureText } from "../../../src/backend/ray/failure.ts";
 
 const JOB: JobDetails = {
   submission_id: "sum-1",
@@ -102,11 +102,11 @@ const cases: [name: string, job: Partial<JobDetails>, cause: Cause | undefined, 
 ];
 
 test.each(cases)("%s", (_, job, cause, said) => {
-  expect(failureOf({ ...JOB, ...job }, cause)).toBe(`Cannot finish the job sum-1: ${said}`);
+  expect(jobFailureText({ ...JOB, ...job }, cause)).toBe(`Cannot finish the job sum-1: ${said}`);
 });
 
 test("a job that was stopped, and those that did not fail", () => {
-  expect(failureOf({ ...JOB, status: "STOPPED" })).toContain("it was stopped");
+  expect(jobFailureText({ ...JOB, status: "STOPPED" })).toContain("it was stopped");
   for (const status of ["SUCCEEDED", "RUNNING", "PENDING"] as const)
-    expect(failureOf({ ...JOB, status })).toBeUndefined();
+    expect(jobFailureText({ ...JOB, status })).toBeUndefined();
 });

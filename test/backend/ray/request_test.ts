@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { rayAddress } from "../../../src/backend/ray/address.ts";
 import type { RayOptions } from "../../../src/backend/ray/contract.ts";
-import { type Call, checkId, RayHttp } from "../../../src/backend/ray/request.ts";
+import { checkId, type RayCall, RayHttp } from "../../../src/backend/ray/request.ts";
 import { RemoteError } from "../../../src/errors.ts";
 
 beforeEach(() => void vi.useFakeTimers({ now: 0 }));
@@ -25,7 +25,7 @@ type Answer = readonly [status: number, body?: string] | Error;
 const AT = "http://head:8265";
 
 /** Calls with these answers, the last again and again. */
-async function call(answers: readonly Answer[], how: Partial<Call> = {}, options: Partial<RayOptions> = {}) {
+async function call(answers: readonly Answer[], how: Partial<RayCall> = {}, options: Partial<RayOptions> = {}) {
   const sent: { at: number; url: string; init: RequestInit }[] = [];
   const began = Date.now();
   const request: RayOptions["request"] = async (url, init) => {

@@ -1,7 +1,7 @@
 /** The job of a Trinity run: its configuration, the split of the GPUs, its files, and what is refused. */
 import { describe, expect, test } from "vitest";
 import { dryRunText } from "../../../src/backend/ray/dry_run.ts";
-import { type JobRequest, trinityJob } from "../../../src/backend/trinity/job.ts";
+import { type TrinityJobRequest, trinityJob } from "../../../src/backend/trinity/job.ts";
 import { tryCompose } from "../../../src/config/compose.ts";
 import { getAt } from "../../../src/config/yaml/tree.ts";
 import { readConfig } from "../../config/disk.ts";
@@ -21,7 +21,10 @@ const TASKS = Array.from({ length: 10 }, (_, i) => ({
 }));
 
 /** @param more.file the text of a file of the user's */
-function jobOf(overrides: readonly string[], { file, ...more }: Partial<JobRequest> & { readonly file?: string } = {}) {
+function jobOf(
+  overrides: readonly string[],
+  { file, ...more }: Partial<TrinityJobRequest> & { readonly file?: string } = {},
+) {
   const ofUser = file === undefined ? {} : { files: ["run.yaml"], readFile: () => file };
   const composed = tryCompose({ readConfig, overrides: [...READY, ...overrides], env: {}, ...ofUser });
   expect(composed.problems).toEqual([]);
@@ -30,7 +33,7 @@ function jobOf(overrides: readonly string[], { file, ...more }: Partial<JobReque
     ...{ service: { url: "http://10.0.0.1:1", token: "secret-of-the-run" }, readPackaged: readConfig, ...more },
   });
 }
-const told = (overrides: readonly string[], more?: Partial<JobRequest>) =>
+const told = (overrides: readonly string[], more?: Partial<TrinityJobRequest>) =>
   jobOf(overrides, more).problems.map(({ severity, message }) => `${severity}: ${message}`);
 
 describe("Trinity's configuration of a run", () => {

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { dryRunFiles, dryRunText } from "../../../src/backend/ray/dry_run.ts";
 import { quoteWord } from "../../../src/backend/ray/shell_word.ts";
 import { cpusHeld } from "../../../src/backend/verl/cpus.ts";
-import { type JobRequest, verlJob } from "../../../src/backend/verl/job.ts";
+import { type VerlJobRequest, verlJob } from "../../../src/backend/verl/job.ts";
 import { verlRows } from "../../../src/backend/verl/rows.ts";
 import type { Task } from "../../../src/data/types.ts";
 import { compose, READY } from "./runs.ts";
@@ -105,7 +105,7 @@ const python: Record<string, string> = {
   "ray/verl_metrics.py": "metrics",
   "ray/verl_agent.py": "agent",
 };
-function request(more: Partial<JobRequest> = {}, overrides: readonly string[] = []): JobRequest {
+function request(more: Partial<VerlJobRequest> = {}, overrides: readonly string[] = []): VerlJobRequest {
   const { composed, version, readConfig } = compose("0.9.1", [...READY, "rllm.data.train_batch_size=2", ...overrides]);
   return {
     ...{ composed, version, submission_id: "grpu-1", train: [task("a"), task("b")], val: [], hasAgent: false },

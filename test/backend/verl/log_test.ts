@@ -1,6 +1,11 @@
 /** The log of verl's trainer, line by line, as versions 0.8 and 0.9 write it. */
 import { describe, expect, test } from "vitest";
-import { mergeCommand, resumeOverrides, stepFolder, stepOf } from "../../../src/backend/verl/checkpoints.ts";
+import {
+  mergeCommand,
+  resumeOverrides,
+  stepFolder,
+  verlCheckpointStep,
+} from "../../../src/backend/verl/checkpoints.ts";
 import { explainError, parseMetrics, type VerlEvent, VerlLog } from "../../../src/backend/verl/log.ts";
 
 const runner = { name: "TaskRunnerV1", pid: 7 };
@@ -196,11 +201,11 @@ test.each([
 test("checkpoints: folders, resuming, merging", () => {
   expect([
     stepFolder("/s/", 3),
-    stepOf("/s/global_step_3/"),
-    stepOf("global_step_12"),
-    stepOf("/s/global_step_x"),
-    stepOf("/s/global_step_3/actor"),
-    stepOf("/s/my_global_step_3"),
+    verlCheckpointStep("/s/global_step_3/"),
+    verlCheckpointStep("global_step_12"),
+    verlCheckpointStep("/s/global_step_x"),
+    verlCheckpointStep("/s/global_step_3/actor"),
+    verlCheckpointStep("/s/my_global_step_3"),
     stepFolder("/s///", 4),
   ]).toEqual([...["/s/global_step_3", 3, 12, undefined, undefined, undefined, "/s/global_step_4"]]);
   expect(resumeOverrides("newest")).toEqual(["trainer.resume_mode=auto"]);

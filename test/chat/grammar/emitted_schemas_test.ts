@@ -5,7 +5,7 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { type Schema, schemaRule } from "../../../src/chat/grammar/schema.ts";
+import { type JsonSchema, schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { GrammarConstraint } from "../../../src/chat/grammar/vocabulary.ts";
 import { chatTokenizer } from "../../fixtures/chat.ts";
 import { dice, drawText, tokensOf } from "../../fixtures/random_schemas.ts";
@@ -21,7 +21,7 @@ const OPTIONS = {
   validateFormats: true,
 };
 
-function validatorOf(schema: Schema): (value: unknown) => boolean {
+function validatorOf(schema: JsonSchema): (value: unknown) => boolean {
   const isOld = typeof schema === "object" && String(schema.$schema).includes("draft-07");
   const ajv = isOld ? new Ajv(OPTIONS) : new Ajv2020({ ...OPTIONS, discriminator: false });
   formats.default(ajv as Ajv);
@@ -29,7 +29,7 @@ function validatorOf(schema: Schema): (value: unknown) => boolean {
 }
 
 /** Values of so many texts that ended. */
-function valuesOf(schema: Schema, texts = 12): unknown[] {
+function valuesOf(schema: JsonSchema, texts = 12): unknown[] {
   const constraint = new GrammarConstraint(schemaRule(schema), tokenizer);
   const drawn = Array.from({ length: texts }, (_, seed) =>
     drawText(constraint, { tokenizer, tokens, roll: dice(seed) }),
@@ -39,7 +39,7 @@ function valuesOf(schema: Schema, texts = 12): unknown[] {
 
 const PYDANTIC = JSON.parse(
   readFileSync(new URL("../../fixtures/schemas/pydantic.json", import.meta.url), "utf8"),
-) as Record<string, Schema>;
+) as Record<string, JsonSchema>;
 
 /** What a grammar cannot keep, with the place that the error names. */
 const REFUSED: Readonly<Record<string, [path: string, says: RegExp]>> = {
@@ -136,7 +136,7 @@ const LOST = ["partial record", "record by pattern", "tuple", "tuple with rest"]
 describe.each([["draft-2020-12"], ["draft-7"], ["openapi-3.0"], ["draft-4"]] as const)("zod, %s", (target) => {
   const isOld = target === "openapi-3.0" || target === "draft-4";
   test.each(Object.entries(ZOD).filter(([name]) => !isOld || !LOST.includes(name)))("%s", (_, type) => {
-    const schema = z.toJSONSchema(type, { target }) as Schema;
+    const schema = z.toJSONSchema(type, { target }) as JsonSchema;
     const values = valuesOf(schema, 8);
     expect(values.length).toBeGreaterThan(1);
     expect(values.filter((value) => !type.safeParse(value).success)).toEqual([]);

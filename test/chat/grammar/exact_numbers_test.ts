@@ -1,10 +1,10 @@
 /** Numbers of schemas as they are written: constants, enums, limits, names that look like numbers. */
 import { describe, expect, test } from "vitest";
 import { accepts } from "../../../src/chat/grammar/collections.ts";
-import { type Schema, schemaRule } from "../../../src/chat/grammar/schema.ts";
+import { type JsonSchema, schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { parseJson } from "../../../src/json.ts";
 
-const takes = (schema: string, text: string) => accepts(schemaRule(parseJson(schema) as Schema), text);
+const takes = (schema: string, text: string) => accepts(schemaRule(parseJson(schema) as JsonSchema), text);
 
 describe("constants", () => {
   test.each<[schema: string, valid: string[], invalid: string[]]>([

@@ -1,9 +1,16 @@
 /** Texts of a schema's grammar are valid by the schema, as Ajv judges, whatever tokens are drawn. */
 import { describe, expect, test, vi } from "vitest";
-import { Automaton, type State } from "../../../src/chat/grammar/automaton.ts";
+import { Automaton, type ParseState } from "../../../src/chat/grammar/automaton.ts";
 import { ANY_OBJECT } from "../../../src/chat/grammar/json.ts";
-import { bytes as bytesOf, choice, literal, Rule, repeat, textUntil } from "../../../src/chat/grammar/rules.ts";
-import { type Schema, schemaRule } from "../../../src/chat/grammar/schema.ts";
+import {
+  byteRanges as bytesOf,
+  choiceRule,
+  GrammarRule,
+  literal,
+  repeat,
+  textUntil,
+} from "../../../src/chat/grammar/rules.ts";
+import { type JsonSchema, schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { GrammarConstraint } from "../../../src/chat/grammar/vocabulary.ts";
 import { byteTokenizer, characterTokenizer } from "../../../src/model/files/tokenizer.ts";
 import { chatTokenizer } from "../../fixtures/chat.ts";
@@ -49,7 +56,7 @@ describe("schemaRule()", () => {
       },
     ],
   };
-  test.each<[name: string, schema: Schema, accepts: string[], refuses: string[]]>([
+  test.each<[name: string, schema: JsonSchema, accepts: string[], refuses: string[]]>([
     [
       "an object",
       { type: "object", properties: { a: { type: "integer" }, b: {} }, required: ["a"] },
@@ -458,13 +465,13 @@ describe("schemaRule()", () => {
       /no finite value is valid/,
     ],
   ])("refuses %j", (schema, path, says) => {
-    expect(() => schemaRule(schema as Schema)).toThrow(says);
-    expect(() => schemaRule(schema as Schema)).toThrow(expect.objectContaining({ path }));
+    expect(() => schemaRule(schema as JsonSchema)).toThrow(says);
+    expect(() => schemaRule(schema as JsonSchema)).toThrow(expect.objectContaining({ path }));
   });
 });
 
 function accepts(automaton: Automaton, text: string): boolean {
-  let state: State | null = automaton.start;
+  let state: ParseState | null = automaton.start;
   for (const byte of new TextEncoder().encode(text)) state = state && automaton.step(state, byte);
   return state?.isComplete ?? false;
 }
@@ -481,7 +488,7 @@ describe("the work of one mask is bounded", () => {
   const times = <T>(count: number, make: (i: number) => T) => Array.from({ length: count }, (_, i) => make(i));
   const strings = (i: number) => ({ type: "array", items: { type: "string", maxLength: 200 + i } });
 
-  test.each<[string, Schema]>([
+  test.each<[string, JsonSchema]>([
     ["120 arrays", { anyOf: times(120, strings) }],
     ["200 arrays", { anyOf: times(200, strings) }],
     ["arrays within anyOf", { anyOf: times(14, (j) => ({ anyOf: times(14, (i) => strings(14 * j + i)) })) }],
@@ -509,7 +516,7 @@ describe("the work of one mask is bounded", () => {
     expect(draw).toThrow(/the next token can be read in too many ways/);
   });
 
-  test.each<[string, Schema, string]>([
+  test.each<[string, JsonSchema, string]>([
     ["one array of long strings", strings(100), '["abcd", "efgh"]'],
     ["10 arrays", { anyOf: times(10, strings) }, '["abcd", "efgh"]'],
     [
@@ -535,7 +542,7 @@ describe("GrammarConstraint", () => {
   test("allows exactly the tokens whose bytes go on, and the end where the text is complete", () => {
     const tokenizer = chatTokenizer();
     const state = new GrammarConstraint(
-      new Rule(() => [literal("the an"), literal("the and"), literal("then")]),
+      new GrammarRule(() => [literal("the an"), literal("the and"), literal("then")]),
       tokenizer,
     ).start();
     const mask = new Uint32Array(Math.ceil(tokenizer.vocabSize / 32));
@@ -566,13 +573,13 @@ describe("GrammarConstraint", () => {
     const bytes = texts.map((text) => new TextEncoder().encode(text));
     const [vocabSize, end] = [texts.length + 1, texts.length];
     const tokenizer = { ...byteTokenizer(), vocabSize, eosTokenIds: [end], tokenBytes: (id: number) => bytes[id] };
-    const rule = choice(...random.slice(0, 60).map((text) => literal(`${text}aab`)));
+    const rule = choiceRule(...random.slice(0, 60).map((text) => literal(`${text}aab`)));
     const [automaton, state] = [new Automaton(rule), new GrammarConstraint(rule, tokenizer).start()];
     const mask = new Uint32Array(Math.ceil(vocabSize / 32));
-    let at: State = automaton.start;
+    let at: ParseState = automaton.start;
     for (let drawn = 0; drawn < 6 && !at.isComplete; drawn++) {
       state.fill(mask);
-      const after = bytes.map((own) => own.reduce((to: State | null, byte) => to && automaton.step(to, byte), at));
+      const after = bytes.map((own) => own.reduce((to: ParseState | null, byte) => to && automaton.step(to, byte), at));
       const allowed = texts.map((_, id) => ((mask[id >> 5]! >>> (id & 31)) & 1) === 1);
       expect(allowed).toEqual(after.map((to) => to !== null));
       const next = after.flatMap((to, id) => (to ? [id] : []));
@@ -591,7 +598,7 @@ describe("GrammarConstraint", () => {
 
   test("a mask that is asked for again and again is computed once, whatever states come between", () => {
     const tokenizer = byteTokenizer();
-    const constraint = new GrammarConstraint(choice(literal("a".repeat(200))), tokenizer);
+    const constraint = new GrammarConstraint(choiceRule(literal("a".repeat(200))), tokenizer);
     const [start, other] = [constraint.start(), constraint.start()];
     const mask = new Uint32Array(Math.ceil(tokenizer.vocabSize / 32));
     start.fill(mask);
@@ -608,7 +615,7 @@ describe("GrammarConstraint", () => {
 
   test("two sequences of one constraint do not disturb each other", () => {
     const tokenizer = byteTokenizer();
-    const constraint = new GrammarConstraint(new Rule(() => [literal("ab")]), tokenizer);
+    const constraint = new GrammarConstraint(new GrammarRule(() => [literal("ab")]), tokenizer);
     const [one, other] = [constraint.start(), constraint.start()];
     one.advance(97);
     expect(() => one.advance(97)).toThrow();
@@ -616,10 +623,10 @@ describe("GrammarConstraint", () => {
   });
 
   test("a grammar without texts is refused, where it begins or where it leads to nothing", () => {
-    expect(() => new GrammarConstraint(choice(), byteTokenizer())).toThrow(/no text is valid/);
-    const state = new GrammarConstraint(choice([...literal("a"), choice()]), byteTokenizer()).start();
+    expect(() => new GrammarConstraint(choiceRule(), byteTokenizer())).toThrow(/no text is valid/);
+    const state = new GrammarConstraint(choiceRule([...literal("a"), choiceRule()]), byteTokenizer()).start();
     expect(() => state.advance(97)).toThrow(/forbids/);
-    const dead = new GrammarConstraint(choice([...literal("a"), bytesOf()]), byteTokenizer()).start();
+    const dead = new GrammarConstraint(choiceRule([...literal("a"), bytesOf()]), byteTokenizer()).start();
     dead.advance(97);
     expect(() => dead.fill(new Uint32Array(9))).toThrow(/no text that is valid/);
   });
@@ -643,13 +650,13 @@ test("thousands of optional properties take no stack, and properties named like 
 });
 
 test("a grammar with deep nesting at one place takes no stack", () => {
-  let rule = choice(literal("a"));
-  for (let i = 0; i < 15_000; i++) rule = choice([rule, ...(i % 2 ? literal("b") : [])]);
+  let rule = choiceRule(literal("a"));
+  for (let i = 0; i < 15_000; i++) rule = choiceRule([rule, ...(i % 2 ? literal("b") : [])]);
   expect(accepts(new Automaton(rule), `a${"b".repeat(7500)}`)).toBe(true);
 });
 
 test("a place that leads to too many others is refused", () => {
-  const rule = choice(...Array.from({ length: 30_000 }, (_, i) => literal(`${i}`)));
+  const rule = choiceRule(...Array.from({ length: 30_000 }, (_, i) => literal(`${i}`)));
   expect(() => new Automaton(rule)).toThrow(/too many ways \(more than 20000\)/);
 });
 

@@ -6,7 +6,11 @@ import { describe, expect, test } from "vitest";
 import { diskFile } from "../../../src/model/files/disk.ts";
 import type { ByteReader } from "../../../src/model/files/reader.ts";
 import { openSafetensors } from "../../../src/model/files/safetensors.ts";
-import { encodeSafetensors, type TensorSource, type WriteOptions } from "../../../src/model/files/safetensors_write.ts";
+import {
+  encodeSafetensors,
+  type SafetensorsOptions,
+  type TensorSource,
+} from "../../../src/model/files/safetensors_write.ts";
 import { temporaryFolder } from "../../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
@@ -27,7 +31,7 @@ function file(header: unknown, dataBytes: number | Uint8Array = 0): Uint8Array {
   return bytes;
 }
 
-async function encode(tensors: TensorSource[], options?: WriteOptions): Promise<Uint8Array> {
+async function encode(tensors: TensorSource[], options?: SafetensorsOptions): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   for await (const chunk of encodeSafetensors(tensors, options)) chunks.push(chunk.slice());
   return Buffer.concat(chunks);

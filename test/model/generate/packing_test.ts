@@ -1,7 +1,7 @@
 /** Where tokens lie in the pages of the cache, and what the sequences of a prompt share: figures. */
 import { describe, expect, test } from "vitest";
 import type { SampleRequest } from "../../../src/contract/backend.ts";
-import { joined, keepHidden, packPieces, pageTable, promptEndCopies } from "../../../src/model/generate/packing.ts";
+import { concatRows, keepHidden, packPieces, pageTable, promptEndCopies } from "../../../src/model/generate/packing.ts";
 import { PagePool, pageNeed, usablePages } from "../../../src/model/generate/pages.ts";
 import {
   addToken,
@@ -29,7 +29,7 @@ function prompt(length: number, pages: number[]): Prompt {
 
 function sequence(of: Prompt, own: number[], changes: Partial<SampleRequest> = {}): Sequence {
   const waiting = { index: of.members.size, request: { ...request(1, 9, 0), ...changes }, limit: 3 };
-  const it = startSequence(waiting, { prompt: of, own });
+  const it = startSequence(waiting, { prompt: of, ownPages: own });
   of.members.add(it);
   return it;
 }
@@ -127,7 +127,7 @@ test("each prompt keeps its row of the hidden states, and rows are joined in ord
     [3, 4],
     [5, 6],
   ]);
-  expect(joined([prompts[2]!.hidden!, prompts[0]!.hidden!])).toEqual(Float32Array.of(5, 6, 1, 2));
+  expect(concatRows([prompts[2]!.hidden!, prompts[0]!.hidden!])).toEqual(Float32Array.of(5, 6, 1, 2));
 });
 
 describe("a sequence", () => {

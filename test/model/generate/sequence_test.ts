@@ -1,6 +1,6 @@
 /** How a drawn sequence ends, and what it reports. */
 import { describe, expect, test } from "vitest";
-import { addToken, guarded, reportTokens, type Sequence, settle } from "../../../src/model/generate/sequence.ts";
+import { addToken, reportTokens, runForSequence, type Sequence, settle } from "../../../src/model/generate/sequence.ts";
 
 describe("a sequence that is drawn", () => {
   const PARAMS = { temperature: 1, top_p: 1, top_k: -1, max_tokens: 3, stop_token_ids: [9] };
@@ -57,11 +57,11 @@ describe("a sequence that is drawn", () => {
 
   test("ends with what the request's own code throws, once", () => {
     const it = sequence();
-    guarded(it, () => {
+    runForSequence(it, () => {
       throw new Error("first");
     });
     let ran = false;
-    guarded(it, () => {
+    runForSequence(it, () => {
       ran = true;
     });
     expect([it.stopped, it.ended, it.failure, ran]).toEqual([true, false, { error: new Error("first") }, false]);

@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Device } from "../../../src/compute/device.ts";
 import type { SampledSequence, SampleRequest, TokenConstraint } from "../../../src/contract/backend.ts";
 import type { ModelConfig } from "../../../src/model/config.ts";
-import { type Lookup, lookupOf, NgramIndex } from "../../../src/model/generate/ngram.ts";
+import { lookupOf, NgramIndex, type NgramOptions } from "../../../src/model/generate/ngram.ts";
 import { LanguageModel, type LanguageModelOptions } from "../../../src/model/language_model.ts";
 import { mulberry32 } from "../../../src/random.ts";
 import { changed, refusing } from "../../fixtures/changed_device.ts";
@@ -27,7 +27,7 @@ const WINDOWED: ModelConfig = {
   slidingRopeTheta: 1000,
 };
 
-function guessOf(tokens: readonly number[], lookup: Lookup): number[] {
+function guessOf(tokens: readonly number[], lookup: NgramOptions): number[] {
   const index = new NgramIndex(lookup);
   for (const token of tokens) index.add(token);
   expect(index.length).toBe(tokens.length);
@@ -35,7 +35,7 @@ function guessOf(tokens: readonly number[], lookup: Lookup): number[] {
 }
 
 /** The same from a scan of the whole sequence. */
-function scannedGuess(tokens: readonly number[], { most, longest, shortest }: Lookup): number[] {
+function scannedGuess(tokens: readonly number[], { most, longest, shortest }: NgramOptions): number[] {
   const last = tokens.length - 1;
   let [length, after] = [0, 0];
   for (let at = 0; at < last && length < longest; at++) {
@@ -71,7 +71,7 @@ describe("a guess", () => {
     let guessed = 0;
     for (let round = 0; round < 200; round++) {
       const shortest = upTo(4);
-      const of: Lookup = { most: upTo(6), shortest, longest: shortest + upTo(5) - 1 };
+      const of: NgramOptions = { most: upTo(6), shortest, longest: shortest + upTo(5) - 1 };
       const [index, tokens, kinds] = [new NgramIndex(of), [] as number[], upTo(6)];
       for (let i = upTo(120); i > 0; i--) {
         // Some of the largest ids that a vocabulary has, and repeats of what there is.

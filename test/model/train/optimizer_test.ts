@@ -1,7 +1,7 @@
 /** The optimiser's state: moments, steps, clipping and gradients that are not numbers. */
 import { expect, test } from "vitest";
 import { CpuDevice } from "../../../src/compute/cpu.ts";
-import { layOut, ParameterSet } from "../../../src/model/parameters.ts";
+import { layOutParameters, ParameterSet } from "../../../src/model/parameters.ts";
 import { AdamW } from "../../../src/model/train/optimizer.ts";
 import { narrowDevice } from "../../fixtures/changed_device.ts";
 import { overDevices } from "../../fixtures/devices.ts";
@@ -42,7 +42,7 @@ overDevices("AdamW", (real) => {
     "follows torch's rule over three steps, in bindings of %f bytes",
     async (limit) => {
       const device = narrowDevice(real, limit);
-      const parameters = new ParameterSet(device, layOut(device, SHAPES), "weights");
+      const parameters = new ParameterSet(device, layOutParameters(device, SHAPES), "weights");
       const optimizer = new AdamW(device, parameters);
       const step = reference();
       const values = new Map<string, number[]>();
@@ -72,7 +72,7 @@ overDevices("AdamW", (real) => {
   test.each([Number.NaN, Number.POSITIVE_INFINITY, 3e38])(
     "a gradient of %f changes nothing, counts no step, and is cleared",
     async (bad) => {
-      const parameters = new ParameterSet(real, layOut(real, SHAPES), "weights");
+      const parameters = new ParameterSet(real, layOutParameters(real, SHAPES), "weights");
       parameters.write("a", floats(15, 1));
       const optimizer = new AdamW(real, parameters);
       optimizer.gradients.write("b", floats(300, 2));
@@ -95,7 +95,7 @@ overDevices("AdamW", (real) => {
 
 test("an optimiser that does not fit holds nothing", () => {
   const device = new CpuDevice({ memoryBudgetBytes: 3 * 1536 + 256 });
-  const parameters = new ParameterSet(device, layOut(device, SHAPES), "weights");
+  const parameters = new ParameterSet(device, layOutParameters(device, SHAPES), "weights");
   const { live } = device.memory;
   expect(() => new AdamW(device, parameters)).toThrow(/second moments/);
   expect(device.memory.live).toBe(live);

@@ -1,7 +1,7 @@
 /** GAE: generalised advantages from a critic's values, whitened over the batch. */
 import { type Estimator, needs } from "../definition.ts";
 import { whiten } from "../whitening.ts";
-import { forEachRewards, type Output, type RowRewards } from "./returns.ts";
+import { type FloatOutput, forEachRewards, type RowRewards } from "./returns.ts";
 
 /**
  * A_t = R_t + gamma V_{t+1} - V_t + gamma lam A_{t+1} of one row, before whitening; V and A of the next trained token,
@@ -12,7 +12,7 @@ export function gaeRow(
   { first, end, mask, reward }: RowRewards,
   values: ArrayLike<number>,
   { gamma, lam }: { gamma: number; lam: number },
-  out: { advantages: Output; returns: Output },
+  out: { advantages: FloatOutput; returns: FloatOutput },
 ): void {
   let nextValue = 0;
   let next = 0;

@@ -44,8 +44,8 @@ export const gdpo: Estimator = {
 
 /** @throws {ConfigError} for a key without a reward, and for another number of weights */
 function weightedRewards({ scores, rewardComponents }: AdvantageBatch, settings: EstimatorSettings) {
-  const given = (settings.gdpo_reward_keys ?? []) as readonly string[];
-  const keys = given.length > 0 ? given : Object.keys(rewardComponents ?? {});
+  const rewardKeys = (settings.gdpo_reward_keys ?? []) as readonly string[];
+  const keys = rewardKeys.length > 0 ? rewardKeys : Object.keys(rewardComponents ?? {});
   const parts = keys.map((key) => needs(rewardComponents?.[key], "gdpo", `rewardComponents.${key}`));
   const rewards = parts.length > 0 ? parts : [scores];
   const weights = (settings.gdpo_reward_weights ?? rewards.map(() => 1)) as readonly number[];

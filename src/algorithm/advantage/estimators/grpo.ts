@@ -10,7 +10,7 @@ export interface GroupNorm {
   readonly ddof: number;
   /** Added to the deviation. */
   readonly epsilon: number;
-  /** What a group of one becomes: its reward over 1 + epsilon (verl, rLLM), or 0 (TRL). */
+  /** Advantage of a group of one: its reward over 1 + epsilon (verl, rLLM), or 0 (TRL). */
   readonly singleton: "reward" | "zero";
 }
 
@@ -52,15 +52,15 @@ const SOURCE = "https://arxiv.org/abs/2402.03300";
 
 function grpoAs(
   name: string,
-  it: Pick<Estimator, "describe" | "elsewhere"> & {
+  about: Pick<Estimator, "describe" | "elsewhere"> & {
     settings: ReturnType<typeof normSettings>;
     alone?: GroupNorm["singleton"];
   },
 ): Estimator {
-  const { settings, alone = "reward", ...rest } = it;
+  const { settings, alone = "reward", ...rest } = about;
   return {
     ...{ name, settings, sources: [SOURCE], scope: "group", ...rest },
-    estimate: (batch, given) => perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(given, alone)))),
+    estimate: (batch, settings) => perRow(byGroup(batch, (scores) => groupNorm(scores, groupNormOf(settings, alone)))),
     record: (r) => {
       const options = { form: "norm", byDeviation: isByDeviation(r.settings), aloneIsZero: alone === "zero" } as const;
       return { advantages: r.group(r.need("scores"), options) };

@@ -3,7 +3,7 @@ import { forEachRow, totalTokens, trainedIn } from "../../../data/offsets.ts";
 import type { MaskedRows } from "../../rows.ts";
 import { type AdvantageBatch, type Estimate, type Estimator, type EstimatorSettings, needs } from "../definition.ts";
 import { type Groups, memberRows } from "../groups.ts";
-import { type Output, rewardsToGo } from "./returns.ts";
+import { type FloatOutput, rewardsToGo } from "./returns.ts";
 
 /** Added to a column's weight. */
 const EPSILON = 1e-8;
@@ -18,10 +18,10 @@ interface Options {
 /** All [T]. */
 interface Table {
   /** Rewards to go. */
-  readonly returns: Output;
-  readonly power: Output;
+  readonly returns: FloatOutput;
+  readonly power: FloatOutput;
   /** Written at trained tokens. */
-  readonly advantages: Output;
+  readonly advantages: FloatOutput;
 }
 
 /**

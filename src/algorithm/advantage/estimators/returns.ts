@@ -12,7 +12,7 @@ export interface RowRewards {
 }
 
 /** [T]; the kernels' references write float32, the estimators float64. */
-export type Output = Float32Array | Float64Array;
+export type FloatOutput = Float32Array | Float64Array;
 
 /** Index of a row's last trained token; -1 where it has none. */
 export function lastTrained(mask: ArrayLike<number>, first: number, end: number): number {
@@ -38,7 +38,7 @@ export function forEachRewards(batch: AdvantageBatch, of: (row: RowRewards) => v
 export function discountedReturns(
   { first, end, mask, reward }: RowRewards,
   options: { gamma: number; atMasked: "carry" | "carry and show" | "reset" },
-  returns: Output,
+  returns: FloatOutput,
 ): void {
   const { gamma, atMasked } = options;
   let next = 0;

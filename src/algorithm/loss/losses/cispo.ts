@@ -1,6 +1,6 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { clamp, count } from "../token.ts";
+import { clamp, indicator } from "../token.ts";
 import { bounded } from "./clipped_ratio.ts";
 import { band, CLIP_METRICS, VERL_SETTINGS } from "./verl_settings.ts";
 
@@ -12,7 +12,7 @@ const form = lossForm({
     const r = Math.exp(d);
     const fixed = clamp(r, p.low, p.high);
     const slope = -fixed * t.advantage;
-    return { value: slope * t.logprob, slope, metrics: [count(r !== fixed), -d, 0] };
+    return { value: slope * t.logprob, slope, metrics: [indicator(r !== fixed), -d, 0] };
   },
   wgsl: /* wgsl */ `
 fn token_loss(t: Token) -> TokenLoss {

@@ -1,6 +1,6 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { count } from "../token.ts";
+import { indicator } from "../token.ts";
 import { CLIPPED_RATIO, clippedRatio } from "./clipped_ratio.ts";
 import { band, VERL_SETTINGS } from "./verl_settings.ts";
 
@@ -13,7 +13,7 @@ const form = lossForm({
     return {
       value: isDropped ? 0 : Math.max(plain, clipped),
       slope: passes && !isDropped ? plain : 0,
-      metrics: [count(isDropped), -t.d, 0],
+      metrics: [indicator(isDropped), -t.d, 0],
     };
   },
   wgsl: /* wgsl */ `

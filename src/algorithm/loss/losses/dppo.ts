@@ -1,7 +1,7 @@
 /** -A detach(min(r, cap)) logprob inside a trust region, 0 outside; the two losses differ in what the region bounds. */
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { count, type Token, type TokenLoss } from "../token.ts";
+import { indicator, type Token, type TokenLoss } from "../token.ts";
 import { bounded } from "./clipped_ratio.ts";
 import { CLIP_METRICS, VERL_SETTINGS, type VerlSettings } from "./verl_settings.ts";
 
@@ -9,7 +9,7 @@ function inRegion(t: Token, cap: number, isKept: boolean): TokenLoss {
   const d = bounded(t.d);
   const r = Math.exp(d);
   const slope = isKept ? -t.advantage * Math.min(r, cap) : 0;
-  return { value: slope * t.logprob, slope, metrics: [count(!isKept), -d, count(r > cap && isKept)] };
+  return { value: slope * t.logprob, slope, metrics: [indicator(!isKept), -d, indicator(r > cap && isKept)] };
 }
 
 const IN_REGION = /* wgsl */ `

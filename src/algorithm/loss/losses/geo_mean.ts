@@ -2,7 +2,7 @@ import { COUNT_EPSILON } from "../../rows.ts";
 import { type Aggregation, policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
 import { rowStatistic } from "../row_statistic.ts";
-import { clamp, count } from "../token.ts";
+import { clamp, indicator } from "../token.ts";
 import { CLIP_METRICS, VERL_SETTINGS } from "./verl_settings.ts";
 
 /** a = loss of the row / n, b = its slope at a token: geometric mean of pessimistically clipped ratios, times mean A and mean weight. */
@@ -52,7 +52,7 @@ const form = lossForm({
     return {
       value: t.a,
       slope: passes ? t.b : 0,
-      metrics: [count(isOutside && t.advantage > 0), -t.d, count(isOutside && t.advantage < 0)],
+      metrics: [indicator(isOutside && t.advantage > 0), -t.d, indicator(isOutside && t.advantage < 0)],
     };
   },
   wgsl: /* wgsl */ `

@@ -1,6 +1,6 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { count } from "../token.ts";
+import { indicator } from "../token.ts";
 import { CLIPPED_RATIO, clippedRatio } from "./clipped_ratio.ts";
 import { meanLogRatio } from "./mean_log_ratio.ts";
 import { band, CLIP_METRICS, sequenceMean, VERL_SETTINGS } from "./verl_settings.ts";
@@ -17,7 +17,7 @@ const form = lossForm({
     return {
       value: Math.max(plain, clipped),
       slope: passes && t.a <= MAX_SEQUENCE_LOG_RATIO ? plain : 0,
-      metrics: [count(clipped > plain), -t.d, 0],
+      metrics: [indicator(clipped > plain), -t.d, 0],
     };
   },
   wgsl: /* wgsl */ `

@@ -1,5 +1,5 @@
 /** The clipped objective of Tinker and TRL on any log-ratio, in both languages. */
-import { clamp, count, type Token, type TokenLoss } from "../token.ts";
+import { clamp, indicator, type Token, type TokenLoss } from "../token.ts";
 
 /** Bounds of the ratio; `delta` bounds it from above before the clip, for negative advantages too. */
 export interface SurrogateParams {
@@ -21,7 +21,7 @@ export function surrogate(t: Token, logRatio: number, p: SurrogateParams): Token
   return {
     value: Math.max(plain, clipped),
     slope: passes ? -t.advantage * raw : 0,
-    metrics: [count(r < p.low && t.advantage < 0), -t.d, count(r > p.high && t.advantage > 0)],
+    metrics: [indicator(r < p.low && t.advantage < 0), -t.d, indicator(r > p.high && t.advantage > 0)],
   };
 }
 

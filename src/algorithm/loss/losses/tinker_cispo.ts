@@ -1,6 +1,6 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { clamp, count } from "../token.ts";
+import { clamp, indicator } from "../token.ts";
 import { OFF_POLICY, THRESHOLDS, TINKER_LOSSES_PAGE, thresholds } from "./tinker_settings.ts";
 
 const form = lossForm({
@@ -10,7 +10,7 @@ const form = lossForm({
     const r = Math.exp(t.d);
     const fixed = clamp(r, p.low, p.high);
     const slope = -fixed * t.advantage;
-    return { value: slope * t.logprob, slope, metrics: [count(r !== fixed), -t.d, 0] };
+    return { value: slope * t.logprob, slope, metrics: [indicator(r !== fixed), -t.d, 0] };
   },
   wgsl: /* wgsl */ `
 fn token_loss(t: Token) -> TokenLoss {

@@ -22,7 +22,10 @@ fn token_loss(t: Token) -> TokenLoss {
 ${SURROGATE}`,
 });
 
-/** Without a bound of the row's ratio; the default thresholds are those of GSPO's paper: 1 - 3e-4 and 1 + 4e-4. */
+/**
+ * Tinker's GSPO, without a bound of the row's ratio; the default thresholds are those of GSPO's paper: 1 - 3e-4 and 1 +
+ * 4e-4.
+ */
 export const tinkerGspo = policyLossOf({
   name: "tinker.gspo",
   describe: "max(-A s, -A clip(s)) with the row's s = e^(mean d); the slope is that of the token's own log-prob",

@@ -1,5 +1,5 @@
 /**
- * What Tinker's losses share: sums over tokens, thresholds as absolute ratios. The service sums; give
+ * Common parts of Tinker's losses: sums over tokens, thresholds as absolute ratios. The service sums; give
  * `loss_agg_mode: "token-sum"` for its numbers.
  * @see https://tinker-docs.thinkingmachines.ai/losses
  */

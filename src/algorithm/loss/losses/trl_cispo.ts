@@ -1,7 +1,7 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { count } from "../token.ts";
-import { allTokens, klBound, TRL_SETTINGS, upper } from "./trl_settings.ts";
+import { indicator } from "../token.ts";
+import { allTokens, klBound, TRL_SETTINGS, upperDistance } from "./trl_settings.ts";
 
 const form = lossForm({
   name: "trl.cispo",
@@ -9,7 +9,7 @@ const form = lossForm({
   token(t, p) {
     const r = Math.exp(t.d);
     const slope = -Math.min(r, p.high) * t.advantage;
-    return { value: slope * t.logprob, slope, metrics: [0, -t.d, count(r > p.high && t.advantage > 0)] };
+    return { value: slope * t.logprob, slope, metrics: [0, -t.d, indicator(r > p.high && t.advantage > 0)] };
   },
   wgsl: /* wgsl */ `
 fn token_loss(t: Token) -> TokenLoss {
@@ -28,7 +28,7 @@ export const trlCispo = policyLossOf({
   settings: TRL_SETTINGS,
   plan: (s) => ({
     form,
-    params: { high: upper(s) },
+    params: { high: upperDistance(s) },
     aggregation: allTokens(s),
     metrics: [null, null, "cispo_clip_ratio"],
     klBound,

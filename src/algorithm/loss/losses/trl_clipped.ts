@@ -2,9 +2,9 @@
 import type { AggregationMode } from "../aggregation.ts";
 import { type Aggregation, type LossDefinition, type LossPlan, policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { type RowNumbers, type RowSums, rowStatistic } from "../row_statistic.ts";
+import { type RowNumbers, rowStatistic, type TrainedRow } from "../row_statistic.ts";
 import { NO_DELTA, SURROGATE, SURROGATE_PARAMS, type SurrogateParams, surrogate } from "./surrogate.ts";
-import { allTokens, klBound, rowMean, TRL_SETTINGS, type TrlSettings, upper } from "./trl_settings.ts";
+import { allTokens, klBound, rowMean, TRL_SETTINGS, type TrlSettings, upperDistance } from "./trl_settings.ts";
 
 const byToken = lossForm({
   name: "trl.token",
@@ -31,7 +31,11 @@ ${SURROGATE}`,
 });
 
 /** The row's log-ratio a = sum d / divisor, and the slope b of its surrogate at each token, since every token moves the ratio. */
-function sequenceNumbers({ row, streams, sum, d, weight }: RowSums, p: SurrogateParams, divisor: number): RowNumbers {
+function sequenceNumbers(
+  { row, streams, sum, d, weight }: TrainedRow,
+  p: SurrogateParams,
+  divisor: number,
+): RowNumbers {
   const a = sum(d) / divisor;
   const slope = (t: number) => {
     const token = { logprob: 0, d: 0, advantage: streams.advantage(t, row), a, b: 0 };
@@ -90,7 +94,7 @@ function clipped(s: TrlSettings, aggregation: Aggregation): LossPlan {
   const isBySequence = s.importance_sampling_level === 1;
   return {
     form: isBySequence ? bySequence : byToken,
-    params: { low: 1 - s.epsilon, high: 1 + upper(s), delta: s.delta > 0 ? s.delta : NO_DELTA },
+    params: { low: 1 - s.epsilon, high: 1 + upperDistance(s), delta: s.delta > 0 ? s.delta : NO_DELTA },
     ...(isBySequence && { rows: meanSurrogate, weightsInRows: "slope" as const }),
     aggregation,
     metrics: ["clip_ratio/low_mean", null, "clip_ratio/high_mean"],

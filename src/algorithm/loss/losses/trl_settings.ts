@@ -1,6 +1,6 @@
 /**
- * What TRL's losses share (GRPOTrainer and RLOOTrainer, 1.10): one set of arguments, and aggregations of their own, so that
- * `loss_agg_mode` does not act on them. Log-ratios are not bounded.
+ * Common parts of TRL's losses (GRPOTrainer and RLOOTrainer, 1.10): one set of arguments, and aggregations of their
+ * own, so that `loss_agg_mode` does not act on them. Log-ratios are not bounded.
  */
 import type { Aggregation } from "../definition.ts";
 
@@ -30,7 +30,7 @@ export type TrlSettings = typeof TRL_SETTINGS;
 export const klBound = Number.POSITIVE_INFINITY;
 
 /** The upper distance from 1. */
-export const upper = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
+export const upperDistance = (s: TrlSettings) => (s.epsilon_high < 0 ? s.epsilon : s.epsilon_high);
 
 export const rowMean: Aggregation = (step) => ({
   mode: "seq-mean-token-mean",

@@ -1,6 +1,6 @@
 import { policyLossOf } from "../definition.ts";
 import { lossForm } from "../form.ts";
-import { count } from "../token.ts";
+import { indicator } from "../token.ts";
 import { bounded, CLIPPED_RATIO, clippedRatio, MAX_LOG_RATIO } from "./clipped_ratio.ts";
 import { above, band, CLIP_METRICS, VERL_SETTINGS } from "./verl_settings.ts";
 
@@ -16,7 +16,7 @@ const form = lossForm({
     return {
       value: isCapped ? ceiling : worse,
       slope: passes && !isCapped && Math.abs(t.d) <= MAX_LOG_RATIO ? plain : 0,
-      metrics: [count(clipped > plain), -d, count(isCapped)],
+      metrics: [indicator(clipped > plain), -d, indicator(isCapped)],
     };
   },
   wgsl: /* wgsl */ `

@@ -1,4 +1,4 @@
-/** What verl's losses share: one actor configuration for all of them, and the names of their metrics. */
+/** Common parts of verl's losses: one actor configuration for all of them, and the names of their metrics. */
 import { ConfigError } from "../../../errors.ts";
 import type { Aggregation, MetricNames } from "../definition.ts";
 

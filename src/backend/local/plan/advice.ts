@@ -1,4 +1,4 @@
-/** What to change where a run does not fit, each piece of advice verified by planning with it. */
+/** Advice for a run that does not fit, each piece verified by planning with it. */
 import { LORA_DEFAULTS } from "../../../model/lora.ts";
 import { fitsAtLeast } from "./choices.ts";
 import type { PlanRequest } from "./rehearsal.ts";
@@ -12,7 +12,7 @@ interface Change {
 /** Undefined where it would change nothing. */
 type Try = (request: PlanRequest) => Change | undefined;
 
-/** What to try, the most useful first. */
+/** Changes to try, the most useful first. */
 const TRIES: readonly Try[] = [
   chooseFold,
   trainAdapter,
@@ -43,7 +43,7 @@ async function adviceTogether(request: PlanRequest): Promise<string[]> {
   if (!(await fitsWith(TRIES, request))) return [];
   let needed = TRIES;
   for (const attempt of [...TRIES].reverse()) {
-    const others = needed.filter((it) => it !== attempt);
+    const others = needed.filter((other) => other !== attempt);
     if (await fitsWith(others, request)) needed = others;
   }
   return [changed(request, needed).set];

@@ -4,7 +4,7 @@
  */
 import type { Peak } from "../../../compute/counting.ts";
 import { ConfigError } from "../../../errors.ts";
-import { bytesOf, partsOf } from "./parts.ts";
+import { partBytes, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
 
@@ -44,28 +44,28 @@ function fixedTokens({ shape, options }: Omit<PlanRequest, "budget">, longest: n
 }
 
 async function largestPass(request: PlanRequest, gradientCheckpointing: boolean): Promise<PassChoice> {
-  const { maxTokensPerPass: given } = request.options;
+  const { maxTokensPerPass: setTokens } = request.options;
   const options = {
     ...request.options,
     gradientCheckpointing,
-    maxTokensPerPass: Math.max(given ?? 0, MOST_TOKENS),
+    maxTokensPerPass: Math.max(setTokens ?? 0, MOST_TOKENS),
   };
   const rehearsal = await Rehearsal.open({ ...request, options });
   const { longest, held } = rehearsal;
   const isChosen = request.options.gradientCheckpointing !== true;
   const enough = enoughTokens(request, longest);
   const most = gradientCheckpointing && isChosen ? enough : Math.max(MOST_TOKENS, longest);
-  const sizes = given === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
+  const sizes = setTokens === undefined ? passSizes(longest, most) : [fixedTokens(request, longest)];
   const room = roomFor(request, held);
   const work = request.shape.isTrained
     ? (size: number) => rehearsal.train(size)
     : (size: number) => rehearsal.score(size);
   const fits = async (size: number) => held.bytes <= room && (await bytesOr(() => work(size))) <= room;
   const at = await lastFitting(sizes, fits);
-  return { tokens: given ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
+  return { tokens: setTokens ?? sizes[Math.max(at, 0)]!, gradientCheckpointing, fits: at >= 0, enough };
 }
 
-/** Where sampling goes on during training, each has half of what is free. */
+/** Returns the memory of a phase. Where sampling goes on during training, each has half of what is free. */
 function roomFor({ budget, shape }: PlanRequest, held: Peak): number {
   return shape.overlaps ? held.bytes + (budget - held.bytes) / 2 : budget;
 }
@@ -75,7 +75,7 @@ export interface CacheChoice {
   readonly slots: number;
   /** Sequences that may be sampled together when they are shorter. */
   readonly rows: number;
-  /** For the keys and values: what the rest of sampling leaves. */
+  /** Bytes for the keys and values: what the rest of sampling leaves. */
   readonly cacheBytes: number;
   readonly fits: boolean;
 }
@@ -109,7 +109,7 @@ export async function chooseCache(rehearsal: Rehearsal, request: PlanRequest): P
 }
 
 function cacheBytes(peak: Peak): number {
-  return bytesOf(partsOf(peak), "kv_cache");
+  return partBytes(partsOf(peak), "kv_cache");
 }
 
 function besidesCache(peak: Peak): number {

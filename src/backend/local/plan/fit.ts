@@ -30,7 +30,7 @@ export async function fittingOptions(
 
 /** @param advice overrides that help, see {@link adviceFor} */
 export function doesNotFit({ phases, budget }: Plan, advice: readonly string[]): OutOfMemoryError {
-  const largest = phases.reduce((most, it) => (it.peakBytes > most.peakBytes ? it : most));
+  const largest = phases.reduce((most, phase) => (phase.peakBytes > most.peakBytes ? phase : most));
   const parts = Object.entries(largest.parts)
     .sort(([, a], [, b]) => b - a)
     .slice(0, 3)

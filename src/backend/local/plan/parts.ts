@@ -1,4 +1,4 @@
-/** What lies in device memory, in the terms of a plan, from the labels of the buffers. */
+/** Contents of device memory in the terms of a plan, from the labels of the buffers. */
 import type { Peak } from "../../../compute/counting.ts";
 
 /** Parts in the order in which people read them; `activations` is what no other part is. */
@@ -31,6 +31,6 @@ export function partsOf({ byLabel }: Peak): Parts {
 }
 
 /** The bytes of some parts together. */
-export function bytesOf(parts: Parts, ...names: readonly string[]): number {
+export function partBytes(parts: Parts, ...names: readonly string[]): number {
   return names.reduce((sum, name) => sum + (parts[name] ?? 0), 0);
 }

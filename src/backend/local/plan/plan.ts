@@ -6,12 +6,12 @@
 import type { Peak } from "../../../compute/counting.ts";
 import type { LanguageModelOptions } from "../../../model/language_model.ts";
 import { chooseCache, choosePass, sampledTogether } from "./choices.ts";
-import { bytesOf, type Parts, partsOf } from "./parts.ts";
+import { type Parts, partBytes, partsOf } from "./parts.ts";
 import { type PlanRequest, Rehearsal } from "./rehearsal.ts";
 import { batchTokens } from "./run_shape.ts";
 
-/** What lies in memory at the largest moment of a phase. The parts add up to the peak. */
-export interface Phase {
+/** Memory by part at the largest moment of a phase. The parts add up to the peak. */
+export interface PlanPhase {
   readonly name: "load" | "sampling" | "scoring" | "training";
   readonly peakBytes: number;
   readonly parts: Parts;
@@ -26,8 +26,8 @@ export interface Plan {
   readonly gradientCheckpointing: boolean;
   /** Sequences sampled together. */
   readonly slots: number;
-  readonly phases: readonly Phase[];
-  /** What to open the model with. */
+  readonly phases: readonly PlanPhase[];
+  /** Options with which to open the model. */
   readonly options: LanguageModelOptions;
 }
 
@@ -54,14 +54,14 @@ async function planAsGiven(request: PlanRequest): Promise<{ plan: Plan; enough: 
   const cache = { ...(sampler.fits && { bytes }), ...sized.cache, maxSequences: sampler.fits ? rows : 1 };
   const options = { ...sized, cache };
   const phases = await phasesOf({ ...request, options });
-  const peakBytes = Math.max(...phases.map((it) => it.peakBytes));
+  const peakBytes = Math.max(...phases.map((phase) => phase.peakBytes));
   const fits = pass.fits && sampler.fits && peakBytes <= budget;
   const plan = { fits, budget, peakBytes, tokensPerPass, gradientCheckpointing, slots, phases, options };
   return { plan, enough };
 }
 
 /** The phases of a run that is opened with these options. */
-async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: number } }): Promise<Phase[]> {
+async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: number } }): Promise<PlanPhase[]> {
   const { shape, options } = request;
   const rehearsal = await Rehearsal.open(request);
   const { held, longest } = rehearsal;
@@ -79,16 +79,16 @@ async function phasesOf(request: PlanRequest & { options: { maxTokensPerPass: nu
   ];
 }
 
-function phase(name: Phase["name"], peak: Peak): Phase {
+function phase(name: PlanPhase["name"], peak: Peak): PlanPhase {
   return { name, peakBytes: peak.bytes, parts: partsOf(peak) };
 }
 
 /** Two phases that go on at once, over what both hold. */
-function together(one: Peak, { with: other, held }: { with: Peak; held: Peak }): Peak {
-  const byLabel = new Map(one.byLabel);
+function together(peak: Peak, { with: other, held }: { with: Peak; held: Peak }): Peak {
+  const byLabel = new Map(peak.byLabel);
   for (const [label, bytes] of other.byLabel)
     byLabel.set(label, (byLabel.get(label) ?? 0) + bytes - (held.byLabel.get(label) ?? 0));
-  return { bytes: one.bytes + other.bytes - held.bytes, byLabel };
+  return { bytes: peak.bytes + other.bytes - held.bytes, byLabel };
 }
 
 /** Bytes of parts at the end of a plan, for tables. */
@@ -96,9 +96,9 @@ export function planTotals({ phases }: Plan): Record<"weights" | "adapter" | "op
   const last = phases.at(-1)!.parts;
   const sampling = phases.find(({ name }) => name === "sampling")!.parts;
   return {
-    weights: bytesOf(last, "weights", "folded_weights", "reference_weights", "critic_weights", "published_weights"),
-    adapter: bytesOf(last, "adapter"),
-    optimizer: bytesOf(last, "gradients", "moments"),
-    kv: bytesOf(sampling, "kv_cache"),
+    weights: partBytes(last, "weights", "folded_weights", "reference_weights", "critic_weights", "published_weights"),
+    adapter: partBytes(last, "adapter"),
+    optimizer: partBytes(last, "gradients", "moments"),
+    kv: partBytes(sampling, "kv_cache"),
   };
 }

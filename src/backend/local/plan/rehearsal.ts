@@ -15,9 +15,9 @@ import { accumulateStable } from "../stable_loss.ts";
 import { TEACHER_OPTIONS } from "../teacher_options.ts";
 import { accumulateTopk } from "../topk_loss.ts";
 import { accumulateValueLoss } from "../value_loss.ts";
-import { batchTokens, fullBatch, fullRequests, longestSequence, type RunShape } from "./run_shape.ts";
+import { batchTokens, fullBatch, fullRequests, longestRunSequence, type RunShape } from "./run_shape.ts";
 
-/** What is rehearsed: a model's shape, how it is held, and the work. */
+/** Subject of a rehearsal: a model's shape, how it is held, and the work. */
 export interface Setup {
   readonly model: ModelShape;
   readonly options: LanguageModelOptions;
@@ -32,7 +32,7 @@ export interface Setup {
   readonly info: DeviceInfo;
 }
 
-/** What a critic trains, and the model that it starts from where that is not the policy's. */
+/** Trained parts of a critic, and the model that it starts from where that is not the policy's. */
 export interface CriticSetup extends Pick<CriticOptions, "lora"> {
   readonly model?: ModelShape | undefined;
 }
@@ -63,7 +63,7 @@ export class Rehearsal {
   /** Longest sequence of the run, tokens. */
   readonly longest: number;
   readonly load: Peak;
-  /** What is held between the phases. */
+  /** Memory that is held between the phases. */
   readonly held: Peak;
   private readonly device: CountingDevice;
   private readonly model: LanguageModel;
@@ -78,7 +78,7 @@ export class Rehearsal {
     this.device = device;
     this.shape = shape;
     this.load = load;
-    this.longest = longestSequence(shape, model.contextLength);
+    this.longest = longestRunSequence(shape, model.contextLength);
     device.startPhase();
     this.held = device.phasePeak;
   }
@@ -187,7 +187,10 @@ function accumulateMain(model: LanguageModel, batch: TrainBatch, spec: LossSpec)
   return accumulateStable(model, { ...plain, advantages: { level: "row", values } }, { spec, records });
 }
 
-/** What was recorded when the rows of a {@link fullBatch} were sampled. Its tokens are equal, so that a record serves all rows of its prompt's length. */
+/**
+ * Returns the records made when the rows of a {@link fullBatch} were sampled. Its tokens are equal, so that a record
+ * serves all rows of its prompt's length.
+ */
 function recordsOf(
   { offsets, mask }: TrainBatch,
   { spec: { temperature }, model }: { spec: LossSpec; model: LanguageModel },
@@ -195,12 +198,12 @@ function recordsOf(
   const records = new SampledRecords({ mostBytes: Number.POSITIVE_INFINITY });
   const { vocabSize } = model.config;
   const k = Math.min(RECORDED_TOP, vocabSize);
-  const known = new Set<number>();
+  const recorded = new Set<number>();
   for (const [row, end] of offsets.subarray(1).entries()) {
     const length = end - offsets[row]!;
     const context = mask.subarray(offsets[row], end).indexOf(1);
-    if (context < 0 || known.has(context)) continue;
-    known.add(context);
+    if (context < 0 || recorded.has(context)) continue;
+    recorded.add(context);
     const [prompt, tokens] = [new Array<number>(context).fill(0), new Array<number>(length - context).fill(0)];
     const top = { k, tokens: new Uint32Array(tokens.length * k), logprobs: new Float32Array(tokens.length * k) };
     // The row's own token is not among them where the vocabulary has others: it is scored too.

@@ -32,7 +32,7 @@ const PLAIN_LOSS: LossSpec = {
   temperature: 1,
 };
 
-/** What a model is opened for where nothing says more: eight prompts, eight replies of 512 tokens each. */
+/** Shape of a run for which a model is opened where nothing says more: eight prompts, eight replies of 512 tokens each. */
 export const DEFAULT_SHAPE: RunShape = {
   prompts: 8,
   groupSize: 8,
@@ -45,7 +45,7 @@ export const DEFAULT_SHAPE: RunShape = {
 };
 
 /** Longest sequence, tokens, within a model's context. */
-export function longestSequence({ promptTokens, replyTokens }: RunShape, contextLength: number): number {
+export function longestRunSequence({ promptTokens, replyTokens }: RunShape, contextLength: number): number {
   return Math.max(Math.min(promptTokens + replyTokens, contextLength), 2);
 }
 

@@ -6,7 +6,7 @@ import type { ChatRequest } from "../../request.ts";
 import { errorBody } from "../errors.ts";
 import { type ApiCall, eventStream } from "../events.ts";
 import { readChatRequest } from "./request.ts";
-import { type AnswerOptions, ChatChunks, type ChatCompletionChunk, chatCompletion } from "./response.ts";
+import { ChatChunks, type ChatCompletionChunk, chatCompletion, type ResponseOptions } from "./response.ts";
 
 export async function answerChat({ engine, signal }: ApiCall, body: unknown): Promise<Response> {
   const request = readChatRequest(body);
@@ -40,6 +40,6 @@ export async function streamChat(
   if (request.includeUsage) send(chunks.usage(drawn));
 }
 
-export function answerOptions({ model, tokenizer }: ChatEngine, request: ChatRequest): AnswerOptions {
+export function answerOptions({ model, tokenizer }: ChatEngine, request: ChatRequest): ResponseOptions {
   return { id: crypto.randomUUID(), model, created: Math.floor(Date.now() / 1000), request, tokenizer };
 }

@@ -6,14 +6,14 @@ import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import { CHAT_FIELDS } from "../fields.ts";
 import {
-  check,
+  checkBody,
   checkMessages,
-  count,
-  formatOf,
   given,
+  optionalCount,
   RESPONSE_FORMAT,
+  responseFormat,
   SAMPLING,
-  samplingOf,
+  samplingRequest,
   toolsOf,
 } from "../read.ts";
 
@@ -38,7 +38,7 @@ export const CHAT = z.strictObject({
   ...CHAT_FIELDS,
   ...SAMPLING,
   messages: z.unknown().optional(),
-  max_completion_tokens: count,
+  max_completion_tokens: optionalCount,
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(20).nullish(),
   tools: z
@@ -54,13 +54,13 @@ export const CHAT = z.strictObject({
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readChatRequest(body: unknown): ChatRequest {
-  const read = check(CHAT, body);
+  const read = checkBody(CHAT, body);
   if (read.top_logprobs && !read.logprobs)
     throw new ApiError("Cannot use top_logprobs: it needs logprobs=true.", { param: "top_logprobs" });
   const { tool_choice: choice, chat_template_kwargs, reasoning_effort, verbosity } = read;
   const variables = mergedJson(given({ reasoning_effort, verbosity }), chat_template_kwargs ?? {});
   return {
-    ...samplingOf({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
+    ...samplingRequest({ ...read, max_tokens: read.max_completion_tokens ?? read.max_tokens }),
     messages: checkMessages(read.messages),
     logprobs: read.logprobs ?? false,
     ...(read.top_logprobs && { topLogprobs: read.top_logprobs }),
@@ -69,7 +69,7 @@ export function readChatRequest(body: unknown): ChatRequest {
       choice: typeof choice === "object" && choice ? { name: choice.function.name } : choice,
       parallel: read.parallel_tool_calls,
     }),
-    ...formatOf(read.response_format),
+    ...responseFormat(read.response_format),
     ...(Object.keys(variables).length > 0 && { variables }),
   };
 }

@@ -21,10 +21,10 @@ export interface ChatCompletionChoice {
   readonly message: ChatCompletionMessage;
   readonly finish_reason: "stop" | "length" | "tool_calls";
   readonly logprobs: Logprobs | null;
-  /** With `return_token_ids`. */
+  /** Token ids, with `return_token_ids`. */
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
-  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  /** Id of the trace that records the reply: a gateway in front of this server records it under the same id. */
   readonly trace_id?: string;
 }
 
@@ -36,7 +36,7 @@ export interface ChatCompletion {
   readonly model: string;
   readonly choices: readonly ChatCompletionChoice[];
   readonly usage: Usage;
-  /** With `return_token_ids`. */
+  /** Token ids of the prompt, with `return_token_ids`. */
   readonly prompt_token_ids?: readonly number[];
 }
 
@@ -48,7 +48,7 @@ export interface ChatCompletionChunk {
   readonly model: string;
   readonly choices: readonly ChatCompletionChunkChoice[];
   readonly usage?: Usage | null;
-  /** With `return_token_ids`, in the first chunk of a choice. */
+  /** Token ids of the prompt, with `return_token_ids`, in the first chunk of a choice. */
   readonly prompt_token_ids?: readonly number[];
 }
 
@@ -59,11 +59,11 @@ interface ChatCompletionChunkChoice {
   readonly logprobs?: Logprobs | null;
   readonly token_ids?: readonly number[];
   readonly weight_version?: number;
-  /** Of the trace that records the reply: a gateway in front of this server records it under the same id. */
+  /** Id of the trace that records the reply: a gateway in front of this server records it under the same id. */
   readonly trace_id?: string;
 }
 
-export interface AnswerOptions {
+export interface ResponseOptions {
   /** Unique; without a prefix such as `chatcmpl-`. */
   readonly id: string;
   readonly model: string;
@@ -73,7 +73,7 @@ export interface AnswerOptions {
   readonly tokenizer: Tokenizer;
 }
 
-export function chatCompletion(drawn: readonly DrawnChat[], options: AnswerOptions): ChatCompletion {
+export function chatCompletion(drawn: readonly DrawnChat[], options: ResponseOptions): ChatCompletion {
   const { id, model, created, request, tokenizer } = options;
   return {
     id: `chatcmpl-${id}`,
@@ -86,11 +86,11 @@ export function chatCompletion(drawn: readonly DrawnChat[], options: AnswerOptio
   };
 }
 
-function chatChoice(drawn: DrawnChat, it: { index: number; options: AnswerOptions }): ChatCompletionChoice {
+function chatChoice(drawn: DrawnChat, context: { index: number; options: ResponseOptions }): ChatCompletionChoice {
   const { content, reasoning_content, tool_calls } = drawn.message;
   const { response_ids: tokens, logprobs, top_logprobs } = drawn;
   return {
-    index: it.index,
+    index: context.index,
     message: {
       role: "assistant",
       content: content === "" && tool_calls ? null : content,
@@ -100,8 +100,8 @@ function chatChoice(drawn: DrawnChat, it: { index: number; options: AnswerOption
     },
     finish_reason: finishReason(drawn),
     logprobs: null,
-    ...tokenFields({ tokens, logprobs, top_logprobs }, it.options),
-    ...recordFields(drawn, it.options),
+    ...tokenFields({ tokens, logprobs, top_logprobs }, context.options),
+    ...recordFields(drawn, context.options),
   };
 }
 
@@ -109,25 +109,25 @@ function finishReason({ message, finish_reason }: DrawnChat): ChatCompletionChoi
   return message.tool_calls ? "tool_calls" : finish_reason;
 }
 
-function tokenFields(update: Omit<LiveUpdate, "parts">, { request, tokenizer }: AnswerOptions) {
+function tokenFields(update: Omit<LiveUpdate, "parts">, { request, tokenizer }: ResponseOptions) {
   return {
     ...(request.logprobs && { logprobs: { content: tokenLogprobs(update, tokenizer), refusal: null } }),
     ...(request.returnTokenIds && { token_ids: update.tokens }),
   };
 }
 
-function recordFields({ weight_version, id }: Drawn, { request }: AnswerOptions) {
+function recordFields({ weight_version, id }: Drawn, { request }: ResponseOptions) {
   if (!request.returnTokenIds) return {};
   return { ...(weight_version !== undefined && { weight_version }), ...(id !== undefined && { trace_id: id }) };
 }
 
 /** Makes the chunks of a streamed answer. */
 export class ChatChunks {
-  private readonly options: AnswerOptions;
+  private readonly options: ResponseOptions;
   /** Calls of each choice so far. */
   private readonly calls = new Map<number, number>();
 
-  constructor(options: AnswerOptions) {
+  constructor(options: ResponseOptions) {
     this.options = options;
   }
 

@@ -1,6 +1,6 @@
 /** OpenAI's `/v1/completions`. */
 import { jsonResponse } from "../../../json.ts";
-import { Ending } from "../../ending.ts";
+import { SharedAbort } from "../../ending.ts";
 import { completeLive } from "../../live/live_reply.ts";
 import { INCOMPLETE, TokenText } from "../../live/token_text.ts";
 import type { TextRequest } from "../../request.ts";
@@ -108,8 +108,8 @@ class TextAnswer {
     return { id, object: "text_completion", created, model: engine.model, choices, ...more };
   }
 
-  private choice(index: number, it: { request: TextRequest; text: string; sampled: SampledTokens }): object {
-    const { request, text, sampled } = it;
+  private choice(index: number, parts: { request: TextRequest; text: string; sampled: SampledTokens }): object {
+    const { request, text, sampled } = parts;
     return {
       index,
       text,
@@ -152,22 +152,22 @@ const AT_ONCE = 32;
 /** Answers all prompts of a request. One that fails aborts the others, because the request has no answer without it. */
 async function together<T>(
   requests: readonly TextRequest[],
-  it: { signal: AbortSignal; run: (request: TextRequest, signal: AbortSignal, prompt: number) => Promise<T> },
+  options: { signal: AbortSignal; run: (request: TextRequest, signal: AbortSignal, prompt: number) => Promise<T> },
 ): Promise<T[]> {
-  const ending = new Ending(it.signal);
+  const ending = new SharedAbort(options.signal);
   const running: Promise<T>[] = [];
   try {
     for (const [p, request] of requests.entries()) {
       // A request may have thousands: others have their turn while they begin.
       if (p % AT_ONCE === AT_ONCE - 1) await new Promise((resolve) => setTimeout(resolve, 0));
       if (ending.isEnded) break;
-      const answered = it.run(request, ending.signal(), p);
+      const answered = options.run(request, ending.signal(), p);
       answered.catch(() => ending.abort(new DOMException("Another prompt of the request failed.", "AbortError")));
       running.push(answered);
     }
-    const all = await Promise.all(running);
-    it.signal.throwIfAborted();
-    return all;
+    const replies = await Promise.all(running);
+    options.signal.throwIfAborted();
+    return replies;
   } finally {
     ending.leave();
   }

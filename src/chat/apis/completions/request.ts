@@ -1,7 +1,7 @@
 /** Bodies of OpenAI's `/v1/completions`. */
 import { z } from "zod";
 import { ApiError, type TextRequest } from "../../request.ts";
-import { check, count, SAMPLING, samplingOf } from "../read.ts";
+import { checkBody, optionalCount, SAMPLING, samplingRequest } from "../read.ts";
 
 /** Each sampled token is compared with all of them. */
 const MOST_STOP_TOKENS = 64;
@@ -22,7 +22,7 @@ export const TEXT = z.strictObject({
   ),
   logprobs: z.number().int().min(0).max(20).nullish(),
   echo: z.literal(false, "only false is supported").nullish(),
-  best_of: count,
+  best_of: optionalCount,
   // vLLM's extension, which a gateway that renders prompts itself sends with the end tokens of its own tokenizer.
   stop_token_ids: z.array(z.number().int().min(0)).max(MOST_STOP_TOKENS).nullish(),
   suffix: z.literal("", "only an empty one is supported").nullish(),
@@ -30,24 +30,24 @@ export const TEXT = z.strictObject({
 
 /** One request for each prompt of the body. @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readTextRequests(body: unknown): [TextRequest, ...TextRequest[]] {
-  const read = check(TEXT, body);
+  const read = checkBody(TEXT, body);
   const { prompt, logprobs, stop_token_ids, best_of, n } = read;
   if (best_of != null && best_of !== (n ?? 1))
     throw new ApiError(`Cannot use best_of: only ${n ?? 1} is supported (${best_of}).`, { param: "best_of" });
-  const sampling = samplingOf(read);
+  const sampling = samplingRequest(read);
   const common = {
     ...sampling,
     params: { ...sampling.params, ...(stop_token_ids && { stop_token_ids }) },
     logprobs: typeof logprobs === "number",
     ...(logprobs && { topLogprobs: logprobs }),
   };
-  const all = prompts(prompt);
-  if (all.length > 1 && all.length * common.n > MOST_PROMPTS)
+  const promptList = prompts(prompt);
+  if (promptList.length > 1 && promptList.length * common.n > MOST_PROMPTS)
     throw new ApiError(
-      `Cannot use n: ${all.length} prompts of ${common.n} choices each are more than ${MOST_PROMPTS} in all. Send fewer at once.`,
+      `Cannot use n: ${promptList.length} prompts of ${common.n} choices each are more than ${MOST_PROMPTS} in all. Send fewer at once.`,
       { param: "n" },
     );
-  return all.map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
+  return promptList.map((each) => ({ ...common, prompt: each })) as [TextRequest, ...TextRequest[]];
 }
 
 /** The request of a body with one prompt. @throws {ApiError} also for several prompts */

@@ -11,8 +11,8 @@ interface GivenMessage {
 }
 
 /** @throws {ApiError} for images, documents and other blocks that a model of text cannot read */
-export function messagesOf(given: readonly GivenMessage[]): ChatMessage[] {
-  return given.flatMap(({ role, content }, i) => {
+export function chatMessages(messages: readonly GivenMessage[]): ChatMessage[] {
+  return messages.flatMap(({ role, content }, i) => {
     if (typeof content === "string") return [{ role, content }];
     const param = `messages.${i}.content`;
     return role === "assistant" ? [assistantMessage(content, param)] : userMessages(content, param);

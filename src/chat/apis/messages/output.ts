@@ -14,7 +14,7 @@ type Block =
 
 export interface MessageOptions {
   readonly request: ChatRequest;
-  /** Without a prefix. */
+  /** Id without a prefix. */
   readonly id: string;
   readonly model: string;
   readonly tokenizer: Tokenizer;
@@ -81,13 +81,13 @@ export class MessageOutput {
     if (part.text !== "") this.emit("content_block_delta", { index: this.blocks.length, delta });
   }
 
-  private addCall({ id, function: { name, arguments: given } }: Extract<LivePart, { type: "call" }>["call"]): void {
+  private addCall({ id, function: { name, arguments: args } }: Extract<LivePart, { type: "call" }>["call"]): void {
     const index = this.blocks.length;
     const block = { type: "tool_use" as const, id: String(id), name };
     this.emit("content_block_start", { index, content_block: { ...block, input: {} } });
-    this.emit("content_block_delta", { index, delta: { type: "input_json_delta", partial_json: given } });
+    this.emit("content_block_delta", { index, delta: { type: "input_json_delta", partial_json: args } });
     this.emit("content_block_stop", { index });
-    this.blocks.push({ ...block, input: inputOf(given) });
+    this.blocks.push({ ...block, input: inputOf(args) });
   }
 
   private close(): void {
@@ -116,12 +116,12 @@ function textBlock({ type, text }: { type: "text" | "thinking"; text: string }):
 }
 
 /** The arguments of a call, which the API wants as an object. */
-function inputOf(given: unknown): unknown {
-  if (typeof given !== "string") return given;
+function inputOf(args: unknown): unknown {
+  if (typeof args !== "string") return args;
   try {
-    return parseJson(given);
+    return parseJson(args);
   } catch {
-    return { arguments: given };
+    return { arguments: args };
   }
 }
 

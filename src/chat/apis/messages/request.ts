@@ -7,8 +7,8 @@ import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
 import { MESSAGE_FIELDS, MESSAGE_TOOL_FIELDS } from "../fields.ts";
-import { check, checkMessages, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf, topP } from "../read.ts";
-import { messagesOf } from "./blocks.ts";
+import { checkBody, checkMessages, given, RESPONSE_FORMAT, responseFormat, stopsOf, toolsOf, topP } from "../read.ts";
+import { chatMessages } from "./blocks.ts";
 
 const TOOL = z.strictObject({
   ...MESSAGE_TOOL_FIELDS,
@@ -25,7 +25,7 @@ const CHOICE = z.object({
   disable_parallel_tool_use: z.boolean().nullish(),
 });
 
-/** What both routes read: the prompt. */
+/** Fields of the prompt that both routes read. */
 const PROMPT = {
   ...MESSAGE_FIELDS,
   model: z.string().nullish(),
@@ -63,7 +63,7 @@ export const MESSAGES = z.strictObject({
 
 /** @throws {ApiError} for a parameter that is wrong, or that has no effect here */
 export function readMessagesRequest(body: unknown): ChatRequest {
-  const read = check(MESSAGES, body);
+  const read = checkBody(MESSAGES, body);
   const { max_tokens, temperature, top_p, top_k } = read;
   return {
     ...promptOf(read),
@@ -81,7 +81,7 @@ export function readMessagesRequest(body: unknown): ChatRequest {
 
 /** A request whose prompt is counted. @throws {ApiError} as {@link readMessagesRequest} */
 export function readCountRequest(body: unknown): ChatRequest {
-  return { ...PLAIN_REQUEST, ...promptOf(check(COUNT, body)) };
+  return { ...PLAIN_REQUEST, ...promptOf(checkBody(COUNT, body)) };
 }
 
 type Prompt = z.infer<typeof COUNT>;
@@ -104,7 +104,7 @@ function promptOf(read: Prompt): Pick<ChatRequest, "messages" | "tools" | "toolC
     chat_template_kwargs ?? {},
   );
   return {
-    messages: checkMessages([...instructions, ...messagesOf(read.messages)]),
+    messages: checkMessages([...instructions, ...chatMessages(read.messages)]),
     ...toolsOf({
       // Chat templates read tools in the form of OpenAI's chat API.
       tools: tools?.map(({ name, description, strict, input_schema: parameters }) => ({
@@ -130,5 +130,7 @@ function choiceOf({ type, name }: z.infer<typeof CHOICE>): ToolChoice {
 function jsonFormat(format: unknown) {
   if (format == null) return {};
   const named = { name: "output", ...(format as object) };
-  return formatOf(check(z.object({ output_format: RESPONSE_FORMAT }), { output_format: named }).output_format);
+  return responseFormat(
+    checkBody(z.object({ output_format: RESPONSE_FORMAT }), { output_format: named }).output_format,
+  );
 }

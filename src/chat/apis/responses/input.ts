@@ -12,7 +12,7 @@ const TEXTS = ["input_text", "output_text", "text"];
  * assistant again, so that the tokens that it was sampled as are found.
  * @throws {ApiError} for an item that is not supported
  */
-export function messagesOf(input: string | readonly InputItem[]): ChatMessage[] {
+export function inputMessages(input: string | readonly InputItem[]): ChatMessage[] {
   if (typeof input === "string") return [{ role: "user", content: input }];
   const messages: ChatMessage[] = [];
   let turn: Turn | undefined;
@@ -70,7 +70,7 @@ class Turn {
 
 /** The item as a piece of the assistant's reply. `undefined` for another one's message. */
 function pieceOf(item: InputItem, param: string): Piece | undefined {
-  const { type = "message", role, content, name, arguments: given, call_id, summary } = item;
+  const { type = "message", role, content, name, arguments: args, call_id, summary } = item;
   if (type === "message" && role === "assistant")
     return { type: "content", text: textContent(content, { types: TEXTS, param: `${param}.content` }) };
   if (type === "reasoning") {
@@ -81,7 +81,7 @@ function pieceOf(item: InputItem, param: string): Piece | undefined {
   if (type !== "function_call") return undefined;
   if (typeof name !== "string" || typeof call_id !== "string")
     throw new ApiError(`Cannot use ${param}: a function_call needs call_id, name and arguments.`, { param });
-  return { type: "call", call: { id: call_id, type: "function", function: { name, arguments: given ?? "{}" } } };
+  return { type: "call", call: { id: call_id, type: "function", function: { name, arguments: args ?? "{}" } } };
 }
 
 function otherMessage(item: InputItem, param: string): ChatMessage {
@@ -92,6 +92,6 @@ function otherMessage(item: InputItem, param: string): ChatMessage {
     const text = textContent(output, { types: TEXTS, param: `${param}.output` });
     return { role: "tool", tool_call_id: String(call_id), content: text };
   }
-  const known = "message, function_call, function_call_output and reasoning";
-  throw new ApiError(`Cannot use ${param}: only items of type ${known} are supported (${String(type)}).`, { param });
+  const types = "message, function_call, function_call_output and reasoning";
+  throw new ApiError(`Cannot use ${param}: only items of type ${types} are supported (${String(type)}).`, { param });
 }

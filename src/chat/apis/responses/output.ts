@@ -14,7 +14,7 @@ interface PendingToken {
 }
 
 export interface OutputOptions extends ResponseRequest {
-  /** Without a prefix. */
+  /** Id without a prefix. */
   readonly id: string;
   readonly model: string;
   readonly tokenizer: Tokenizer;
@@ -129,15 +129,15 @@ export class ResponseOutput {
     this.open = undefined;
   }
 
-  private addCall({ id, function: { name, arguments: given } }: Extract<LivePart, { type: "call" }>["call"]): void {
+  private addCall({ id, function: { name, arguments: args } }: Extract<LivePart, { type: "call" }>["call"]): void {
     this.close("completed");
     const output_index = this.items.length;
     const item_id = `fc_${this.options.id}_${output_index}`;
     const item: Item = { id: item_id, type: "function_call", call_id: id, name, arguments: "", status: "in_progress" };
     this.emit("response.output_item.added", { output_index, item });
-    this.emit("response.function_call_arguments.delta", { output_index, item_id, delta: given });
-    this.emit("response.function_call_arguments.done", { output_index, item_id, name, arguments: given });
-    this.done({ ...item, arguments: given, status: "completed" });
+    this.emit("response.function_call_arguments.delta", { output_index, item_id, delta: args });
+    this.emit("response.function_call_arguments.done", { output_index, item_id, name, arguments: args });
+    this.done({ ...item, arguments: args, status: "completed" });
   }
 
   private done(item: Item): void {

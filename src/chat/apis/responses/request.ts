@@ -6,8 +6,18 @@ import { mergedJson } from "../../../json.ts";
 import { anyObject } from "../../../shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import { RESPONSE_FIELDS } from "../fields.ts";
-import { check, checkMessages, count, formatOf, given, RESPONSE_FORMAT, stopsOf, toolsOf, topP } from "../read.ts";
-import { type InputItem, messagesOf } from "./input.ts";
+import {
+  checkBody,
+  checkMessages,
+  given,
+  optionalCount,
+  RESPONSE_FORMAT,
+  responseFormat,
+  stopsOf,
+  toolsOf,
+  topP,
+} from "../read.ts";
+import { type InputItem, inputMessages } from "./input.ts";
 
 const TOOL = z.object(
   {
@@ -27,7 +37,7 @@ export const RESPONSE = z.strictObject({
   instructions: z.string().nullish(),
   previous_response_id: z.string().nullish(),
   store: z.boolean().nullish(),
-  max_output_tokens: count,
+  max_output_tokens: optionalCount,
   temperature: z.number().min(0).nullish(),
   top_p: topP,
   top_logprobs: z.number().int().min(0).max(20).nullish(),
@@ -72,9 +82,9 @@ export function readResponseRequest(
   given_: unknown,
   historyOf: (id: string) => readonly ChatMessage[],
 ): ResponseRequest {
-  const body = check(RESPONSE, given_);
+  const body = checkBody(RESPONSE, given_);
   const earlier = body.previous_response_id == null ? [] : historyOf(body.previous_response_id);
-  const history = [...earlier, ...messagesOf(body.input as string | readonly InputItem[])];
+  const history = [...earlier, ...inputMessages(body.input as string | readonly InputItem[])];
   const system: ChatMessage[] = body.instructions == null ? [] : [{ role: "system", content: body.instructions }];
   const messages = checkMessages([...system, ...history], "input");
   return { request: { ...samplingOf(body), ...partsOf(body), messages }, body, history };
@@ -118,7 +128,7 @@ function partsOf({ tools, tool_choice, parallel_tool_calls, text, reasoning, cha
       choice: typeof tool_choice === "object" && tool_choice ? { name: tool_choice.name } : tool_choice,
       parallel: parallel_tool_calls,
     }),
-    ...formatOf(text?.format),
+    ...responseFormat(text?.format),
     ...(Object.keys(variables).length > 0 && { variables }),
   };
 }

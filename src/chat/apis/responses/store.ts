@@ -21,7 +21,7 @@ interface Kept {
 
 const MOST_RESPONSES = 1000;
 const MOST_BYTES = 64 * 2 ** 20;
-/** Of the memory, at most this share holds the responses of one store, so that one caller leaves room for others. */
+/** Largest share of the memory for the responses of one store, so that one caller leaves room for others. */
 const MOST_SHARE = 1 / 4;
 const BYTES_PER_LETTER = 2;
 const BYTES_BESIDE = 512;
@@ -36,7 +36,7 @@ export class ResponseMemory {
     this.mostBytes = mostBytes;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }

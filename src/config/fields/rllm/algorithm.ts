@@ -5,7 +5,10 @@ import { STABLE_REINFORCE } from "../../../algorithm/loss/service_losses.ts";
 import { bool, dict, float, int, oneOf, str } from "../field.ts";
 
 const ESTIMATORS = builtInEstimators().map(({ name }) => name);
-/** With verl's mode in which the loss is chosen by the correction, and a loss that is computed from what a service recorded. */
+/**
+ * Losses with verl's mode in which the loss is chosen by the correction, and a loss that is computed from what a
+ * service recorded.
+ */
 const LOSSES = [...builtInLosses().map(({ name }) => name), "bypass_mode", STABLE_REINFORCE.name];
 
 const ACTOR = "actor_rollout_ref.actor";

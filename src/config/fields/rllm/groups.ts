@@ -18,7 +18,7 @@ const TEXT = {
   }),
 } as const;
 
-/** Which trajectories are trained on: where verl or Trinity trains, its own trainer decides. */
+/** Choice of the trajectories that are trained on: where verl or Trinity trains, its own trainer decides. */
 const CHOICE = each(
   { on: "acts acts refused refused", why: { verl: "verl's trainer forms its own batches" } },
   {

@@ -4,7 +4,7 @@ import { bool, each, float, int, list, str } from "../field.ts";
 const COUNTED = "counted in Trinity's steps, sync_interval of them for one here (config convert --cadence)";
 const STEPS_NOT_EPOCHS = "rLLM's guide says epochs; its source, and grpu, count training steps, one batch each.";
 
-export const TRAINER_FIELDS = {
+export const RLLM_TRAINER_FIELDS = {
   "rllm.trainer.total_epochs": int(10, "passes over the training data", {
     min: 1,
     loop: true,

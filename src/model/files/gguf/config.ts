@@ -10,7 +10,7 @@ const FAMILIES: ReadonlyMap<string, Architecture> = new Map(
   [...ARCHITECTURES.values()].reverse().flatMap((family) => (family.gguf ? [[family.gguf.name, family] as const] : [])),
 );
 
-/** What a file says of its model. */
+/** A file's facts about its model. */
 export interface GgufModel {
   readonly file: string;
   readonly metadata: ReadonlyMap<string, MetadataValue>;
@@ -39,8 +39,8 @@ export function familyOf({ file, metadata }: GgufModel): string {
 }
 
 /**
- * @param it.dtype of the weights, which transformers loads the model in
- * @param it.ropeFactors values of rope_freqs.weight
+ * @param options.dtype of the weights, which transformers loads the model in
+ * @param options.ropeFactors values of rope_freqs.weight
  */
 export function configJson(
   model: GgufModel,
@@ -49,15 +49,15 @@ export function configJson(
   const { file, metadata, tensors } = model;
   const family = familyOf(model);
   const { type, className, gguf } = FAMILIES.get(family)!;
-  const own = (key: string) => numberAt(metadata.get(`${family}.${key}`));
+  const familyNumber = (key: string) => numberAt(metadata.get(`${family}.${key}`));
   const needed = (key: string): number => {
-    const value = own(key);
+    const value = familyNumber(key);
     if (value !== undefined) return value;
     throw new ConfigError(`Cannot read the GGUF file: it has no ${family}.${key}. Fetch the file again.`, { file });
   };
   const [heads, width] = [needed("attention.head_count"), needed("embedding_length")];
-  const headDim = own("attention.key_length") ?? width / heads;
-  const theta = own("rope.freq_base") ?? 10_000;
+  const headDim = familyNumber("attention.key_length") ?? width / heads;
+  const theta = familyNumber("rope.freq_base") ?? 10_000;
   checkComputation(model, { family, headDim });
   const has = (name: string) => tensors.has(name);
   return {
@@ -68,7 +68,7 @@ export function configJson(
     intermediate_size: needed("feed_forward_length"),
     num_hidden_layers: needed("block_count"),
     num_attention_heads: heads,
-    num_key_value_heads: own("attention.head_count_kv") ?? heads,
+    num_key_value_heads: familyNumber("attention.head_count_kv") ?? heads,
     head_dim: headDim,
     max_position_embeddings: needed("context_length"),
     rms_norm_eps: shortest(needed("attention.layer_norm_rms_epsilon")),
@@ -110,14 +110,14 @@ function checkComputation(
   { file, metadata }: GgufModel,
   { family, headDim }: { family: string; headDim: number },
 ): void {
-  const own = (key: string) => numberAt(metadata.get(`${family}.${key}`));
-  const rotated = own("rope.dimension_count") ?? headDim;
-  const values = own("attention.value_length") ?? headDim;
-  const changed = Object.entries(NEUTRAL).find(([key, neutral]) => (own(key) ?? neutral) !== neutral)?.[0];
+  const familyNumber = (key: string) => numberAt(metadata.get(`${family}.${key}`));
+  const rotated = familyNumber("rope.dimension_count") ?? headDim;
+  const values = familyNumber("attention.value_length") ?? headDim;
+  const changed = Object.entries(NEUTRAL).find(([key, neutral]) => (familyNumber(key) ?? neutral) !== neutral)?.[0];
   const key = rotated !== headDim ? "rope.dimension_count" : values !== headDim ? "attention.value_length" : changed;
   if (key === undefined) return;
   throw new UnsupportedError(
-    `Cannot read the GGUF file: ${family}.${key}=${own(key)} is not supported (${file}). Give another model of its family.`,
+    `Cannot read the GGUF file: ${family}.${key}=${familyNumber(key)} is not supported (${file}). Give another model of its family.`,
     { part: "gguf", capability: key },
   );
 }

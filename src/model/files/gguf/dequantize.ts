@@ -45,10 +45,10 @@ const half = ({ view, at }: Block, offset: number) => halfValue(view.getUint16(a
 
 /** 32 values of 4 bits, or 5 with one bit each in a word before: d q + m, or d (q - shift). */
 function nibbles({ shift, hasMinimum, hasFifth }: { shift: number; hasMinimum: boolean; hasFifth: boolean }) {
-  return (it: Block): void => {
-    const { view, at, out, to } = it;
-    const d = half(it, 0);
-    const m = hasMinimum ? half(it, 2) : 0;
+  return (block: Block): void => {
+    const { view, at, out, to } = block;
+    const d = half(block, 0);
+    const m = hasMinimum ? half(block, 2) : 0;
     const head = hasMinimum ? 4 : 2;
     const fifth = hasFifth ? view.getUint32(at + head, true) : 0;
     const first = at + head + (hasFifth ? 4 : 0);
@@ -60,16 +60,16 @@ function nibbles({ shift, hasMinimum, hasFifth }: { shift: number; hasMinimum: b
   };
 }
 
-function bytes(it: Block): void {
-  const { view, at, out, to } = it;
-  const d = half(it, 0);
+function bytes(block: Block): void {
+  const { view, at, out, to } = block;
+  const d = half(block, 0);
   for (let i = 0; i < 32; i++) out[to + i] = d * view.getInt8(at + 2 + i);
 }
 
 /** 16 groups of 16: scales and minima of 4 bits, values of 2. */
-function twoBits(it: Block): void {
-  const { view, at, out, to } = it;
-  const [d, dmin] = [half(it, 80), half(it, 82)];
+function twoBits(block: Block): void {
+  const { view, at, out, to } = block;
+  const [d, dmin] = [half(block, 80), half(block, 82)];
   for (let i = 0; i < 256; i++) {
     const scale = view.getUint8(at + (i >> 4));
     const [part, within] = [i >> 7, i & 127];
@@ -79,9 +79,9 @@ function twoBits(it: Block): void {
 }
 
 /** 16 groups of 16: scales of 6 bits less 32, values of 2 bits and one more in a mask, less 4. */
-function threeBits(it: Block): void {
-  const { view, at, out, to } = it;
-  const d = half(it, 108);
+function threeBits(block: Block): void {
+  const { view, at, out, to } = block;
+  const d = half(block, 108);
   const scaleOf = (group: number) => {
     const low = view.getUint8(at + 96 + (group & 7));
     const high = view.getUint8(at + 104 + (group & 3));
@@ -97,9 +97,9 @@ function threeBits(it: Block): void {
 
 /** 8 groups of 32: scales and minima of 6 bits, values of 4 bits, or 5 with the fifth in a mask. */
 function superBlocks({ hasFifth }: { hasFifth: boolean }) {
-  return (it: Block): void => {
-    const { view, at, out, to } = it;
-    const [d, dmin] = [half(it, 0), half(it, 2)];
+  return (block: Block): void => {
+    const { view, at, out, to } = block;
+    const [d, dmin] = [half(block, 0), half(block, 2)];
     const first = at + 16 + (hasFifth ? 32 : 0);
     for (let group = 0; group < 8; group++) {
       const [scale, minimum] = sixBitPair(view, { at: at + 4, group });
@@ -123,9 +123,9 @@ function sixBitPair(view: DataView, { at, group }: { at: number; group: number }
 }
 
 /** 16 groups of 16: scales of 8 bits, values of 4 bits and 2 more, less 32. */
-function sixBits(it: Block): void {
-  const { view, at, out, to } = it;
-  const d = half(it, 208);
+function sixBits(block: Block): void {
+  const { view, at, out, to } = block;
+  const d = half(block, 208);
   for (let i = 0; i < 256; i++) {
     const [part, within] = [i >> 7, i & 127];
     const low = view.getUint8(at + part * 64 + (within & 63));

@@ -14,9 +14,9 @@ import { decodedRows, type HubTensor, hubTensor, type TensorReading } from "./te
 import { isQuantized } from "./types.ts";
 import { tokenizerFiles } from "./vocabulary.ts";
 
-/** What a model's weights become. */
+/** Types that a model's weights are converted to. */
 export interface GgufOptions {
-  /** Of quantised matrices, which hold more than bfloat16 does. Default bfloat16, for its memory; float32 is exact. */
+  /** Type of quantised matrices, which hold more than bfloat16 does. Default bfloat16, for its memory; float32 is exact. */
   readonly dtype?: "bfloat16" | "float32" | undefined;
 }
 
@@ -68,14 +68,14 @@ function joined(shards: readonly (readonly StoredTensor[])[]): Map<string, Store
 /** @throws ConfigError where a shard is missing */
 function checkShards(
   metadata: ReadonlyMap<string, MetadataValue>,
-  it: { count: number; tensors: number; file: string },
+  source: { count: number; tensors: number; file: string },
 ): void {
   const count = metadata.get("split.count") ?? 1;
-  const tensors = metadata.get("split.tensors.count") ?? it.tensors;
-  if (Number(count) === it.count && Number(tensors) === it.tensors) return;
+  const tensors = metadata.get("split.tensors.count") ?? source.tensors;
+  if (Number(count) === source.count && Number(tensors) === source.tensors) return;
   throw new ConfigError(
-    `Cannot read the GGUF file: it has ${count} shards with ${tensors} tensors, and ${it.count} with ${it.tensors} are here. Put all shards into one folder, and name the first.`,
-    { file: it.file },
+    `Cannot read the GGUF file: it has ${count} shards with ${tensors} tensors, and ${source.count} with ${source.tensors} are here. Put all shards into one folder, and name the first.`,
+    { file: source.file },
   );
 }
 
@@ -132,12 +132,15 @@ function safetensors(
   };
   const found = [...model.tensors.values()].flatMap((tensor) => hubTensor(tensor, reading) ?? []);
   let end = 0;
-  const places: Place[] = found.map((it) => {
+  const places: Place[] = found.map((tensor) => {
     const begin = end;
-    end += it.width * it.shape.reduce((product, size) => product * size, 1);
-    return { ...it, begin, end };
+    end += tensor.width * tensor.shape.reduce((product, size) => product * size, 1);
+    return { ...tensor, begin, end };
   });
-  const entries = places.map((it) => [it.name, { dtype: it.dtype, shape: it.shape, data_offsets: [it.begin, it.end] }]);
+  const entries = places.map((place) => [
+    place.name,
+    { dtype: place.dtype, shape: place.shape, data_offsets: [place.begin, place.end] },
+  ]);
   const header = new TextEncoder().encode(JSON.stringify(Object.fromEntries(entries)));
   const prefix = new Uint8Array(8 + header.length);
   new DataView(prefix.buffer).setBigUint64(0, BigInt(header.length), true);
@@ -159,12 +162,12 @@ function safetensors(
 }
 
 /** Bytes of the file from one of a tensor's to another: whole rows are decoded, and cut. */
-async function bytesOf(it: Place, { from, to }: { from: number; to: number }): Promise<Uint8Array> {
-  const rowBytes = it.shape.at(-1)! * it.width;
-  const first = Math.floor((from - it.begin) / rowBytes);
-  const count = Math.ceil((to - it.begin) / rowBytes) - first;
-  const bytes = encoded(await it.rows({ first, count }), it.dtype);
-  const skip = from - it.begin - first * rowBytes;
+async function bytesOf(place: Place, { from, to }: { from: number; to: number }): Promise<Uint8Array> {
+  const rowBytes = place.shape.at(-1)! * place.width;
+  const first = Math.floor((from - place.begin) / rowBytes);
+  const count = Math.ceil((to - place.begin) / rowBytes) - first;
+  const bytes = encoded(await place.rows({ first, count }), place.dtype);
+  const skip = from - place.begin - first * rowBytes;
   return bytes.subarray(skip, skip + to - from);
 }
 

@@ -9,7 +9,7 @@ import { bytesOfElements, GGML_TYPES, type GgmlType, ggmlType } from "./types.ts
 
 export type MetadataValue = number | boolean | string | readonly (number | boolean | string)[];
 
-/** Where a tensor lies. */
+/** Position of a tensor in its file. */
 export interface StoredTensor {
   readonly name: string;
   /** Row-major: the file has the sizes in the other order. */
@@ -63,7 +63,7 @@ function parse(cursor: Cursor, reader: ByteReader): GgufFile {
   if (typeof alignment !== "number" || alignment < 1 || !Number.isSafeInteger(Math.log2(alignment)))
     throw damaged(reader, `general.alignment must be a power of 2 (${alignment})`);
   const start = Math.ceil(cursor.position / alignment) * alignment;
-  const tensors = entries.map((it) => ({ ...it, reader, offset: start + it.offset }));
+  const tensors = entries.map((entry) => ({ ...entry, reader, offset: start + entry.offset }));
   checkLayout(tensors, { alignment, start, reader });
   return { metadata, tensors };
 }
@@ -111,7 +111,7 @@ function damaged(reader: ByteReader, what: string): ConfigError {
   return new ConfigError(`Cannot read the GGUF file: ${what}. Fetch the file again.`, { file: reader.name });
 }
 
-/** What was read does not hold the whole header. */
+/** Error of a read that does not hold the whole header. */
 class HeaderEnds extends Error {}
 
 /** Numbers of the metadata's types, by their code. */

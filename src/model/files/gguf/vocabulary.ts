@@ -61,40 +61,40 @@ function readVocabulary({ metadata, file }: GgufModel): Vocabulary {
 }
 
 /** GPT-2's kind: merges are listed. */
-function byteLevel(it: Vocabulary): Json {
-  const pre = PRE_TOKENIZERS.find(({ name }) => name === it.pre);
-  if (!pre) throw unsupported(`the pre-tokenizer ${it.pre}`, it.file);
-  const merges = it.merges.map((merge) => {
+function byteLevel(vocabulary: Vocabulary): Json {
+  const pre = PRE_TOKENIZERS.find(({ name }) => name === vocabulary.pre);
+  if (!pre) throw unsupported(`the pre-tokenizer ${vocabulary.pre}`, vocabulary.file);
+  const merges = vocabulary.merges.map((merge) => {
     const space = merge.indexOf(" ", 1);
     return [merge.slice(0, space), merge.slice(space + 1)];
   });
   return {
-    ...common(it),
+    ...common(vocabulary),
     normalizer: pre.normalizer ?? null,
     pre_tokenizer: pre.json,
     decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-    model: { ...BPE, vocab: vocab(it), merges, ignore_merges: pre.ignoresMerges ?? false },
+    model: { ...BPE, vocab: vocab(vocabulary), merges, ignore_merges: pre.ignoresMerges ?? false },
   };
 }
 
 /** SentencePiece's kind: a pair is merged where its piece is a token, the best score first. */
-function sentencePieces(it: Vocabulary): Json {
+function sentencePieces(vocabulary: Vocabulary): Json {
   const replaced = { type: "Replace", pattern: { String: " " }, content: "▁" };
   const prepended = { type: "Sequence", normalizers: [{ type: "Prepend", prepend: "▁" }, replaced] };
-  const strip = it.addsSpace ? [{ type: "Strip", content: " ", start: 1, stop: 0 }] : [];
+  const strip = vocabulary.addsSpace ? [{ type: "Strip", content: " ", start: 1, stop: 0 }] : [];
   const back = { type: "Replace", pattern: { String: "▁" }, content: " " };
   return {
-    ...common(it),
-    normalizer: it.addsSpace ? prepended : replaced,
+    ...common(vocabulary),
+    normalizer: vocabulary.addsSpace ? prepended : replaced,
     pre_tokenizer: null,
     decoder: { type: "Sequence", decoders: [back, { type: "ByteFallback" }, { type: "Fuse" }, ...strip] },
     model: {
       ...BPE,
-      unk_token: it.ids.unknown === undefined ? null : it.tokens[it.ids.unknown],
+      unk_token: vocabulary.ids.unknown === undefined ? null : vocabulary.tokens[vocabulary.ids.unknown],
       fuse_unk: true,
       byte_fallback: true,
-      vocab: vocab(it),
-      merges: mergesOf(it),
+      vocab: vocab(vocabulary),
+      merges: mergesOf(vocabulary),
     },
   };
 }
@@ -104,15 +104,21 @@ const BPE = {
   ...{ fuse_unk: false, byte_fallback: false, ignore_merges: false },
 };
 
-function common(it: Vocabulary): Json {
+function common(vocabulary: Vocabulary): Json {
   const special = [TOKEN_TYPE.control, TOKEN_TYPE.unknown];
-  const added = it.tokens.flatMap((content, id) => {
-    const type = it.types[id] ?? TOKEN_TYPE.normal;
+  const added = vocabulary.tokens.flatMap((content, id) => {
+    const type = vocabulary.types[id] ?? TOKEN_TYPE.normal;
     const isSpecial = special.includes(type as never);
     if (!isSpecial && type !== TOKEN_TYPE.user) return [];
     return [{ id, content, single_word: false, lstrip: false, rstrip: false, normalized: false, special: isSpecial }];
   });
-  return { version: "1.0", truncation: null, padding: null, added_tokens: added, post_processor: postProcessor(it) };
+  return {
+    version: "1.0",
+    truncation: null,
+    padding: null,
+    added_tokens: added,
+    post_processor: postProcessor(vocabulary),
+  };
 }
 
 function postProcessor({ tokens, ids: { bos, eos }, addsBos, addsEos }: Vocabulary): Json | null {

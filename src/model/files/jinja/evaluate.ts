@@ -1,31 +1,31 @@
 /** Evaluates a parsed template as Jinja2 does in Python. */
-import type { Given } from "./filter.ts";
+import type { FilterArguments } from "./filter.ts";
 import { filterOf, testOf } from "./filters.ts";
 import { functions } from "./globals.ts";
 import { Loop } from "./loop.ts";
-import type { Arguments, Expression, Filter, For, Macro, Node, Slice, Target } from "./nodes.ts";
+import type { AssignmentTarget, CallArguments, Expression, FilterNode, For, JinjaNode, Macro, Slice } from "./nodes.ts";
 import { attribute, binary, compared, concatenated, sliced, subscript } from "./operators.ts";
-import type { Program } from "./parser.ts";
-import { textOf, Writer } from "./print.ts";
+import type { Template } from "./parser.ts";
+import { pythonStr, TextWriter } from "./print.ts";
 import { Scope } from "./scope.ts";
 import {
-  type Callable,
+  AttributeObject,
   Dict,
-  Fields,
-  Float,
   isDict,
   isTrue,
   itemsOf,
   iterate,
+  type JinjaValue,
   numberIn,
   orUndefined,
+  type PythonCallable,
+  PythonFloat,
   rest,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
   whole,
 } from "./value.ts";
 
@@ -33,27 +33,31 @@ import {
 type Flow = "next" | "break" | "continue";
 
 /** Runs a program with these global names, and writes its text to `out`. */
-export function evaluate(program: Program, globals: ReadonlyMap<string, Value>, it: { work: Work; out: Writer }): void {
-  const scope = new Scope(new Scope(undefined, functions(it.work)), globals);
-  new Evaluator(it.work, scope).block(program.body, scope, it.out);
+export function renderTemplate(
+  program: Template,
+  globals: ReadonlyMap<string, JinjaValue>,
+  run: { work: WorkCounter; out: TextWriter },
+): void {
+  const scope = new Scope(new Scope(undefined, functions(run.work)), globals);
+  new Evaluator(run.work, scope).block(program.body, scope, run.out);
 }
 
 class Evaluator {
-  private readonly work: Work;
+  private readonly work: WorkCounter;
   private readonly outermost: Scope;
-  constructor(work: Work, outermost: Scope) {
+  constructor(work: WorkCounter, outermost: Scope) {
     this.work = work;
     this.outermost = outermost;
   }
 
   /** Text of a block in a scope of its own. */
-  private text(body: readonly Node[], scope: Scope): string {
-    const out = new Writer(this.work);
+  private text(body: readonly JinjaNode[], scope: Scope): string {
+    const out = new TextWriter(this.work);
     this.block(body, scope, out);
     return out.text();
   }
 
-  block(body: readonly Node[], scope: Scope, out: Writer): Flow {
+  block(body: readonly JinjaNode[], scope: Scope, out: TextWriter): Flow {
     for (const node of body) {
       const flow = this.statement(node, scope, out);
       if (flow !== "next") return flow;
@@ -61,7 +65,7 @@ class Evaluator {
     return "next";
   }
 
-  private statement(node: Node, scope: Scope, out: Writer): Flow {
+  private statement(node: JinjaNode, scope: Scope, out: TextWriter): Flow {
     this.work.spend(1);
     switch (node.type) {
       case "If": {
@@ -84,12 +88,12 @@ class Evaluator {
         const caller = this.macro(node.macro, scope);
         const { args, named } = this.given(node.call, scope);
         const callee = this.value(node.call.callee, scope);
-        out.write(textOf(this.called(callee, args, new Map([...named, ["caller", caller]])), this.work));
+        out.write(pythonStr(this.called(callee, args, new Map([...named, ["caller", caller]])), this.work));
         return "next";
       }
       case "FilterBlock":
         return this.captured(node.body, new Scope(scope), (text) =>
-          out.write(textOf(this.filtered(node.filter, scope, text), this.work)),
+          out.write(pythonStr(this.filtered(node.filter, scope, text), this.work)),
         );
       case "With": {
         const inner = new Scope(scope);
@@ -103,24 +107,24 @@ class Evaluator {
       case "Continue":
         return "continue";
       default:
-        out.write(textOf(this.value(node, scope), this.work));
+        out.write(pythonStr(this.value(node, scope), this.work));
         return "next";
     }
   }
 
   /** Uses the text of a block, unless it leaves a loop around. */
-  private captured(body: readonly Node[], scope: Scope, use: (text: string) => void): Flow {
-    const inner = new Writer(this.work);
+  private captured(body: readonly JinjaNode[], scope: Scope, use: (text: string) => void): Flow {
+    const inner = new TextWriter(this.work);
     const flow = this.block(body, scope, inner);
     if (flow === "next") use(inner.text());
     return flow;
   }
 
-  private loop(node: For, at: { scope: Scope; out: Writer; source: Value; depth0: number }): Flow {
+  private loop(node: For, at: { scope: Scope; out: TextWriter; source: JinjaValue; depth0: number }): Flow {
     const { scope, out, source, depth0 } = at;
-    const call: Callable = ([items]) => {
+    const call: PythonCallable = ([items]) => {
       this.work.spend(1);
-      const inner = new Writer(this.work);
+      const inner = new TextWriter(this.work);
       this.loop(node, { scope, out: inner, source: orUndefined(items, "items"), depth0: depth0 + 1 });
       return inner.text();
     };
@@ -145,7 +149,7 @@ class Evaluator {
   }
 
   /** The items that pass the test, which is made when the item is asked for. */
-  private *visited({ test, target }: For, source: Value, scope: Scope): Generator<Value, undefined> {
+  private *visited({ test, target }: For, source: JinjaValue, scope: Scope): Generator<JinjaValue, undefined> {
     for (const item of rest(iterate(source, this.work), this.work)) {
       const inner = new Scope(scope);
       if (test) this.assign(target, item, inner);
@@ -153,7 +157,7 @@ class Evaluator {
     }
   }
 
-  private assign(target: Target, value: Value, scope: Scope): void {
+  private assign(target: AssignmentTarget, value: JinjaValue, scope: Scope): void {
     if (target.type === "Name") scope.set(target.name, value);
     else if (target.type === "Tuple") {
       const items = itemsOf(value, this.work);
@@ -162,23 +166,23 @@ class Evaluator {
       for (const [i, each] of target.items.entries()) this.assign(each, items[i]!, scope);
     } else {
       const object = scope.get(target.object);
-      if (!(object instanceof Fields) || object.kind !== "Namespace")
+      if (!(object instanceof AttributeObject) || object.kind !== "Namespace")
         throw new Error("only names and attributes of a namespace can be set");
       object.values.set(target.name, value);
     }
   }
 
   /** A macro sees the names around its definition. */
-  private macro(node: Macro, scope: Scope): Callable {
+  private macro(node: Macro, scope: Scope): PythonCallable {
     const { parameters, name, uses } = node;
     return (args, named) => {
       this.work.spend(1);
       const inner = new Scope(scope);
       const left = new Map(named);
       for (const [i, [key, fallback]] of parameters.entries()) {
-        const given = i < args.length ? args[i] : left.get(key);
+        const arg = i < args.length ? args[i] : left.get(key);
         if (i >= args.length) left.delete(key);
-        inner.set(key, given === undefined && fallback ? this.value(fallback, inner) : orUndefined(given, key));
+        inner.set(key, arg === undefined && fallback ? this.value(fallback, inner) : orUndefined(arg, key));
       }
       const isOwn = parameters.some(([key]) => key === "caller");
       if (uses.has("caller") && !isOwn) inner.set("caller", orUndefined(left.get("caller"), "caller"));
@@ -193,7 +197,7 @@ class Evaluator {
   }
 
   /** The value of an expression. */
-  private value(node: Node, scope: Scope): Value {
+  private value(node: JinjaNode, scope: Scope): JinjaValue {
     this.work.spend(1);
     switch (node.type) {
       case "Text":
@@ -201,7 +205,7 @@ class Evaluator {
       case "Constant":
         return node.value;
       case "Float":
-        return new Float(node.value);
+        return new PythonFloat(node.value);
       case "Name":
         return scope.get(node.name);
       case "List":
@@ -264,21 +268,21 @@ class Evaluator {
     });
   }
 
-  private unary(operator: string, value: Value): Value {
+  private unary(operator: string, value: JinjaValue): JinjaValue {
     if (operator === "not") return !isTrue(value);
     const number = numberIn(value);
     if (value instanceof Undefined) throw new Error(`'${value.name}' is undefined`);
     if (number === undefined) throw new Error(`bad operand type for unary ${operator}: '${typeName(value)}'`);
-    if (value instanceof Float) return operator === "-" ? new Float(-value.value) : value;
+    if (value instanceof PythonFloat) return operator === "-" ? new PythonFloat(-value.value) : value;
     return operator === "-" ? whole(-BigInt(number)) : number;
   }
 
-  private bounds({ start, stop, step }: Slice, scope: Scope): Value[] {
+  private bounds({ start, stop, step }: Slice, scope: Scope): JinjaValue[] {
     return [start, stop, step].map((bound) => (bound ? this.value(bound, scope) : null));
   }
 
   /** `text` is what a filter without a value of its own changes. */
-  private filtered(filter: Filter, scope: Scope, text = ""): Value {
+  private filtered(filter: FilterNode, scope: Scope, text = ""): JinjaValue {
     const value = filter.value
       ? filter.value.type === "Filter"
         ? this.filtered(filter.value, scope, text)
@@ -289,12 +293,12 @@ class Evaluator {
     return result;
   }
 
-  private given(it: Arguments, scope: Scope): Omit<Given, "work"> {
-    const args = it.args.map((node) => this.value(node, scope));
-    const named = new Map(it.named.map(([name, node]) => [name, this.value(node, scope)] as const));
-    if (it.spread) args.push(...itemsOf(this.value(it.spread, scope), this.work));
-    if (!it.namedSpread) return { args, named };
-    const more = this.value(it.namedSpread, scope);
+  private given(call: CallArguments, scope: Scope): Omit<FilterArguments, "work"> {
+    const args = call.args.map((node) => this.value(node, scope));
+    const named = new Map(call.named.map(([name, node]) => [name, this.value(node, scope)] as const));
+    if (call.spread) args.push(...itemsOf(this.value(call.spread, scope), this.work));
+    if (!call.namedSpread) return { args, named };
+    const more = this.value(call.namedSpread, scope);
     if (!isDict(more)) throw new Error(`argument after ** must be a mapping, not ${typeName(more)}`);
     for (const [key, value] of more) {
       const name = textIn(key);
@@ -305,17 +309,17 @@ class Evaluator {
     return { args, named };
   }
 
-  private called(callee: Value, args: readonly Value[], named: ReadonlyMap<string, Value>): Value {
+  private called(callee: JinjaValue, args: readonly JinjaValue[], named: ReadonlyMap<string, JinjaValue>): JinjaValue {
     if (callee instanceof Undefined) throw new Error(`'${callee.name}' is undefined`);
-    const call = callee instanceof Fields ? callee.call : callee;
+    const call = callee instanceof AttributeObject ? callee.call : callee;
     if (typeof call === "function") return call(args, named);
-    if (callee instanceof Fields && callee.kind === "LoopContext")
+    if (callee instanceof AttributeObject && callee.kind === "LoopContext")
       throw new Error("a loop must be recursive to be called");
     throw new Error(`'${typeName(callee)}' object is not callable`);
   }
 }
 
-function checkNames(macro: string, left: ReadonlyMap<string, Value>): void {
+function checkNames(macro: string, left: ReadonlyMap<string, JinjaValue>): void {
   const [unknown] = left.keys();
   if (unknown !== undefined) throw new Error(`macro ${macro} has no argument ${unknown}`);
 }

@@ -1,5 +1,5 @@
 /** Jinja's filters, as transformers has them. */
-import { attributeOf, type Filter, type Given, read } from "./filter.ts";
+import { attributeOf, type FilterArguments, type FilterFunction, read } from "./filter.ts";
 import {
   batch,
   dictsort,
@@ -19,7 +19,7 @@ import { safe, toMarkup } from "./markup.ts";
 import { pairsOf } from "./methods.ts";
 import { intInText, numberInText, rounded, roundedInt } from "./numbers.ts";
 import { attribute, binary, method } from "./operators.ts";
-import { jsonText, textOf } from "./print.ts";
+import { jsonText, pythonStr } from "./print.ts";
 import { isTest, type JinjaTest, testNamed } from "./tests.ts";
 import {
   capitalize,
@@ -38,38 +38,38 @@ import {
 } from "./text_filters.ts";
 import {
   Dict,
-  Float,
   isDict,
   isTrue,
   itemsOf,
+  type JinjaValue,
   Lazy,
   lengthOf,
   numberIn,
   orUndefined,
+  PythonFloat,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
   whole,
 } from "./value.ts";
 
 /** A test by its name, of which two ask for names. @throws for a name that is none. */
-export function testOf(name: string, named?: ReadonlyMap<string, Value>): JinjaTest {
+export function testOf(name: string, named?: ReadonlyMap<string, JinjaValue>): JinjaTest {
   if (name === "filter") return (value) => Object.hasOwn(FILTERS, textIn(value) ?? "");
   if (name === "test") return (value) => isTest(textIn(value) ?? "");
   return testNamed(name, named);
 }
 
 /** `select("odd")`, `selectattr("role", "equalto", "user")` and their opposites. */
-function chosen(keep: boolean, byAttribute: boolean): Filter {
+function chosen(keep: boolean, byAttribute: boolean): FilterFunction {
   return (value, { args, named, work }) =>
     lazily(value, work, function* (items) {
       if (byAttribute && args.length === 0) throw new Error("selectattr and rejectattr take the name of an attribute");
-      const [path, given] = byAttribute ? [args[0]!, args.slice(1)] : [null, args];
-      const [name, ...others] = given;
-      const test = name === undefined ? isTrue : testOf(textOf(name, work), named);
+      const [path, testArgs] = byAttribute ? [args[0]!, args.slice(1)] : [null, args];
+      const [name, ...others] = testArgs;
+      const test = name === undefined ? isTrue : testOf(pythonStr(name, work), named);
       for (const item of items) {
         if (test(byAttribute ? attributeOf(item, path, { work }) : item, others, work) === keep) yield item;
       }
@@ -78,61 +78,61 @@ function chosen(keep: boolean, byAttribute: boolean): Filter {
 
 /** Jinja2 takes what is false, None too, for no items. */
 const orNothing =
-  (filter: Filter): Filter =>
-  (value, given) =>
-    isTrue(value) ? filter(value, given) : new Lazy([][Symbol.iterator]());
+  (filter: FilterFunction): FilterFunction =>
+  (value, args) =>
+    isTrue(value) ? filter(value, args) : new Lazy([][Symbol.iterator]());
 
-const map: Filter = (value, given) =>
-  lazily(value, given.work, function* (items) {
-    const change = changeOf(given);
+const map: FilterFunction = (value, args) =>
+  lazily(value, args.work, function* (items) {
+    const change = changeOf(args);
     for (const item of items) yield change(item);
   });
 
-/** What `map` does to an item: `map("upper")`, `map(attribute="role")`. */
-function changeOf(given: Given): (item: Value) => Value {
-  const { args, named, work } = given;
+/** Returns the function that `map` applies to an item: `map("upper")`, `map(attribute="role")`. */
+function changeOf(filterArgs: FilterArguments): (item: JinjaValue) => JinjaValue {
+  const { args, named, work } = filterArgs;
   const [name, ...others] = args;
   if (name !== undefined) {
-    const filter = filterOf(textOf(name, work));
+    const filter = filterOf(pythonStr(name, work));
     return (item) => filter(item, { args: others, named, work });
   }
-  const { attribute: path, default: fallback } = read(given, "attribute", "default");
+  const { attribute: path, default: fallback } = read(filterArgs, "attribute", "default");
   if (path === undefined) throw new Error("map requires a filter argument");
   return (item) => attributeOf(item, path, { work, fallback });
 }
 
-const tojson: Filter = (value, given) => {
+const tojson: FilterFunction = (value, args) => {
   const {
     ensure_ascii,
     indent = null,
     separators = null,
     sort_keys,
-  } = read(given, "ensure_ascii", "indent", "separators", "sort_keys");
-  const pair = separators === null ? [indent === null ? ", " : ",", ": "] : itemsOf(separators, given.work);
+  } = read(args, "ensure_ascii", "indent", "separators", "sort_keys");
+  const pair = separators === null ? [indent === null ? ", " : ",", ": "] : itemsOf(separators, args.work);
   if (indent !== null && typeof indent !== "number" && typeof indent !== "string")
     throw new Error("indent must be a number");
-  if (typeof indent === "number") given.work.room(indent);
+  if (typeof indent === "number") args.work.room(indent);
   return jsonText(
     value,
     {
       indent,
-      separators: [textOf(pair[0]!, given.work), textOf(pair[1]!, given.work)],
+      separators: [pythonStr(pair[0]!, args.work), pythonStr(pair[1]!, args.work)],
       ascii: isTrue(ensure_ascii ?? false),
       sortKeys: isTrue(sort_keys ?? false),
     },
-    given.work,
+    args.work,
   );
 };
 
-const fallback: Filter = (value, given) => {
-  const { default_value = "", boolean = false } = read(given, "default_value", "boolean");
+const fallback: FilterFunction = (value, args) => {
+  const { default_value = "", boolean = false } = read(args, "default_value", "boolean");
   return value instanceof Undefined || (isTrue(boolean) && !isTrue(value)) ? default_value : value;
 };
 
-const int: Filter = (value, given) => {
-  const { default: other = 0, base = 10 } = read(given, "default", "base");
+const int: FilterFunction = (value, args) => {
+  const { default: other = 0, base = 10 } = read(args, "default", "base");
   const text = textIn(value);
-  given.work.room(text?.length ?? 0);
+  args.work.room(text?.length ?? 0);
   const exact = text === undefined ? undefined : intInText(text, base);
   if (exact !== undefined) return exact;
   const number = numberOf(value);
@@ -140,37 +140,39 @@ const int: Filter = (value, given) => {
   return number === undefined || !Number.isFinite(number) ? other : whole(BigInt(Math.trunc(number)));
 };
 
-const float: Filter = (value, given) => {
-  const { default: other = new Float(0) } = read(given, "default");
+const float: FilterFunction = (value, args) => {
+  const { default: other = new PythonFloat(0) } = read(args, "default");
   const number = numberOf(value);
-  return number === undefined ? other : new Float(Number(number));
+  return number === undefined ? other : new PythonFloat(Number(number));
 };
 
 /** @throws for a missing name, for which Jinja takes no default either */
-function numberOf(value: Value): number | bigint | undefined {
+function numberOf(value: JinjaValue): number | bigint | undefined {
   if (value instanceof Undefined) throw new Error(`'${value.name}' is undefined`);
   const text = textIn(value);
   return text === undefined ? numberIn(value) : numberInText(text);
 }
 
-const round: Filter = (value, given) => {
-  const { precision = 0, method = "common" } = read(given, "precision", "method");
+const round: FilterFunction = (value, args) => {
+  const { precision = 0, method = "common" } = read(args, "precision", "method");
   const number = numberIn(value);
   if (number === undefined || typeof precision !== "number") throw new Error("round takes a number");
   if (method === "ceil" || method === "floor") {
     const scale = 10 ** precision;
-    return new Float(Math[method](Number(number) * scale) / scale);
+    return new PythonFloat(Math[method](Number(number) * scale) / scale);
   }
   if (method !== "common") throw new Error("method must be common, ceil or floor");
-  return value instanceof Float ? new Float(rounded(value.value, precision)) : roundedInt(number, precision);
+  return value instanceof PythonFloat
+    ? new PythonFloat(rounded(value.value, precision))
+    : roundedInt(number, precision);
 };
 
 /** A filter without arguments. */
 const plain =
-  (change: (value: Value, work: Work) => Value): Filter =>
-  (value, given) => {
-    read(given);
-    return change(value, given.work);
+  (change: (value: JinjaValue, work: WorkCounter) => JinjaValue): FilterFunction =>
+  (value, args) => {
+    read(args);
+    return change(value, args.work);
   };
 
 const length = plain(lengthOf);
@@ -178,7 +180,7 @@ const length = plain(lengthOf);
 const abs = plain((value) => {
   const number = numberIn(value);
   if (number === undefined) throw new Error(`bad operand type for abs(): '${typeName(value)}'`);
-  if (value instanceof Float) return new Float(Math.abs(value.value));
+  if (value instanceof PythonFloat) return new PythonFloat(Math.abs(value.value));
   return typeof number === "bigint" ? (number < 0n ? -number : number) : Math.abs(number);
 });
 
@@ -191,27 +193,27 @@ const items = plain((value) => {
 });
 
 /** `"%s-%d" | format(a, b)` */
-const format: Filter = (value, { args, named, work }) => {
+const format: FilterFunction = (value, { args, named, work }) => {
   if (args.length > 0 && named.size > 0) throw new Error("format takes arguments by place or by name, not both");
-  const text = textIn(value) === undefined ? textOf(value, work) : value;
+  const text = textIn(value) === undefined ? pythonStr(value, work) : value;
   return binary("%", [text, named.size > 0 ? new Dict(named) : new Tuple(args)], work);
 };
 
-const attr: Filter = (value, given) => {
-  const { name } = read(given, "name");
-  const text = textOf(name ?? null, given.work);
+const attr: FilterFunction = (value, args) => {
+  const { name } = read(args, "name");
+  const text = pythonStr(name ?? null, args.work);
   // The key of a dict is no attribute.
-  return isDict(value) ? orUndefined(method(value, text, given.work), text) : attribute(value, text, given.work);
+  return isDict(value) ? orUndefined(method(value, text, args.work), text) : attribute(value, text, args.work);
 };
 
 /** A filter of Jinja2 that no template needs, or whose result is by chance. */
 const refused =
-  (name: string): Filter =>
+  (name: string): FilterFunction =>
   () => {
     throw new Error(`the filter ${name} is not supported`);
   };
 
-const FILTERS: Readonly<Record<string, Filter>> = {
+const FILTERS: Readonly<Record<string, FilterFunction>> = {
   abs,
   attr,
   batch,
@@ -252,7 +254,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
   selectattr: orNothing(chosen(true, true)),
   slice,
   sort,
-  string: plain((value, work) => (textIn(value) === undefined ? textOf(value, work) : value)),
+  string: plain((value, work) => (textIn(value) === undefined ? pythonStr(value, work) : value)),
   striptags: refused("striptags"),
   sum,
   title,
@@ -269,7 +271,7 @@ const FILTERS: Readonly<Record<string, Filter>> = {
 };
 
 /** @throws for a name that is not a filter here. */
-export function filterOf(name: string): Filter {
+export function filterOf(name: string): FilterFunction {
   if (Object.hasOwn(FILTERS, name)) return FILTERS[name]!;
   throw new Error(`there is no filter ${name}`);
 }

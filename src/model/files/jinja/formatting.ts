@@ -1,18 +1,18 @@
 /** Python's `format` of a value, `str.format` and `%` on texts. */
 import { exponential, fixed, floatText, general, intText } from "./numbers.ts";
-import { ascii, repr, textOf } from "./print.ts";
+import { ascii, pythonStr, repr } from "./print.ts";
 import {
   type Dict,
-  Float,
   isDict,
-  isList,
+  isJinjaList,
+  type JinjaValue,
   numberIn,
+  PythonFloat,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 interface Spec {
@@ -33,7 +33,7 @@ interface Spec {
 
 const SPEC = /^(?:([\s\S])?([<>=^]))?([-+ ])?(z)?(#)?(0)?(\d+)?([,_])?(?:\.(\d+))?([\s\S])?$/u;
 
-function specOf(text: string, value: Value): Spec {
+function specOf(text: string, value: JinjaValue): Spec {
   const match = SPEC.exec(text);
   if (!match) throw new Error(`Invalid format specifier '${text}' for object of type '${typeName(value)}'`);
   const [, fill, align, sign, zeroSign, full, zero, width, group, precision, type] = match;
@@ -51,46 +51,46 @@ function specOf(text: string, value: Value): Spec {
 }
 
 /** Python's `format(value, spec)`. @throws for a format that the value's type does not have. */
-export function formatted(value: Value, spec: string, work: Work): string {
-  if (spec === "") return textOf(value, work);
+export function formatted(value: JinjaValue, spec: string, work: WorkCounter): string {
+  if (spec === "") return pythonStr(value, work);
   const text = textIn(value);
   const isNumber = numberIn(value) !== undefined;
   if (text === undefined && !isNumber)
     throw new Error(`unsupported format string passed to ${typeName(value)}.__format__`);
-  const it = specOf(spec, value);
-  work.room(it.width);
+  const fields = specOf(spec, value);
+  work.room(fields.width);
   work.room(text?.length ?? 0);
-  return text === undefined ? formattedNumber(value, it) : formattedText(text, it);
+  return text === undefined ? formattedNumber(value, fields) : formattedText(text, fields);
 }
 
-function formattedText(text: string, it: Spec): string {
-  const isNumeric = it.align === "=" || it.sign !== "-" || it.isFull || it.group !== "";
-  if ((it.type !== "" && it.type !== "s") || isNumeric) throw new Error("a text has no such format");
-  const cut = it.precision === undefined ? text : [...text].slice(0, it.precision).join("");
-  return aligned(cut, it, "<");
+function formattedText(text: string, spec: Spec): string {
+  const isNumeric = spec.align === "=" || spec.sign !== "-" || spec.isFull || spec.group !== "";
+  if ((spec.type !== "" && spec.type !== "s") || isNumeric) throw new Error("a text has no such format");
+  const cut = spec.precision === undefined ? text : [...text].slice(0, spec.precision).join("");
+  return aligned(cut, spec, "<");
 }
 
-function aligned(text: string, it: Pick<Spec, "fill" | "align" | "width">, side: string): string {
-  const missing = Math.max(it.width - [...text].length, 0);
-  const align = it.align === "" || it.align === "=" ? side : it.align;
+function aligned(text: string, spec: Pick<Spec, "fill" | "align" | "width">, side: string): string {
+  const missing = Math.max(spec.width - [...text].length, 0);
+  const align = spec.align === "" || spec.align === "=" ? side : spec.align;
   const left = align === "<" ? 0 : align === ">" ? missing : Math.floor(missing / 2);
-  return it.fill.repeat(left) + text + it.fill.repeat(missing - left);
+  return spec.fill.repeat(left) + text + spec.fill.repeat(missing - left);
 }
 
-function formattedNumber(value: Value, it: Spec): string {
+function formattedNumber(value: JinjaValue, spec: Spec): string {
   const number = numberIn(value)!;
-  if (it.type === "c") return aligned(character(number), it, "<");
-  if (it.isUnsigned && !(value instanceof Float)) throw new Error("z is not allowed for an int");
+  if (spec.type === "c") return aligned(character(number), spec, "<");
+  if (spec.isUnsigned && !(value instanceof PythonFloat)) throw new Error("z is not allowed for an int");
   const size = typeof number === "bigint" ? (number < 0n ? -number : number) : Math.abs(number);
-  const [prefix, body] = value instanceof Float ? ["", floatBody(size as number, it)] : intBody(size, it);
-  const isZero = it.isUnsigned && !/[1-9]/.test(body);
+  const [prefix, body] = value instanceof PythonFloat ? ["", floatBody(size as number, spec)] : intBody(size, spec);
+  const isZero = spec.isUnsigned && !/[1-9]/.test(body);
   const isNegative = !isZero && (number < 0 || Object.is(number, -0));
   const isWord = /[nf]$/i.test(body) && !/^[\da-f]+$/i.test(body) && !/%$/.test(body);
-  const sign = isNegative ? "-" : it.sign === "-" ? "" : it.sign;
-  const digits = it.group === "" || isWord ? body : grouped(body, it, sign.length + prefix.length);
+  const sign = isNegative ? "-" : spec.sign === "-" ? "" : spec.sign;
+  const digits = spec.group === "" || isWord ? body : grouped(body, spec, sign.length + prefix.length);
   const before = sign + prefix;
-  if (it.align !== "=") return aligned(before + digits, it, ">");
-  return before + aligned(digits, { fill: it.fill, align: ">", width: it.width - before.length }, ">");
+  if (spec.align !== "=") return aligned(before + digits, spec, ">");
+  return before + aligned(digits, { fill: spec.fill, align: ">", width: spec.width - before.length }, ">");
 }
 
 function character(number: number | bigint): string {
@@ -106,90 +106,90 @@ const BASES: Readonly<Record<string, readonly [base: number, prefix: string]>> =
   X: [16, "0X"],
 };
 
-function intBody(size: number | bigint, it: Spec): readonly [prefix: string, body: string] {
-  const base = Object.hasOwn(BASES, it.type) ? BASES[it.type] : undefined;
-  const isInt = base || ["", "d", "n"].includes(it.type);
-  if (!isInt) return ["", floatBody(typeof size === "bigint" ? size : Number(size), it)];
-  if (it.precision !== undefined) throw new Error("Precision not allowed in integer format specifier");
+function intBody(size: number | bigint, spec: Spec): readonly [prefix: string, body: string] {
+  const base = Object.hasOwn(BASES, spec.type) ? BASES[spec.type] : undefined;
+  const isInt = base || ["", "d", "n"].includes(spec.type);
+  if (!isInt) return ["", floatBody(typeof size === "bigint" ? size : Number(size), spec)];
+  if (spec.precision !== undefined) throw new Error("Precision not allowed in integer format specifier");
   if (!base) return ["", intText(size)];
   const text = BigInt(size).toString(base[0]);
-  return [it.isFull ? base[1] : "", it.type === "X" ? text.toUpperCase() : text];
+  return [spec.isFull ? base[1] : "", spec.type === "X" ? text.toUpperCase() : text];
 }
 
-function floatBody(size: number | bigint, it: Spec): string {
-  const { precision = 6, type } = it;
+function floatBody(size: number | bigint, spec: Spec): string {
+  const { precision = 6, type } = spec;
   const lower = type.toLowerCase();
   const finish = (text: string) => (type !== lower ? text.toUpperCase() : text);
   switch (lower) {
     case "f":
-      return finish(withPoint(fixed(size, precision), it));
+      return finish(withPoint(fixed(size, precision), spec));
     case "e":
-      return finish(withPoint(exponential(size, precision), it));
+      return finish(withPoint(exponential(size, precision), spec));
     case "g":
-      return finish(general(size, precision, { isFull: it.isFull }));
+      return finish(general(size, precision, { isFull: spec.isFull }));
     case "n":
-      return general(size, precision, { isFull: it.isFull });
+      return general(size, precision, { isFull: spec.isFull });
     case "%":
-      return `${withPoint(fixed(typeof size === "bigint" ? size * 100n : size * 100, precision), it)}%`;
+      return `${withPoint(fixed(typeof size === "bigint" ? size * 100n : size * 100, precision), spec)}%`;
     case "":
-      return plain(Number(size), it);
+      return plain(Number(size), spec);
     default:
       throw new Error(`Unknown format code '${type}' for object of type 'float'`);
   }
 }
 
-/** Without a type: as `repr`, or with a precision as `g` with a digit after the point at least. */
-function plain(size: number, it: Spec): string {
-  if (it.precision === undefined) return floatText(size);
-  const text = general(size, it.precision, {
-    isFull: it.isFull,
-    least: Math.max(it.precision, 1) - (it.isFull ? 0 : 1) || 1,
+/** Formats without a type: as `repr`, or with a precision as `g` with a digit after the point at least. */
+function plain(size: number, spec: Spec): string {
+  if (spec.precision === undefined) return floatText(size);
+  const text = general(size, spec.precision, {
+    isFull: spec.isFull,
+    least: Math.max(spec.precision, 1) - (spec.isFull ? 0 : 1) || 1,
   });
   return /^\d+$/.test(text) ? `${text}.0` : text;
 }
 
-const withPoint = (text: string, it: Pick<Spec, "isFull">) =>
-  it.isFull && !text.includes(".") ? text.replace(/^\d+/, "$&.") : text;
+const withPoint = (text: string, spec: Pick<Spec, "isFull">) =>
+  spec.isFull && !text.includes(".") ? text.replace(/^\d+/, "$&.") : text;
 
 /** Digits before the point in groups; zeros that fill the width are grouped too. */
-function grouped(body: string, it: Spec, taken: number): string {
-  const size = ["b", "o", "x", "X"].includes(it.type) ? 4 : 3;
+function grouped(body: string, spec: Spec, taken: number): string {
+  const size = ["b", "o", "x", "X"].includes(spec.type) ? 4 : 3;
   const head = /^[\da-fA-F]+/.exec(body)![0];
   const digits = size === 3 ? /^\d+/.exec(body)![0] : head;
   const rest = body.slice(digits.length);
-  const room = it.fill === "0" && it.align === "=" ? it.width - taken - rest.length : 0;
-  const join = (text: string) => text.replace(new RegExp(`\\B(?=(?:[\\da-fA-F]{${size}})+$)`, "g"), it.group);
+  const room = spec.fill === "0" && spec.align === "=" ? spec.width - taken - rest.length : 0;
+  const join = (text: string) => text.replace(new RegExp(`\\B(?=(?:[\\da-fA-F]{${size}})+$)`, "g"), spec.group);
   let filled = digits;
   while (join(filled).length < room) filled = `0${filled}`;
   return join(filled) + rest;
 }
 
 /** Attributes and items of values, which `"{0.a[b]}"` reads. */
-export interface Lookup {
-  readonly attribute: (object: Value, name: string) => Value;
-  readonly item: (object: Value, key: Value) => Value;
+export interface AttributeLookup {
+  readonly attribute: (object: JinjaValue, name: string) => JinjaValue;
+  readonly item: (object: JinjaValue, key: JinjaValue) => JinjaValue;
 }
 
 interface Given {
-  readonly args: readonly Value[];
+  readonly args: readonly JinjaValue[];
   readonly named: Dict;
-  readonly work: Work;
-  readonly lookup: Lookup;
+  readonly work: WorkCounter;
+  readonly lookup: AttributeLookup;
   /** Changes what a field gives: escapes it in a text marked as HTML. */
-  readonly finish?: (text: string, value: Value) => string;
+  readonly finish?: (text: string, value: JinjaValue) => string;
 }
 
 /** `"{} {name!r:>8}".format(...)`. @throws as Python does. */
-export function formatText(text: string, given: Given): string {
-  given.work.room(text.length);
-  return new Formatter(given).text(text, 2);
+export function formatText(text: string, args: Given): string {
+  args.work.room(text.length);
+  return new Formatter(args).text(text, 2);
 }
 
 class Formatter {
   private readonly given: Given;
   private auto = 0;
-  constructor(given: Given) {
-    this.given = given;
+  constructor(args: Given) {
+    this.given = args;
   }
 
   text(source: string, depth: number): string {
@@ -228,7 +228,7 @@ class Formatter {
     return finish ? finish(text, value) : text;
   }
 
-  private value(name: string): Value {
+  private value(name: string): JinjaValue {
     const { args, named, lookup } = this.given;
     const first = /^[^.[]*/.exec(name)![0];
     let value = first === "" || /^\d+$/.test(first) ? args[this.index(first)] : named.get(first);
@@ -255,15 +255,15 @@ class Formatter {
 }
 
 /** `!r`, `!s` and `!a`. */
-function converted(value: Value, conversion: string | undefined, work: Work): Value {
+function converted(value: JinjaValue, conversion: string | undefined, work: WorkCounter): JinjaValue {
   if (conversion === undefined) return value;
-  if (conversion === "s") return textOf(value, work);
+  if (conversion === "s") return pythonStr(value, work);
   if (conversion === "r") return repr(value, work);
   if (conversion === "a") return ascii(repr(value, work));
   throw new Error(`Unknown conversion specifier ${conversion}`);
 }
 
-/** Where the name of a field ends; the key of an item, in brackets, may hold what ends a name. */
+/** Returns where the name of a field ends; the key of an item, in brackets, may hold what ends a name. */
 function endOfName(source: string): number {
   let isKey = false;
   for (let at = 0; at < source.length; at++) {
@@ -275,7 +275,7 @@ function endOfName(source: string): number {
   return source.length;
 }
 
-/** Where the field that opens at `start` closes. A brace in the key of an item is no field. */
+/** Returns where the field that opens at `start` closes. A brace in the key of an item is no field. */
 function fieldEnd(source: string, start: number): number {
   let depth = 0;
   let [isKey, isName] = [false, true];
@@ -296,16 +296,16 @@ const HAS_POINT = /%(?:\((?:[^()]|\([^()]*\))*\))?[-#0 +]*(?:\*|\d+)?\./;
 /** Python's `text % value`. `finish` changes what `%s` gives. @throws as Python does. */
 export function percent(
   text: string,
-  value: Value,
-  it: { work: Work; finish?: (text: string, value: Value) => string },
+  value: JinjaValue,
+  options: { work: WorkCounter; finish?: (text: string, value: JinjaValue) => string },
 ): string {
-  it.work.room(text.length);
+  options.work.room(text.length);
   const args = value instanceof Tuple ? value.items : [value];
   // What has items by a key may go unread; a missing name has them, to raise an error.
-  const isMapping = isDict(value) || isList(value) || typeName(value) === "range" || value instanceof Undefined;
+  const isMapping = isDict(value) || isJinjaList(value) || typeName(value) === "range" || value instanceof Undefined;
   let at = 0;
   let isNamed = false;
-  const next = (): Value => {
+  const next = (): JinjaValue => {
     if (at >= args.length || isNamed) throw new Error("not enough arguments for format string");
     return args[at++]!;
   };
@@ -332,10 +332,10 @@ export function percent(
         width: Math.abs(width ?? 0),
         precision,
         type,
-        ...it,
+        ...options,
       });
       length += result.length;
-      it.work.room(length);
+      options.work.room(length);
       return result;
     },
   );
@@ -349,19 +349,19 @@ interface Field {
   readonly width: number;
   readonly precision: number | undefined;
   readonly type: string;
-  readonly work: Work;
-  readonly finish?: (text: string, value: Value) => string;
+  readonly work: WorkCounter;
+  readonly finish?: (text: string, value: JinjaValue) => string;
 }
 
-function percentField(value: Value, it: Field): string {
-  const { flags, width, precision, type, work } = it;
+function percentField(value: JinjaValue, field: Field): string {
+  const { flags, width, precision, type, work } = field;
   work.room(width);
   const isLeft = flags.includes("-");
   // Its characters are counted.
   work.room(textIn(value)?.length ?? 0);
   if ("sra".includes(type)) {
-    const plain = type === "s" ? textOf(value, work) : type === "r" ? repr(value, work) : ascii(repr(value, work));
-    const text = it.finish ? it.finish(plain, value) : plain;
+    const plain = type === "s" ? pythonStr(value, work) : type === "r" ? repr(value, work) : ascii(repr(value, work));
+    const text = field.finish ? field.finish(plain, value) : plain;
     const cut = precision === undefined ? text : [...text].slice(0, precision).join("");
     return aligned(cut, { fill: " ", align: isLeft ? "<" : ">", width }, ">");
   }
@@ -371,15 +371,15 @@ function percentField(value: Value, it: Field): string {
     const letter = text ?? character(numberIn(value) ?? -1);
     return aligned(letter, { fill: " ", align: isLeft ? "<" : ">", width }, ">");
   }
-  return percentNumber(value, it);
+  return percentNumber(value, field);
 }
 
-function percentNumber(value: Value, { flags, width, precision, type, work }: Field): string {
+function percentNumber(value: JinjaValue, { flags, width, precision, type, work }: Field): string {
   const isFloat = "eEfFgG".includes(type);
   if (!isFloat && !"diuoxX".includes(type)) throw new Error(`unsupported format character '${type}'`);
   const number = numberIn(value);
   if (number === undefined) throw new Error(`%${type} format: a number is required, not ${typeName(value)}`);
-  if (!isFloat && value instanceof Float && "oxX".includes(type))
+  if (!isFloat && value instanceof PythonFloat && "oxX".includes(type))
     throw new Error(`%${type} format: an integer is required, not float`);
   const isZero = flags.includes("0") && !flags.includes("-");
   const sign = flags.includes("+") ? "+" : flags.includes(" ") ? " " : "-";
@@ -393,7 +393,7 @@ function percentNumber(value: Value, { flags, width, precision, type, work }: Fi
     precision: isFloat ? precision : undefined,
     type: "iu".includes(type) ? "d" : type,
   };
-  if (isFloat) return formattedNumber(new Float(Number(number)), spec);
+  if (isFloat) return formattedNumber(new PythonFloat(Number(number)), spec);
   if (typeof number === "number" && !Number.isFinite(number)) throw new Error("cannot convert float to an integer");
   const int = typeof number === "number" ? Math.trunc(number) : number;
   const text = formattedNumber(int, { ...spec, width: precision === undefined ? width : 0 });

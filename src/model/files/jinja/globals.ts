@@ -1,12 +1,22 @@
 /** Functions that Jinja2 gives every template. */
 import { cycler, joiner } from "./loop.ts";
-import { type Callable, Dict, Fields, isDict, isWhole, itemsOf, type Value, View, type Work } from "./value.ts";
+import {
+  AttributeObject,
+  Dict,
+  isDict,
+  isPythonInt,
+  itemsOf,
+  type JinjaValue,
+  type PythonCallable,
+  View,
+  type WorkCounter,
+} from "./value.ts";
 
 /** Items of the longest range that Jinja2's sandbox makes. */
 const LONGEST_RANGE = 100_000;
 
 /** `dict(mapping, key=value)`. */
-function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work: Work): Dict {
+function dictOf(args: readonly JinjaValue[], named: ReadonlyMap<string, JinjaValue>, work: WorkCounter): Dict {
   const [from] = args;
   if (args.length > 1) throw new Error(`dict takes at most 1 argument (${args.length})`);
   if (from === undefined) return new Dict(named);
@@ -23,21 +33,21 @@ function dictOf(args: readonly Value[], named: ReadonlyMap<string, Value>, work:
   return new Dict([...pairs, ...named]);
 }
 
-function range(args: readonly Value[], it: { named: ReadonlyMap<string, Value>; work: Work }): View {
-  const isFit = args.length >= 1 && args.length <= 3 && it.named.size === 0 && args.every(isWhole);
-  const given = args.map(Number);
-  const [start = 0, stop = 0, step = 1] = given.length > 1 ? given : [0, ...given];
+function range(args: readonly JinjaValue[], call: { named: ReadonlyMap<string, JinjaValue>; work: WorkCounter }): View {
+  const isFit = args.length >= 1 && args.length <= 3 && call.named.size === 0 && args.every(isPythonInt);
+  const numbers = args.map(Number);
+  const [start = 0, stop = 0, step = 1] = numbers.length > 1 ? numbers : [0, ...numbers];
   if (!isFit || step === 0) throw new Error("range takes one to three whole numbers, and a step other than 0");
   const length = Math.max(Math.ceil((stop - start) / step), 0);
   if (length > LONGEST_RANGE) throw new Error(`a range has at most ${LONGEST_RANGE} items (${length})`);
-  it.work.room(length);
+  call.work.room(length);
   const items = Array.from({ length }, (_, i) => start + i * step);
   return new View("range", items, [start, stop, step]);
 }
 
-/** By name. */
-export function functions(work: Work): ReadonlyMap<string, Value> {
-  const all: Readonly<Record<string, Callable>> = {
+/** Returns the global functions by name. */
+export function functions(work: WorkCounter): ReadonlyMap<string, JinjaValue> {
+  const globals: Readonly<Record<string, PythonCallable>> = {
     cycler,
     dict: (args, named) => dictOf(args, named, work),
     joiner,
@@ -46,9 +56,9 @@ export function functions(work: Work): ReadonlyMap<string, Value> {
     },
     namespace: (args, named) => {
       const values = Array.from(dictOf(args, named, work), ([key, value]) => [key as string, value] as const);
-      return new Fields("Namespace", { values: new Map(values) });
+      return new AttributeObject("Namespace", { values: new Map(values) });
     },
     range: (args, named) => range(args, { named, work }),
   };
-  return new Map(Object.entries(all));
+  return new Map(Object.entries(globals));
 }

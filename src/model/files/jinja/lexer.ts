@@ -1,6 +1,6 @@
 /** A template as tokens, as Jinja2 cuts it with `trim_blocks` and `lstrip_blocks`, in a time linear in its length. */
 
-export interface Token {
+export interface JinjaToken {
   /** `block` and `expression` open a tag and `close` ends it; `end` follows the last token. */
   readonly type:
     | "data"
@@ -14,7 +14,7 @@ export interface Token {
     | "operator"
     | "end";
   readonly value: string;
-  /** Where it begins in the text, whose line ends are all alike. */
+  /** Start in the text, whose line ends are all alike. */
   readonly at: number;
 }
 
@@ -22,14 +22,14 @@ export interface Token {
 export const GENERATION = "__generation__";
 
 /** @throws for a tag, a comment, a text or a bracket without an end, and for characters that no tag may have. */
-export function tokenize(source: string): { tokens: readonly Token[]; text: string } {
+export function tokenize(source: string): { tokens: readonly JinjaToken[]; text: string } {
   const lines = source.replace(/\r\n?/g, "\n");
   // Jinja2 drops one line end.
   const text = lines.endsWith("\n") ? lines.slice(0, -1) : lines;
   return { tokens: new Lexer(text).tokens(), text };
 }
 
-/** What `str.isspace` and `\s` of Python's `re` have. */
+/** Characters of `str.isspace` and of `\s` of Python's `re`. */
 const SPACE = String.raw`[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]`;
 const SPACES = new RegExp(`${SPACE}*`, "y");
 const ONE_SPACE = new RegExp(SPACE);
@@ -58,7 +58,7 @@ const EXPRESSION: Tag = { type: "expression", end: /(-?)\}\}/y };
 
 class Lexer {
   private readonly source: string;
-  private readonly out: Token[] = [];
+  private readonly out: JinjaToken[] = [];
   private at = 0;
   /** Whether what was read last ends a line. */
   private startsLine = true;
@@ -67,7 +67,7 @@ class Lexer {
     this.source = source;
   }
 
-  tokens(): readonly Token[] {
+  tokens(): readonly JinjaToken[] {
     while (this.at < this.source.length) {
       OPENING.lastIndex = this.at;
       const opening = OPENING.exec(this.source);

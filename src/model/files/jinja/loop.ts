@@ -1,35 +1,44 @@
 /** The variable `loop`. */
-import { type Callable, Fields, isEqual, orUndefined, sequenceIn, Tuple, type Value, type Work } from "./value.ts";
+import {
+  AttributeObject,
+  isEqual,
+  type JinjaValue,
+  orUndefined,
+  type PythonCallable,
+  sequenceIn,
+  Tuple,
+  type WorkCounter,
+} from "./value.ts";
 
 /** Goes through items one by one, because a generator makes each when it is asked for, and knows what is around the current one. */
 export class Loop {
-  private readonly source: Value;
-  private readonly work: Work;
-  private items: Iterator<Value>;
+  private readonly source: JinjaValue;
+  private readonly work: WorkCounter;
+  private items: Iterator<JinjaValue>;
   private index0 = -1;
-  private before: Value | undefined;
-  private current: Value | undefined;
-  private ahead: Value | undefined;
+  private before: JinjaValue | undefined;
+  private current: JinjaValue | undefined;
+  private ahead: JinjaValue | undefined;
   private count: number | undefined;
-  private changed: Value | undefined;
+  private changed: JinjaValue | undefined;
   private readonly depth0: number;
-  readonly fields: Fields;
+  readonly fields: AttributeObject;
 
   constructor(
-    source: Value,
-    items: Iterator<Value>,
-    it: { work: Work; depth0: number; call: Callable | undefined; isFiltered: boolean },
+    source: JinjaValue,
+    items: Iterator<JinjaValue>,
+    context: { work: WorkCounter; depth0: number; call: PythonCallable | undefined; isFiltered: boolean },
   ) {
     // The length of what a test leaves is not known before.
-    this.source = it.isFiltered ? null : source;
+    this.source = context.isFiltered ? null : source;
     this.items = items;
-    this.work = it.work;
-    this.depth0 = it.depth0;
-    this.fields = new Fields("LoopContext", { find: (name) => this.field(name), call: it.call });
+    this.work = context.work;
+    this.depth0 = context.depth0;
+    this.fields = new AttributeObject("LoopContext", { find: (name) => this.field(name), call: context.call });
   }
 
   /** The next item; undefined at the end. */
-  next(): Value | undefined {
+  next(): JinjaValue | undefined {
     const item = this.peek();
     this.ahead = undefined;
     this.index0++;
@@ -38,7 +47,7 @@ export class Loop {
     return item;
   }
 
-  private peek(): Value | undefined {
+  private peek(): JinjaValue | undefined {
     if (this.ahead !== undefined) return this.ahead;
     const next = this.items.next();
     this.ahead = next.done ? undefined : next.value;
@@ -47,10 +56,10 @@ export class Loop {
 
   private length(): number {
     if (this.count !== undefined) return this.count;
-    const known = sequenceIn(this.source);
-    if (known) this.count = known.length;
+    const sequence = sequenceIn(this.source);
+    if (sequence) this.count = sequence.length;
     else {
-      const left: Value[] = [];
+      const left: JinjaValue[] = [];
       for (let next = this.items.next(); !next.done; next = this.items.next()) left.push(next.value);
       this.work.room(left.length);
       this.items = left[Symbol.iterator]();
@@ -59,7 +68,7 @@ export class Loop {
     return this.count;
   }
 
-  private field(name: string): Value | undefined {
+  private field(name: string): JinjaValue | undefined {
     switch (name) {
       case "index":
         return this.index0 + 1;
@@ -92,12 +101,12 @@ export class Loop {
     }
   }
 
-  private cycle(args: readonly Value[]): Value {
+  private cycle(args: readonly JinjaValue[]): JinjaValue {
     if (args.length === 0) throw new Error("loop.cycle takes the items to go through");
     return args[this.index0 % args.length]!;
   }
 
-  private isChanged(args: readonly Value[]): boolean {
+  private isChanged(args: readonly JinjaValue[]): boolean {
     const now = new Tuple(args);
     const isSame = this.changed !== undefined && isEqual(this.changed, now, this.work);
     this.changed = now;
@@ -106,7 +115,7 @@ export class Loop {
 }
 
 /** `cycler("odd", "even")` */
-export const cycler: Callable = (items) => {
+export const cycler: PythonCallable = (items) => {
   if (items.length === 0) throw new Error("at least one item has to be provided");
   let at = 0;
   const next = () => {
@@ -118,18 +127,18 @@ export const cycler: Callable = (items) => {
     at = 0;
     return null;
   };
-  const fields: Readonly<Record<string, () => Value>> = {
+  const fields: Readonly<Record<string, () => JinjaValue>> = {
     next: () => next,
     reset: () => reset,
     current: () => items[at]!,
     pos: () => at,
     items: () => new Tuple(items),
   };
-  return new Fields("Cycler", { find: (name) => (Object.hasOwn(fields, name) ? fields[name]!() : undefined) });
+  return new AttributeObject("Cycler", { find: (name) => (Object.hasOwn(fields, name) ? fields[name]!() : undefined) });
 };
 
 /** `joiner(", ")`: nothing at its first call, then the text between. */
-export const joiner: Callable = ([separator = ", "], named) => {
+export const joiner: PythonCallable = ([separator = ", "], named) => {
   let isUsed = false;
   const between = named.get("sep") ?? separator;
   return () => {

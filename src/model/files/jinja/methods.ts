@@ -1,42 +1,42 @@
 /** Methods of Python's values that templates call. */
 import { escaped } from "./markup.ts";
-import { textOf } from "./print.ts";
+import { pythonStr } from "./print.ts";
 import {
-  type Callable,
   Dict,
-  Float,
   isDict,
   isEqual,
-  isList,
+  isJinjaList,
+  isPythonInt,
   isTrue,
-  isWhole,
   itemsOf,
+  type JinjaValue,
   Markup,
+  type PythonCallable,
+  PythonFloat,
   sequenceIn,
   Tuple,
   textIn,
   typeName,
-  type Value,
   View,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
-type Method<T> = (self: T, args: readonly Value[], work: Work) => Value;
+type Method<T> = (self: T, args: readonly JinjaValue[], work: WorkCounter) => JinjaValue;
 
-/** What Python's `str.strip` removes. It differs from JavaScript's `trim` in a few characters. */
+/** Characters that Python's `str.strip` removes. They differ from those of JavaScript's `trim`. */
 const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 const IS_SPACE = new RegExp(`^[${SPACES}]$`);
 const WORD = new RegExp(`[^${SPACES}]+`, "g");
-/** Where Python's `str.splitlines` cuts. */
+/** Places where Python's `str.splitlines` cuts. */
 const LINE_ENDS = "\\r\\n|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029]";
 export const LINE_END = new RegExp(LINE_ENDS);
 
-const optional = (value: Value | undefined) => (value === null ? undefined : value);
+const optional = (value: JinjaValue | undefined) => (value === null ? undefined : value);
 
-/** Without the given characters, or spaces, at its ends. */
-export function strip(text: string, chars?: Value, sides: "left" | "right" | "both" = "both"): string {
-  const given = optional(chars);
-  const set = given === undefined ? undefined : new Set(string(given));
+/** Returns a text without the given characters, or spaces, at its ends. */
+export function strip(text: string, chars?: JinjaValue, sides: "left" | "right" | "both" = "both"): string {
+  const characters = optional(chars);
+  const set = characters === undefined ? undefined : new Set(string(characters));
   const isCut = (letter: string) => (set ? set.has(letter) : IS_SPACE.test(letter));
   const letters = [...text];
   let [from, to] = [0, letters.length];
@@ -45,19 +45,19 @@ export function strip(text: string, chars?: Value, sides: "left" | "right" | "bo
   return letters.slice(from, to).join("");
 }
 
-function string(value: Value | undefined): string {
+function string(value: JinjaValue | undefined): string {
   const text = textIn(value);
   if (text !== undefined) return text;
   throw new Error(`expected str, not ${value === undefined ? "nothing" : typeName(value)}`);
 }
 
-function integer(value: Value | undefined, fallback: number): number {
+function integer(value: JinjaValue | undefined, fallback: number): number {
   if (value === undefined) return fallback;
-  if (isWhole(value)) return Number(value);
+  if (isPythonInt(value)) return Number(value);
   throw new Error(`'${typeName(value)}' object cannot be interpreted as an integer`);
 }
 
-function split(text: string, [separator, most]: readonly Value[], from: "left" | "right"): string[] {
+function split(text: string, [separator, most]: readonly JinjaValue[], from: "left" | "right"): string[] {
   const limit = integer(most, -1);
   const by = optional(separator);
   if (by === "") throw new Error("empty separator");
@@ -80,7 +80,7 @@ function splitWords(text: string, limit: number, from: "left" | "right"): string
   return [text.slice(0, last.index + last[0].length), ...words.slice(words.length - limit).map(([word]) => word)];
 }
 
-export function replaced(text: string, [old, by, most]: readonly Value[], work: Work): string {
+export function pythonReplace(text: string, [old, by, most]: readonly JinjaValue[], work: WorkCounter): string {
   const [from, to] = [string(old), string(by)];
   const limit = integer(optional(most), -1);
   const parts = from === "" ? ["", ...text, ""] : text.split(from);
@@ -94,14 +94,14 @@ export function replaced(text: string, [old, by, most]: readonly Value[], work: 
 function affix(test: (text: string, part: string) => boolean): Method<string> {
   return (text, [part, from, to]) => {
     const { text: within, isInside } = window(text, from, to);
-    const fits = (each: Value | undefined) => test(within, string(each)) && (isInside || string(each) !== "");
+    const fits = (each: JinjaValue | undefined) => test(within, string(each)) && (isInside || string(each) !== "");
     // Python reads every one only until it finds one.
     return part instanceof Tuple ? part.items.some(fits) : fits(part);
   };
 }
 
 /** The part of a text between two places, which count from the end where they are negative. */
-function window(text: string, from: Value | undefined, to: Value | undefined) {
+function window(text: string, from: JinjaValue | undefined, to: JinjaValue | undefined) {
   if (optional(from) === undefined && optional(to) === undefined) return { text, start: 0, isInside: true };
   const letters = [...text];
   const place = (at: number) => Math.max(at < 0 ? at + letters.length : at, 0);
@@ -118,7 +118,7 @@ function initial(letter: string): string {
   return first + rest.join("").toLowerCase();
 }
 
-/** As Python's `str.title`: every run of letters that have a case starts with a capital. */
+/** Titles like Python's `str.title`: every run of letters that have a case starts with a capital. */
 const titled = (text: string) =>
   text.replace(/\p{Cased}+/gu, (run) => {
     const [first = "", ...rest] = run;
@@ -130,26 +130,26 @@ export const capitalized = ([first = "", ...rest]: string) => initial(first) + r
 const letters = (text: string, test: RegExp) => text !== "" && test.test(text);
 
 /** Index of a part in characters, as Python counts; -1 where there is none. */
-function place(text: string, [part, from, to]: readonly Value[], isLast = false): number {
+function place(text: string, [part, from, to]: readonly JinjaValue[], isLast = false): number {
   const { text: within, start, isInside } = window(text, from, to);
   const at = isLast ? within.lastIndexOf(string(part)) : within.indexOf(string(part));
   return at < 0 || !isInside ? -1 : start + [...within.slice(0, at)].length;
 }
 
-function found(text: string, args: readonly Value[], isLast = false): number {
+function found(text: string, args: readonly JinjaValue[], isLast = false): number {
   const at = place(text, args, isLast);
   if (at < 0) throw new Error("substring not found");
   return at;
 }
 
-function counts(text: string, [part, from, to]: readonly Value[]): number {
+function counts(text: string, [part, from, to]: readonly JinjaValue[]): number {
   const { text: within, isInside } = window(text, from, to);
   if (!isInside) return 0;
   return string(part) === "" ? [...within].length + 1 : within.split(string(part)).length - 1;
 }
 
 /** Lines, with their ends where `keepends` is true; the end of the last one begins no other. */
-function lines(text: string, [keeps = false]: readonly Value[]): string[] {
+function lines(text: string, [keeps = false]: readonly JinjaValue[]): string[] {
   const out: string[] = [];
   let at = 0;
   for (const { 0: end, index } of text.matchAll(new RegExp(LINE_END, "g"))) {
@@ -159,7 +159,7 @@ function lines(text: string, [keeps = false]: readonly Value[]): string[] {
   return at < text.length ? [...out, text.slice(at)] : out;
 }
 
-/** With so many characters at least: the text at its left, its right or between, where Python rounds by the width. */
+/** Pads to so many characters at least: the text at its left, its right or between, where Python rounds by the width. */
 function padded(side: "left" | "right" | "both"): Method<string> {
   return (text, [width, fill = " "], work) => {
     const most = integer(width, 0);
@@ -172,7 +172,7 @@ function padded(side: "left" | "right" | "both"): Method<string> {
   };
 }
 
-function expandTabs(text: string, [size]: readonly Value[], work: Work): string {
+function expandTabs(text: string, [size]: readonly JinjaValue[], work: WorkCounter): string {
   const width = integer(size, 8);
   work.room(text.length + Math.max(width, 0) * (text.split("\t").length - 1));
   let column = 0;
@@ -191,7 +191,7 @@ const swapped = (text: string) =>
 /** Titles are those texts that `title` leaves as they are, and that have a letter with a case. */
 const isTitle = (text: string) => /\p{Cased}/u.test(text) && text === titled(text);
 
-function partition(text: string, separator: Value | undefined, at: number): Tuple {
+function partition(text: string, separator: JinjaValue | undefined, at: number): Tuple {
   const by = string(separator);
   if (by === "") throw new Error("empty separator");
   return at < 0 ? new Tuple([text, "", ""]) : new Tuple([text.slice(0, at), by, text.slice(at + by.length)]);
@@ -204,7 +204,7 @@ const TEXT: Readonly<Record<string, Method<string>>> = {
   split: (text, args) => split(text, args, "left"),
   rsplit: (text, args) => split(text, args, "right"),
   splitlines: lines,
-  replace: replaced,
+  replace: pythonReplace,
   startswith: affix((text, part) => text.startsWith(part)),
   endswith: affix((text, part) => text.endsWith(part)),
   removeprefix: (text, [part]) => (text.startsWith(string(part)) ? text.slice(string(part).length) : text),
@@ -268,24 +268,24 @@ const DICT: Readonly<Record<string, Method<Dict>>> = {
 
 export const pairsOf = (dict: Dict): Tuple[] => Array.from(dict, (pair) => new Tuple(pair));
 
-const SEQUENCE: Readonly<Record<string, Method<readonly Value[]>>> = {
+const SEQUENCE: Readonly<Record<string, Method<readonly JinjaValue[]>>> = {
   index: indexIn,
   count: (items, [item], work) => items.filter((each) => isEqual(each, item!, work)).length,
 };
 const LIST: typeof SEQUENCE = { ...SEQUENCE, copy: (items) => [...items] };
 
-const FLOAT: Readonly<Record<string, Method<Float>>> = { is_integer: ({ value }) => Number.isInteger(value) };
+const FLOAT: Readonly<Record<string, Method<PythonFloat>>> = { is_integer: ({ value }) => Number.isInteger(value) };
 
 /** A method bound to its object; `undefined` where there is none of that name, and for those that change it. */
-export function methodOf(self: Value, name: string, work: Work): Callable | undefined {
-  const bind = <T>(table: Readonly<Record<string, Method<T>>>, it: T): Callable | undefined => {
+export function methodOf(self: JinjaValue, name: string, work: WorkCounter): PythonCallable | undefined {
+  const bind = <T>(table: Readonly<Record<string, Method<T>>>, receiver: T): PythonCallable | undefined => {
     const method = Object.hasOwn(table, name) ? table[name]! : undefined;
     return (
       method &&
       ((args, named) => {
         // Each call reads the whole text, list or dict.
         work.room(size);
-        return method(it, counted(name, withNamed(name, args, named)), work);
+        return method(receiver, counted(name, withNamed(name, args, named)), work);
       })
     );
   };
@@ -296,8 +296,8 @@ export function methodOf(self: Value, name: string, work: Work): Callable | unde
     return method && self instanceof Markup ? marked(name, method) : method;
   }
   if (isDict(self)) return bind(DICT, self);
-  if (self instanceof Float) return bind(FLOAT, self);
-  if (isList(self)) return bind(LIST, self);
+  if (self instanceof PythonFloat) return bind(FLOAT, self);
+  if (isJinjaList(self)) return bind(LIST, self);
   return self instanceof Tuple || (self instanceof View && self.kind === "range")
     ? bind(SEQUENCE, sequenceIn(self)!)
     : undefined;
@@ -307,21 +307,21 @@ export function methodOf(self: Value, name: string, work: Work): Callable | unde
 const ESCAPING = new Set(["join", "replace", "ljust", "rjust", "center"]);
 
 /** A method of a text marked as HTML, whose texts are marked too. */
-function marked(name: string, method: Callable): Callable {
-  const mark = (value: Value): Value => {
+function marked(name: string, method: PythonCallable): PythonCallable {
+  const mark = (value: JinjaValue): JinjaValue => {
     if (typeof value === "string") return new Markup(value);
     if (value instanceof Tuple) return new Tuple(value.items.map(mark));
-    return isList(value) ? value.map(mark) : value;
+    return isJinjaList(value) ? value.map(mark) : value;
   };
-  const safe = (value: Value): Value => {
+  const safe = (value: JinjaValue): JinjaValue => {
     const items = sequenceIn(value);
     const text = textIn(value);
     return items ? items.map(safe) : text === undefined ? value : escaped(value, text);
   };
   return (args, named) => {
     // What `replace` looks for stays as it is.
-    const given = ESCAPING.has(name) ? args.map((arg, i) => (name === "replace" && i === 0 ? arg : safe(arg))) : args;
-    return mark(method(given, named));
+    const escaped = ESCAPING.has(name) ? args.map((arg, i) => (name === "replace" && i === 0 ? arg : safe(arg))) : args;
+    return mark(method(escaped, named));
   };
 }
 
@@ -339,7 +339,7 @@ const COUNTS: Readonly<Record<string, readonly [least: number, most: number]>> =
   replace: [2, 3],
 };
 
-function counted(method: string, args: readonly Value[]): readonly Value[] {
+function counted(method: string, args: readonly JinjaValue[]): readonly JinjaValue[] {
   const [least, most] = Object.hasOwn(COUNTS, method) ? COUNTS[method]! : [0, 0];
   if (args.length >= least && args.length <= most) return args;
   throw new Error(
@@ -348,12 +348,12 @@ function counted(method: string, args: readonly Value[]): readonly Value[] {
 }
 
 /** @throws where no item of the list equals it, as in Python. */
-function indexIn(list: readonly Value[], [item, from, to]: readonly Value[], work: Work): number {
+function indexIn(list: readonly JinjaValue[], [item, from, to]: readonly JinjaValue[], work: WorkCounter): number {
   const clamp = (at: number) => Math.max(at < 0 ? at + list.length : at, 0);
   const [start, stop] = [clamp(integer(from, 0)), clamp(integer(to, list.length))];
   const at = list.slice(0, stop).findIndex((each, i) => i >= start && isEqual(each, item!, work));
   if (at >= 0) return at;
-  throw new Error(`${textOf(item!, work)} is not in list`);
+  throw new Error(`${pythonStr(item!, work)} is not in list`);
 }
 
 /** Names of arguments that templates use, at their places; those before them go by place alone. */
@@ -367,13 +367,17 @@ const NAMED: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Arguments at their places; None stands for one that is left out before a named one. */
-function withNamed(method: string, args: readonly Value[], named: ReadonlyMap<string, Value>): readonly Value[] {
-  const all: (Value | undefined)[] = [...args];
+function withNamed(
+  method: string,
+  args: readonly JinjaValue[],
+  named: ReadonlyMap<string, JinjaValue>,
+): readonly JinjaValue[] {
+  const positional: (JinjaValue | undefined)[] = [...args];
   for (const [name, value] of named) {
     const at = (NAMED[method] ?? []).indexOf(name);
     if (at < 0) throw new Error(`${method}() takes no argument named ${name}`);
     if (at < args.length) throw new Error(`${method}() has two values for ${name}`);
-    all[at] = value;
+    positional[at] = value;
   }
-  return Array.from(all, (value) => (value === undefined ? null : value));
+  return Array.from(positional, (value) => (value === undefined ? null : value));
 }

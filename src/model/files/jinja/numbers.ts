@@ -1,14 +1,15 @@
 /** Python's arithmetic, and its numbers as text. */
-import { Float, LONGEST_INT, numberIn, type Value, whole } from "./value.ts";
+import { type JinjaValue, LONGEST_INT, numberIn, PythonFloat, whole } from "./value.ts";
 
 /** The result of an operator on two numbers; undefined where one is none. @throws as Python does. */
-export function arithmetic(operator: string, a: Value, b: Value): Value | undefined {
+export function arithmetic(operator: string, a: JinjaValue, b: JinjaValue): JinjaValue | undefined {
   const [x, y] = [numberIn(a), numberIn(b)];
   if (x === undefined || y === undefined) return undefined;
   if (Number(y) === 0 && ["/", "//", "%"].includes(operator)) throw new Error("division by zero");
   if (Number(x) === 0 && y < 0 && operator === "**") throw new Error("0.0 cannot be raised to a negative power");
-  const isFloat = a instanceof Float || b instanceof Float || operator === "/" || (operator === "**" && y < 0);
-  if (isFloat) return new Float(real(operator, floatOf(x), floatOf(y)));
+  const isFloat =
+    a instanceof PythonFloat || b instanceof PythonFloat || operator === "/" || (operator === "**" && y < 0);
+  if (isFloat) return new PythonFloat(real(operator, floatOf(x), floatOf(y)));
   if (typeof x === "number" && typeof y === "number") {
     const result = integer(operator, x, y);
     if (Number.isSafeInteger(result)) return result;
@@ -47,7 +48,7 @@ function real(operator: string, x: number, y: number): number {
   }
 }
 
-/** With the sign of the divisor, as in Python. */
+/** Returns the remainder with the sign of the divisor, as in Python. */
 function remainder(x: number, y: number): number {
   const rest = x % y;
   if (rest === 0) return y < 0 ? -0 : 0;
@@ -166,7 +167,7 @@ function significant(value: number | bigint, places: number): [digits: string, e
   return text.length > places + 1 ? [text.slice(0, -1), exponent + 1] : [text, exponent];
 }
 
-/** As `%.2e`, of a positive number. */
+/** Formats a positive number like `%.2e`. */
 export function exponential(value: number | bigint, places: number): string {
   if (typeof value === "number" && !Number.isFinite(value)) return notFinite(value);
   const [text, exponent] = significant(value, checked(places));
@@ -174,18 +175,21 @@ export function exponential(value: number | bigint, places: number): string {
   return withExponent(`${number}e${exponent < 0 ? "-" : "+"}${Math.abs(exponent)}`);
 }
 
-/** As `%g`, of a positive number: the shorter of both, without zeros at the end unless `isFull`. `least`: the exponent from which it has one. */
+/**
+ * Formats a positive number like `%g`: the shorter of both, without zeros at the end unless `isFull`. `least`: the
+ * exponent from which it has one.
+ */
 export function general(
   value: number | bigint,
   precision: number,
-  it: { isFull?: boolean; least?: number } = {},
+  options: { isFull?: boolean; least?: number } = {},
 ): string {
   if (typeof value === "number" && !Number.isFinite(value)) return notFinite(value);
   const places = Math.max(checked(precision), 1);
   const [text, exponent] = significant(value, places - 1);
-  const isShort = exponent >= -4 && exponent < (it.least ?? places);
+  const isShort = exponent >= -4 && exponent < (options.least ?? places);
   const number = isShort ? fixed(value, Math.max(places - 1 - exponent, 0)) : exponentialOf(text);
-  const short = it.isFull || !number.includes(".") ? number : number.replace(/\.?0+$/, "");
+  const short = options.isFull || !number.includes(".") ? number : number.replace(/\.?0+$/, "");
   return isShort ? short : withExponent(`${short}e${exponent < 0 ? "-" : "+"}${Math.abs(exponent)}`);
 }
 
@@ -207,7 +211,7 @@ export function roundedInt(value: number | bigint, places: number): number | big
   return whole(value < 0 ? -result : result);
 }
 
-/** As Python's `float(text)`; undefined where it raises a ValueError. */
+/** Reads like Python's `float(text)`; undefined where it raises a ValueError. */
 export function numberInText(text: string): number | undefined {
   // No number is longer, and the pattern takes the square of the length.
   if (text.length > 1000) return undefined;
@@ -221,18 +225,18 @@ const PREFIXES: Readonly<Record<string, number>> = { "0b": 2, "0o": 8, "0x": 16 
 /** Digits of a text in a base that JavaScript does not read. */
 const LONGEST_ODD = 100;
 
-/** As Python's `int(text, base)`; undefined where it raises a ValueError. */
-export function intInText(text: string, base: Value): number | bigint | undefined {
+/** Reads like Python's `int(text, base)`; undefined where it raises a ValueError. */
+export function intInText(text: string, base: JinjaValue): number | bigint | undefined {
   if (typeof base !== "number" || base === 1 || base < 0 || base > 36) throw new Error("base must be between 2 and 36");
   // No number is longer, and the pattern takes the square of the length.
   if (text.length > LONGEST_INT) return undefined;
   const match = /^([-+]?)(0[box])?_?([\da-z]+(?:_[\da-z]+)*)$/i.exec(text.trim());
   if (!match) return undefined;
   const [, sign, prefix = "", body = ""] = match;
-  const own = PREFIXES[prefix.toLowerCase()];
-  const isPrefixed = own !== undefined && (base === 0 || base === own);
+  const stated = PREFIXES[prefix.toLowerCase()];
+  const isPrefixed = stated !== undefined && (base === 0 || base === stated);
   const digits = (isPrefixed ? body : prefix + body).replaceAll("_", "").toLowerCase();
-  const radix = isPrefixed ? own : base || 10;
+  const radix = isPrefixed ? stated : base || 10;
   if ([...digits].some((digit) => Number.parseInt(digit, 36) >= radix)) return undefined;
   const size = sizeOf(digits, radix);
   return whole(sign === "-" ? -size : size);

@@ -1,34 +1,34 @@
 /** Python's operators, attributes and subscripts. */
-import { formatText, type Lookup, percent } from "./formatting.ts";
+import { type AttributeLookup, formatText, percent } from "./formatting.ts";
 import { escaped } from "./markup.ts";
 import { methodOf } from "./methods.ts";
 import { arithmetic } from "./numbers.ts";
-import { textOf } from "./print.ts";
+import { pythonStr } from "./print.ts";
 import { isIn } from "./tests.ts";
 import {
-  type Callable,
+  AttributeObject,
   compare,
   Dict,
-  Fields,
-  Group,
+  ItemGroup,
   isDict,
   isEqual,
-  isList,
-  isWhole,
+  isJinjaList,
+  isPythonInt,
+  type JinjaValue,
   Markup,
   orUndefined,
+  type PythonCallable,
   sequenceIn,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
   View,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 /** One of the comparisons. @throws where Python raises a TypeError. */
-export function compared(operator: string, [a, b]: readonly [Value, Value], work: Work): boolean {
+export function compared(operator: string, [a, b]: readonly [JinjaValue, JinjaValue], work: WorkCounter): boolean {
   if (operator === "==") return isEqual(a, b, work);
   if (operator === "!=") return !isEqual(a, b, work);
   if (operator === "in") return isIn(a, b, work);
@@ -39,12 +39,12 @@ export function compared(operator: string, [a, b]: readonly [Value, Value], work
   return operator === ">" ? compare(a, b, work) > 0 : compare(a, b, work) >= 0;
 }
 
-function defined(...values: readonly Value[]): void {
+function defined(...values: readonly JinjaValue[]): void {
   for (const each of values) if (each instanceof Undefined) throw new Error(`'${each.name}' is undefined`);
 }
 
 /** The result of an operator of arithmetic, of which some join and repeat sequences. @throws where Python raises a TypeError. */
-export function binary(operator: string, [a, b]: readonly [Value, Value], work: Work): Value {
+export function binary(operator: string, [a, b]: readonly [JinjaValue, JinjaValue], work: WorkCounter): JinjaValue {
   const text = textIn(a);
   if (operator === "%" && text !== undefined) {
     if (!(a instanceof Markup)) return percent(text, b, { work });
@@ -57,27 +57,31 @@ export function binary(operator: string, [a, b]: readonly [Value, Value], work: 
 }
 
 /** `a ~ b` */
-export function concatenated(values: readonly Value[], work: Work): string {
-  const parts = values.map((value) => textOf(value, work));
+export function concatenated(values: readonly JinjaValue[], work: WorkCounter): string {
+  const parts = values.map((value) => pythonStr(value, work));
   work.room(parts.reduce((sum, part) => sum + part.length, 0));
   return parts.join("");
 }
 
-function joined(a: string, b: string, work: Work): string {
+function joined(a: string, b: string, work: WorkCounter): string {
   work.room(a.length + b.length);
   return a + b;
 }
 
-function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work): Value | undefined {
+function sequences(
+  operator: string,
+  [a, b]: readonly [JinjaValue, JinjaValue],
+  work: WorkCounter,
+): JinjaValue | undefined {
   if (operator === "*")
-    return isWhole(b) ? repeated(a, Number(b), work) : isWhole(a) ? repeated(b, Number(a), work) : undefined;
+    return isPythonInt(b) ? repeated(a, Number(b), work) : isPythonInt(a) ? repeated(b, Number(a), work) : undefined;
   if (operator !== "+") return undefined;
-  const [one, other] = [textIn(a), textIn(b)];
-  if (one !== undefined && other !== undefined) {
-    if (!(a instanceof Markup || b instanceof Markup)) return joined(one, other, work);
-    return new Markup(joined(escaped(a, one), escaped(b, other), work));
+  const [left, other] = [textIn(a), textIn(b)];
+  if (left !== undefined && other !== undefined) {
+    if (!(a instanceof Markup || b instanceof Markup)) return joined(left, other, work);
+    return new Markup(joined(escaped(a, left), escaped(b, other), work));
   }
-  if (isList(a) && isList(b)) {
+  if (isJinjaList(a) && isJinjaList(b)) {
     work.room(a.length + b.length);
     return [...a, ...b];
   }
@@ -86,7 +90,7 @@ function sequences(operator: string, [a, b]: readonly [Value, Value], work: Work
   return new Tuple([...a.items, ...b.items]);
 }
 
-function repeated(value: Value, times: number, work: Work): Value | undefined {
+function repeated(value: JinjaValue, times: number, work: WorkCounter): JinjaValue | undefined {
   const count = Math.max(times, 0);
   const text = textIn(value);
   if (text !== undefined) {
@@ -96,35 +100,35 @@ function repeated(value: Value, times: number, work: Work): Value | undefined {
   const items = value instanceof View ? undefined : sequenceIn(value);
   if (!items) return undefined;
   work.room(items.length * count);
-  const all = Array.from({ length: count }, () => items).flat(1);
-  return value instanceof Tuple ? new Tuple(all) : all;
+  const copies = Array.from({ length: count }, () => items).flat(1);
+  return value instanceof Tuple ? new Tuple(copies) : copies;
 }
 
 /** `a.name`: a method, or the value under that key. */
-export function attribute(object: Value, name: string, work: Work): Value {
+export function attribute(object: JinjaValue, name: string, work: WorkCounter): JinjaValue {
   defined(object);
-  if (object instanceof Fields) return orUndefined(object.find(name), name);
-  if (object instanceof Group && GROUP.includes(name)) return object.items[GROUP.indexOf(name)]!;
+  if (object instanceof AttributeObject) return orUndefined(object.find(name), name);
+  if (object instanceof ItemGroup && GROUP.includes(name)) return object.items[GROUP.indexOf(name)]!;
   return method(object, name, work) ?? orUndefined(isDict(object) ? object.get(name) : undefined, name);
 }
 
 /** Names of the two parts of a group. */
 const GROUP = ["grouper", "list"];
 
-export function method(object: Value, name: string, work: Work): Value | undefined {
+export function method(object: JinjaValue, name: string, work: WorkCounter): JinjaValue | undefined {
   const text = textIn(object);
   if (text === undefined || (name !== "format" && name !== "format_map")) return methodOf(object, name, work);
-  const lookup: Lookup = {
+  const lookup: AttributeLookup = {
     attribute: (of, key) => attribute(of, key, work),
     item: (of, key) => subscript(of, key, work),
   };
-  const format = (args: readonly Value[], named: Dict) => {
+  const format = (args: readonly JinjaValue[], named: Dict) => {
     if (!(object instanceof Markup)) return formatText(text, { args, named, work, lookup });
-    const finish = (field: string, value: Value) => escaped(value, field);
+    const finish = (field: string, value: JinjaValue) => escaped(value, field);
     return new Markup(formatText(text, { args, named, work, lookup, finish }));
   };
-  const byName: Callable = (args, named) => format(args, new Dict(named));
-  const byMapping: Callable = ([mapping], named) => {
+  const byName: PythonCallable = (args, named) => format(args, new Dict(named));
+  const byMapping: PythonCallable = ([mapping], named) => {
     if (mapping === undefined || !isDict(mapping) || named.size > 0) throw new Error("format_map() takes a dict");
     return format([], mapping);
   };
@@ -132,19 +136,19 @@ export function method(object: Value, name: string, work: Work): Value | undefin
 }
 
 /** `a[key]`: the value under that key or index, or a method. */
-export function subscript(object: Value, key: Value, work: Work): Value {
+export function subscript(object: JinjaValue, key: JinjaValue, work: WorkCounter): JinjaValue {
   defined(object);
   // A list or a dict is no key of any dict: Jinja2 finds nothing there.
-  const own = isDict(object) && !isList(key) && !isDict(key) ? object.get(key) : undefined;
-  if (own !== undefined) return own;
+  const item = isDict(object) && !isJinjaList(key) && !isDict(key) ? object.get(key) : undefined;
+  if (item !== undefined) return item;
   const name = textIn(key);
   if (name !== undefined) return attribute(object, name, work);
-  const items = isWhole(key) ? indexed(object, work) : undefined;
-  return orUndefined(items?.at(Number(key)), isWhole(key) ? String(key) : "the key");
+  const items = isPythonInt(key) ? indexed(object, work) : undefined;
+  return orUndefined(items?.at(Number(key)), isPythonInt(key) ? String(key) : "the key");
 }
 
 /** Items by index, with characters as Python counts them. */
-function indexed(value: Value, work: Work): readonly Value[] | undefined {
+function indexed(value: JinjaValue, work: WorkCounter): readonly JinjaValue[] | undefined {
   const text = textIn(value);
   if (text !== undefined) {
     work.room(text.length);
@@ -155,13 +159,13 @@ function indexed(value: Value, work: Work): readonly Value[] | undefined {
 }
 
 /** `a[start:stop:step]`. */
-export function sliced(object: Value, bounds: readonly Value[], work: Work): Value {
+export function sliced(object: JinjaValue, bounds: readonly JinjaValue[], work: WorkCounter): JinjaValue {
   const items = indexed(object, work);
   work.room(items?.length ?? 0);
   if (!items) throw new Error(`'${typeName(object)}' object cannot be sliced`);
   const [from, to, by] = bounds.map((bound) => {
     if (bound === null) return undefined;
-    if (isWhole(bound)) return Number(bound);
+    if (isPythonInt(bound)) return Number(bound);
     if (typeof bound === "bigint") return bound < 0 ? -(2 ** 53) : 2 ** 53;
     throw new Error("slice indices must be integers or None");
   });
@@ -175,15 +179,15 @@ export function sliced(object: Value, bounds: readonly Value[], work: Work): Val
   return new View("range", picked, [first + start * by1, first + stop * by1, step * by1]);
 }
 
-/** Where a slice starts and stops in so many items. */
-function places(length: number, it: { from: number | undefined; to: number | undefined; step: number }) {
-  const { step } = it;
+/** Returns where a slice starts and stops in so many items. */
+function places(length: number, bounds: { from: number | undefined; to: number | undefined; step: number }) {
+  const { step } = bounds;
   if (step === 0) throw new Error("slice step cannot be zero");
   const [least, most] = step > 0 ? [0, length] : [-1, length - 1];
   const place = (at: number | undefined, fallback: number) => {
     if (at === undefined) return fallback;
     return Math.min(Math.max(at < 0 ? at + length : at, least), most);
   };
-  const [start, stop] = [place(it.from, step > 0 ? least : most), place(it.to, step > 0 ? most : least)];
+  const [start, stop] = [place(bounds.from, step > 0 ? least : most), place(bounds.to, step > 0 ? most : least)];
   return { start, stop, step, count: Math.max(Math.ceil((stop - start) / step), 0) };
 }

@@ -1,11 +1,11 @@
 /** A template's tokens as a tree, by the grammar of Jinja2 3.1. */
-import { GENERATION, type Token, tokenize } from "./lexer.ts";
-import type { Arguments, Call, Filter, Macro, Node, Parameters, Target } from "./nodes.ts";
+import { GENERATION, type JinjaToken, tokenize } from "./lexer.ts";
+import type { AssignmentTarget, CallArguments, FilterNode, JinjaCall, JinjaNode, Macro, Parameters } from "./nodes.ts";
 import { LONGEST_INT, whole } from "./value.ts";
 
 /** Brackets and blocks in each other. Python ends at fewer than 100 brackets. */
 const DEEPEST = 200;
-const NO_ARGUMENTS: Arguments = { args: [], named: [], spread: undefined, namedSpread: undefined };
+const NO_ARGUMENTS: CallArguments = { args: [], named: [], spread: undefined, namedSpread: undefined };
 const CONSTANTS: Readonly<Record<string, boolean | null>> = {
   true: true,
   True: true,
@@ -20,19 +20,19 @@ const SPECIAL = new Set(["caller", "varargs", "kwargs"]);
 /** Tags that load another template. */
 const REFUSED = new Set(["include", "import", "from", "extends"]);
 
-export interface Program {
-  readonly body: readonly Node[];
+export interface Template {
+  readonly body: readonly JinjaNode[];
   readonly hasGenerationBlocks: boolean;
 }
 
 /** @throws SyntaxError, with the line. */
-export function parse(source: string): Program {
+export function parseTemplate(source: string): Template {
   const { tokens, text } = tokenize(source);
   return new Parser(tokens, text).program();
 }
 
 class Parser {
-  private readonly tokens: readonly Token[];
+  private readonly tokens: readonly JinjaToken[];
   private readonly source: string;
   private at = 0;
   private depth = 0;
@@ -45,17 +45,17 @@ class Parser {
   /** Special names that the macros around read. */
   private uses: Set<string>[] = [];
 
-  constructor(tokens: readonly Token[], source: string) {
+  constructor(tokens: readonly JinjaToken[], source: string) {
     this.tokens = tokens;
     this.source = source;
   }
 
-  program(): Program {
+  program(): Template {
     const body = this.statements([]);
     return { body, hasGenerationBlocks: this.hasGenerationBlocks };
   }
 
-  private get token(): Token {
+  private get token(): JinjaToken {
     return this.tokens[this.at]!;
   }
 
@@ -70,7 +70,7 @@ class Parser {
     return true;
   }
 
-  private next(): Token {
+  private next(): JinjaToken {
     return this.tokens[this.at++]!;
   }
 
@@ -83,7 +83,7 @@ class Parser {
     return this.next().value;
   }
 
-  private fail(what: string, at: Token = this.token): never {
+  private fail(what: string, at: JinjaToken = this.token): never {
     const line = this.source.slice(0, at.at).split("\n").length;
     throw new SyntaxError(`line ${line}: ${what}`);
   }
@@ -96,9 +96,9 @@ class Parser {
   }
 
   /** Up to a tag of one of these names, which is read up to its name; to the end where there is none. */
-  private statements(ends: readonly string[]): Node[] {
+  private statements(ends: readonly string[]): JinjaNode[] {
     const opening = this.tokens[this.at - 1];
-    const body: Node[] = [];
+    const body: JinjaNode[] = [];
     for (;;) {
       const { type, value } = this.next();
       if (type === "end") {
@@ -123,19 +123,19 @@ class Parser {
   }
 
   /** The rest of a tag, and the block up to its end, whose tag is read up to its end. */
-  private block(...ends: readonly string[]): Node[] {
+  private block(...ends: readonly string[]): JinjaNode[] {
     this.skip(":");
     this.close();
     return this.statements(ends);
   }
 
-  private blockTo(end: string): Node[] {
+  private blockTo(end: string): JinjaNode[] {
     const body = this.block(end);
     this.at++;
     return body;
   }
 
-  private statement(): readonly Node[] {
+  private statement(): readonly JinjaNode[] {
     const tag = this.token;
     const name = this.name();
     switch (name) {
@@ -173,8 +173,8 @@ class Parser {
     }
   }
 
-  private condition(): Node {
-    const branches: [Node, Node[]][] = [];
+  private condition(): JinjaNode {
+    const branches: [JinjaNode, JinjaNode[]][] = [];
     for (let end = "elif"; ; ) {
       if (end === "endif") return { type: "If", branches, otherwise: [] };
       if (end === "else") return { type: "If", branches, otherwise: this.blockTo("endif") };
@@ -183,7 +183,7 @@ class Parser {
     }
   }
 
-  private loop(): Node {
+  private loop(): JinjaNode {
     this.allLoops++;
     const target = this.target();
     this.expect("in");
@@ -204,10 +204,10 @@ class Parser {
     return { type: "For", target, items, test, body, otherwise, isRecursive };
   }
 
-  private assignment(): Node {
+  private assignment(): JinjaNode {
     const target = this.target(true);
     if (this.skip("=")) return { type: "Set", target, value: this.tuple() };
-    let filter: Filter | undefined;
+    let filter: FilterNode | undefined;
     while (this.skip("|")) filter = this.filter(filter);
     return { type: "SetBlock", target, filter, body: this.blockTo("endset") };
   }
@@ -227,7 +227,7 @@ class Parser {
   }
 
   private parameters(): Parameters {
-    const out: [string, Node | undefined][] = [];
+    const out: [string, JinjaNode | undefined][] = [];
     this.expect("(");
     while (!this.is(")")) {
       if (out.length > 0) this.expect(",");
@@ -240,7 +240,7 @@ class Parser {
     return out;
   }
 
-  private callBlock(): Node {
+  private callBlock(): JinjaNode {
     const parameters = this.is("(") ? this.parameters() : [];
     const start = this.token;
     const call = this.expression();
@@ -249,14 +249,14 @@ class Parser {
   }
 
   /** transformers makes a call block of it. */
-  private generation(): Node {
+  private generation(): JinjaNode {
     this.hasGenerationBlocks = true;
-    const call: Call = { type: "Call", callee: { type: "Name", name: GENERATION }, ...NO_ARGUMENTS };
+    const call: JinjaCall = { type: "Call", callee: { type: "Name", name: GENERATION }, ...NO_ARGUMENTS };
     return { type: "CallBlock", call, macro: this.macro("caller", () => [], "endgeneration") };
   }
 
-  private with(): Node {
-    const names: [Target, Node][] = [];
+  private with(): JinjaNode {
+    const names: [AssignmentTarget, JinjaNode][] = [];
     while (this.token.type !== "close" && !this.is(":")) {
       if (names.length > 0) this.expect(",");
       const target = this.target();
@@ -267,12 +267,12 @@ class Parser {
   }
 
   /** Escapes are off, and stay so. */
-  private autoescape(): Node {
+  private autoescape(): JinjaNode {
     if (!this.skip("false") && !this.skip("False")) this.fail("the tag autoescape is not supported but for false");
     return { type: "With", names: [], body: this.blockTo("endautoescape") };
   }
 
-  private namedBlock(): Node {
+  private namedBlock(): JinjaNode {
     const { loops } = this;
     const name = this.name();
     if (this.blocks.has(name)) this.fail(`the block ${name} is there twice`);
@@ -285,8 +285,8 @@ class Parser {
     return { type: "Block", body, isScoped };
   }
 
-  private print(): Node[] {
-    const out: Node[] = [];
+  private print(): JinjaNode[] {
+    const out: JinjaNode[] = [];
     while (this.token.type !== "close") {
       if (out.length > 0) this.expect(",");
       out.push(this.expression());
@@ -295,9 +295,9 @@ class Parser {
   }
 
   /** Names, fields of a namespace where they are allowed, and tuples of both. */
-  private target(withFields = false): Target {
+  private target(withFields = false): AssignmentTarget {
     const start = this.token;
-    const items: Target[] = [];
+    const items: AssignmentTarget[] = [];
     let isTuple = false;
     do {
       if (items.length > 0 && this.isTupleEnd()) break;
@@ -308,7 +308,7 @@ class Parser {
     return isTuple ? { type: "Tuple", items } : items[0]!;
   }
 
-  private oneTarget(withFields: boolean): Target {
+  private oneTarget(withFields: boolean): AssignmentTarget {
     const start = this.token;
     if (this.skip("(")) {
       const inner = this.nested(() => this.target());
@@ -327,22 +327,22 @@ class Parser {
   }
 
   /** Expressions with commas between them, or one. `isPlain` leaves `a if b` out. */
-  private tuple(it: { isPlain?: boolean; inBrackets?: boolean } = {}): Node {
-    const items: Node[] = [];
+  private tuple(options: { isPlain?: boolean; inBrackets?: boolean } = {}): JinjaNode {
+    const items: JinjaNode[] = [];
     let isTuple = false;
     for (;;) {
       if (items.length > 0) this.expect(",");
       if (this.isTupleEnd()) break;
-      items.push(it.isPlain ? this.nested(() => this.or()) : this.expression());
+      items.push(options.isPlain ? this.nested(() => this.or()) : this.expression());
       if (!this.is(",")) break;
       isTuple = true;
     }
     if (!isTuple && items.length === 1) return items[0]!;
-    if (!isTuple && !it.inBrackets) this.fail(`expected an expression, got ${described(this.token)}`);
+    if (!isTuple && !options.inBrackets) this.fail(`expected an expression, got ${described(this.token)}`);
     return { type: "Tuple", items };
   }
 
-  private expression(): Node {
+  private expression(): JinjaNode {
     return this.nested(() => {
       let value = this.or();
       while (this.skip("if")) {
@@ -353,26 +353,26 @@ class Parser {
     });
   }
 
-  private or(): Node {
+  private or(): JinjaNode {
     let left = this.and();
     while (this.skip("or")) left = { type: "Or", operator: "or", left, right: this.and() };
     return left;
   }
 
-  private and(): Node {
+  private and(): JinjaNode {
     let left = this.not();
     while (this.skip("and")) left = { type: "And", operator: "and", left, right: this.not() };
     return left;
   }
 
-  private not(): Node {
+  private not(): JinjaNode {
     if (!this.skip("not")) return this.comparison();
     return { type: "Unary", operator: "not", value: this.nested(() => this.not()) };
   }
 
-  private comparison(): Node {
+  private comparison(): JinjaNode {
     const first = this.sum();
-    const others: [string, Node][] = [];
+    const others: [string, JinjaNode][] = [];
     for (;;) {
       const { type, value } = this.token;
       if (type === "operator" && COMPARING.has(value)) {
@@ -387,39 +387,39 @@ class Parser {
   }
 
   /** Operators of one precedence, from the left. */
-  private chain(operators: readonly string[], read: () => Node): Node {
+  private chain(operators: readonly string[], read: () => JinjaNode): JinjaNode {
     let left = read();
     while (this.token.type === "operator" && operators.includes(this.token.value))
       left = { type: "Binary", operator: this.next().value, left, right: read() };
     return left;
   }
 
-  private sum(): Node {
+  private sum(): JinjaNode {
     return this.chain(["+", "-"], () => this.concatenation());
   }
 
-  private concatenation(): Node {
+  private concatenation(): JinjaNode {
     const parts = [this.product()];
     while (this.skip("~")) parts.push(this.product());
     return parts.length > 1 ? { type: "Concat", parts } : parts[0]!;
   }
 
-  private product(): Node {
+  private product(): JinjaNode {
     // In Jinja2 powers too go from the left, and a sign binds more than they do.
     return this.chain(["*", "/", "//", "%"], () => this.chain(["**"], () => this.unary(true)));
   }
 
-  private unary(withFilters: boolean): Node {
+  private unary(withFilters: boolean): JinjaNode {
     const isSigned = this.is("-") || this.is("+");
     const operator = isSigned ? this.next().value : "";
-    const value: Node = isSigned
+    const value: JinjaNode = isSigned
       ? { type: "Unary", operator, value: this.nested(() => this.unary(false)) }
       : this.primary();
     const whole = this.postfix(value);
     return withFilters ? this.filtered(whole) : whole;
   }
 
-  private primary(): Node {
+  private primary(): JinjaNode {
     const token = this.token;
     const { type, value } = token;
     if (type === "name") return this.read();
@@ -440,14 +440,14 @@ class Parser {
     return this.fail(`unexpected ${described(token)}`);
   }
 
-  private read(): Node {
+  private read(): JinjaNode {
     const name = this.name();
     if (Object.hasOwn(CONSTANTS, name)) return { type: "Constant", value: CONSTANTS[name]! };
     if (SPECIAL.has(name)) for (const uses of this.uses) uses.add(name);
     return { type: "Name", name };
   }
 
-  private string(): Node {
+  private string(): JinjaNode {
     let value = "";
     while (this.token.type === "string") value += this.next().value;
     return { type: "Text", value };
@@ -464,13 +464,13 @@ class Parser {
     return out;
   }
 
-  private pair(): readonly [Node, Node] {
+  private pair(): readonly [JinjaNode, JinjaNode] {
     const key = this.expression();
     this.expect(":");
     return [key, this.expression()];
   }
 
-  private postfix(start: Node): Node {
+  private postfix(start: JinjaNode): JinjaNode {
     let node = start;
     for (;;) {
       if (this.skip(".")) node = this.member(node);
@@ -480,15 +480,15 @@ class Parser {
     }
   }
 
-  private member(object: Node): Node {
+  private member(object: JinjaNode): JinjaNode {
     const token = this.next();
     if (token.type === "name") return { type: "Attribute", object, name: token.value };
     if (token.type !== "integer") this.fail("expected a name or a number after the point", token);
     return { type: "Item", object, key: { type: "Integer", value: whole(BigInt(token.value)) } };
   }
 
-  private subscript(): Node {
-    const keys: Node[] = [];
+  private subscript(): JinjaNode {
+    const keys: JinjaNode[] = [];
     while (!this.is("]")) {
       if (keys.length > 0) this.expect(",");
       keys.push(this.slice());
@@ -497,21 +497,22 @@ class Parser {
     return keys.length === 1 ? keys[0]! : { type: "Tuple", items: keys };
   }
 
-  private slice(): Node {
+  private slice(): JinjaNode {
     const start = this.is(":") ? undefined : this.expression();
     if (!this.skip(":")) return start!;
-    const part = (): Node | undefined => (this.is("]") || this.is(",") || this.is(":") ? undefined : this.expression());
+    const part = (): JinjaNode | undefined =>
+      this.is("]") || this.is(",") || this.is(":") ? undefined : this.expression();
     const stop = part();
     return { type: "Slice", start, stop, step: this.skip(":") ? part() : undefined };
   }
 
-  private arguments(): Arguments {
+  private arguments(): CallArguments {
     const start = this.token;
-    const args: Node[] = [];
-    const named: [string, Node][] = [];
+    const args: JinjaNode[] = [];
+    const named: [string, JinjaNode][] = [];
     const names = new Set<string>();
-    let spread: Node | undefined;
-    let namedSpread: Node | undefined;
+    let spread: JinjaNode | undefined;
+    let namedSpread: JinjaNode | undefined;
     const check = (isFit: boolean) => isFit || this.fail("the arguments of the call are in the wrong order", start);
     this.expect("(");
     for (let isFirst = true; !this.is(")"); isFirst = false) {
@@ -540,7 +541,7 @@ class Parser {
   }
 
   /** Filters and tests after a value. */
-  private filtered(start: Node): Node {
+  private filtered(start: JinjaNode): JinjaNode {
     let node = start;
     for (;;) {
       if (this.skip("|")) node = this.filter(node);
@@ -556,20 +557,20 @@ class Parser {
     return name;
   }
 
-  private filter(value: Node | undefined): Filter {
+  private filter(value: JinjaNode | undefined): FilterNode {
     const name = this.dotted();
     return { type: "Filter", value, name, ...(this.is("(") ? this.arguments() : NO_ARGUMENTS) };
   }
 
-  private test(value: Node): Node {
+  private test(value: JinjaNode): JinjaNode {
     const isNegated = this.skip("not");
     const name = this.dotted();
-    const test: Node = { type: "Test", value, name, ...this.testArguments() };
+    const test: JinjaNode = { type: "Test", value, name, ...this.testArguments() };
     return isNegated ? { type: "Unary", operator: "not", value: test } : test;
   }
 
-  /** In brackets, or one value without: `is divisibleby 3`. */
-  private testArguments(): Arguments {
+  /** Parses arguments in brackets, or one value without: `is divisibleby 3`. */
+  private testArguments(): CallArguments {
     if (this.is("(")) return this.arguments();
     const { type } = this.token;
     const isValue = ["name", "string", "integer", "float"].includes(type) || this.is("[") || this.is("{");
@@ -579,7 +580,7 @@ class Parser {
   }
 }
 
-function described({ type, value }: Token): string {
+function described({ type, value }: JinjaToken): string {
   if (type === "end") return "the end of the template";
   if (type === "close") return "the end of the tag";
   return type === "string" ? JSON.stringify(value) : `'${value}'`;

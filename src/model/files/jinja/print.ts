@@ -1,30 +1,30 @@
 /** Values as text: Python's `str`, `repr` and `json.dumps`. */
 import { floatText, intText } from "./numbers.ts";
 import {
+  AttributeObject,
   compare,
-  Fields,
-  Float,
   isDict,
-  isList,
+  isJinjaList,
+  type JinjaValue,
   Lazy,
   Markup,
+  PythonFloat,
   sequenceIn,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
   View,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 /** Text in parts, of a bounded length. */
-export class Writer {
+export class TextWriter {
   private readonly parts: string[] = [];
-  private readonly work: Work;
+  private readonly work: WorkCounter;
   private written = 0;
 
-  constructor(work: Work) {
+  constructor(work: WorkCounter) {
     this.work = work;
   }
 
@@ -46,18 +46,18 @@ export class Writer {
 }
 
 /** Python's `str`. */
-export function textOf(value: Value, work: Work): string {
+export function pythonStr(value: JinjaValue, work: WorkCounter): string {
   return textIn(value) ?? (value instanceof Undefined ? "" : repr(value, work));
 }
 
 /** Python's `repr`. */
-export function repr(value: Value, work: Work): string {
-  const out = new Writer(work);
+export function repr(value: JinjaValue, work: WorkCounter): string {
+  const out = new TextWriter(work);
   writeRepr(value, out);
   return out.text();
 }
 
-function writeRepr(value: Value, out: Writer): void {
+function writeRepr(value: JinjaValue, out: TextWriter): void {
   if (value instanceof View && value.kind === "range") {
     const [start, stop, step] = value.bounds;
     out.write(`range(${start}, ${stop}${step === 1 ? "" : `, ${step}`})`);
@@ -69,13 +69,13 @@ function writeRepr(value: Value, out: Writer): void {
     writeItems(items, { out, open, close, each: (item) => writeRepr(item, out) });
     return;
   }
-  const isNamespace = value instanceof Fields && value.kind === "Namespace";
+  const isNamespace = value instanceof AttributeObject && value.kind === "Namespace";
   const entries = isDict(value) ? value : isNamespace ? value.values : undefined;
   if (!entries) {
     out.write(scalar(value));
     return;
   }
-  writeItems([...(entries as Iterable<readonly [Value, Value]>)], {
+  writeItems([...(entries as Iterable<readonly [JinjaValue, JinjaValue]>)], {
     out,
     open: isNamespace ? "<Namespace {" : "{",
     close: isNamespace ? "}>" : "}",
@@ -87,42 +87,42 @@ function writeRepr(value: Value, out: Writer): void {
   });
 }
 
-function brackets(value: Value, length: number): readonly [string, string] {
+function brackets(value: JinjaValue, length: number): readonly [string, string] {
   if (value instanceof Tuple) return ["(", length === 1 ? ",)" : ")"];
   return value instanceof View ? [`${value.kind}([`, "])"] : ["[", "]"];
 }
 
 function writeItems<T>(
   items: readonly T[],
-  it: { out: Writer; open: string; close: string; each: (item: T) => void },
+  options: { out: TextWriter; open: string; close: string; each: (item: T) => void },
 ): void {
-  it.out.write(it.open);
+  options.out.write(options.open);
   for (const [i, item] of items.entries()) {
-    if (i > 0) it.out.write(", ");
-    it.each(item);
+    if (i > 0) options.out.write(", ");
+    options.each(item);
   }
-  it.out.write(it.close);
+  options.out.write(options.close);
 }
 
 /** @throws for what Python prints with its address in memory. */
-function scalar(value: Value): string {
+function scalar(value: JinjaValue): string {
   if (typeof value === "string") return quoted(value);
   if (value instanceof Markup) return `Markup(${quoted(value.text)})`;
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (value instanceof Float) return value.text ?? floatText(value.value);
+  if (value instanceof PythonFloat) return value.text ?? floatText(value.value);
   if (typeof value === "number" || typeof value === "bigint") return intText(value);
   if (value instanceof Undefined) return "Undefined";
-  if (value instanceof Fields && value.kind === "LoopContext")
+  if (value instanceof AttributeObject && value.kind === "LoopContext")
     return `<LoopContext ${textOfInt(value, "index")}/${textOfInt(value, "length")}>`;
   const hint = value instanceof Lazy ? "; add '| list'" : "";
   throw new Error(`a ${typeName(value)} has no text${hint}`);
 }
 
-const textOfInt = (loop: Fields, name: string) => intText(loop.find(name) as number);
+const textOfInt = (loop: AttributeObject, name: string) => intText(loop.find(name) as number);
 
 const NAMED_ESCAPES: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\" };
-/** What Python's `str.isprintable` rejects, the backslash, and nothing else. */
+/** Characters that Python's `str.isprintable` rejects, the backslash, and nothing else. */
 const ESCAPED = /[\\\p{C}]|(?! )\p{Z}/gu;
 
 function quoted(text: string): string {
@@ -156,33 +156,33 @@ export interface JsonOptions {
 }
 
 /** Python's `json.dumps`. @throws for values that are not JSON's. */
-export function jsonText(value: Value, options: JsonOptions, work: Work): string {
-  const out = new Writer(work);
+export function jsonText(value: JinjaValue, options: JsonOptions, work: WorkCounter): string {
+  const out = new TextWriter(work);
   new JsonWriter(out, options, work).write(value, 0);
   return out.text();
 }
 
 class JsonWriter {
-  private readonly out: Writer;
+  private readonly out: TextWriter;
   private readonly options: JsonOptions;
-  private readonly work: Work;
+  private readonly work: WorkCounter;
 
-  constructor(out: Writer, options: JsonOptions, work: Work) {
+  constructor(out: TextWriter, options: JsonOptions, work: WorkCounter) {
     this.out = out;
     this.options = options;
     this.work = work;
   }
 
-  write(value: Value, depth: number): void {
-    const items = value instanceof Tuple ? value.items : isList(value) ? value : undefined;
+  write(value: JinjaValue, depth: number): void {
+    const items = value instanceof Tuple ? value.items : isJinjaList(value) ? value : undefined;
     if (items) this.block(items, { depth, open: "[", close: "]", each: (item) => this.write(item, depth + 1) });
     else if (isDict(value)) this.dict([...value], depth);
     else this.out.write(jsonScalar(value, this.options));
   }
 
-  private dict(entries: (readonly [Value, Value])[], depth: number): void {
+  private dict(entries: (readonly [JinjaValue, JinjaValue])[], depth: number): void {
     if (this.options.sortKeys) entries.sort(([a], [b]) => compare(a, b, this.work));
-    const each = ([key, item]: readonly [Value, Value]) => {
+    const each = ([key, item]: readonly [JinjaValue, JinjaValue]) => {
       this.out.write(jsonScalar(jsonKey(key, this.options), this.options) + this.options.separators[1]);
       this.write(item, depth + 1);
     };
@@ -191,16 +191,16 @@ class JsonWriter {
 
   private block<T>(
     items: readonly T[],
-    it: { depth: number; open: string; close: string; each: (item: T) => void },
+    options: { depth: number; open: string; close: string; each: (item: T) => void },
   ): void {
-    this.out.write(it.open);
+    this.out.write(options.open);
     for (const [i, item] of items.entries()) {
       if (i > 0) this.out.write(this.options.separators[0]);
-      this.newLine(it.depth + 1);
-      it.each(item);
+      this.newLine(options.depth + 1);
+      options.each(item);
     }
-    if (items.length > 0) this.newLine(it.depth);
-    this.out.write(it.close);
+    if (items.length > 0) this.newLine(options.depth);
+    this.out.write(options.close);
   }
 
   private newLine(depth: number): void {
@@ -212,16 +212,16 @@ class JsonWriter {
   }
 }
 
-/** As Python writes a key: true for True. @throws for what cannot be a key. */
-function jsonKey(key: Value, options: JsonOptions): string {
+/** Returns a key as Python writes it: true for True. @throws for what cannot be a key. */
+function jsonKey(key: JinjaValue, options: JsonOptions): string {
   const text = textIn(key);
   if (text !== undefined) return text;
-  if (key === null || typeof key !== "object" || key instanceof Float) return jsonScalar(key, options);
+  if (key === null || typeof key !== "object" || key instanceof PythonFloat) return jsonScalar(key, options);
   throw new Error(`keys must be str, int, float, bool or None, not ${typeName(key)}`);
 }
 
-function jsonScalar(value: Value, { ascii }: JsonOptions): string {
-  if (value instanceof Float)
+function jsonScalar(value: JinjaValue, { ascii }: JsonOptions): string {
+  if (value instanceof PythonFloat)
     return value.text ?? floatText(value.value).replace("inf", "Infinity").replace("nan", "NaN");
   if (typeof value === "number" || typeof value === "bigint") return intText(value);
   const plain = value instanceof Markup ? value.text : value;

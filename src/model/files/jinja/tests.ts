@@ -1,34 +1,34 @@
 /** Jinja's tests: `x is NAME`, and the names that `select` and `selectattr` take. */
 import { percent } from "./formatting.ts";
 import { arithmetic } from "./numbers.ts";
-import { textOf } from "./print.ts";
+import { pythonStr } from "./print.ts";
 import {
+  AttributeObject,
   compare,
-  Fields,
-  Float,
   hashed,
   isDict,
   isEqual,
-  isList,
+  isJinjaList,
   iterate,
+  type JinjaValue,
   Lazy,
   Markup,
   numberIn,
+  PythonFloat,
   rest,
   Tuple,
   textIn,
   typeName,
   Undefined,
-  type Value,
   View,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
-export type JinjaTest = (value: Value, args: readonly Value[], work: Work) => boolean;
+export type JinjaTest = (value: JinjaValue, args: readonly JinjaValue[], work: WorkCounter) => boolean;
 
 const isSequence: JinjaTest = (value) =>
   textIn(value) !== undefined ||
-  isList(value) ||
+  isJinjaList(value) ||
   value instanceof Tuple ||
   (value instanceof View && value.kind === "range") ||
   isDict(value) ||
@@ -38,7 +38,7 @@ const isIterable: JinjaTest = (value, args, work) =>
   isSequence(value, args, work) ||
   value instanceof View ||
   value instanceof Lazy ||
-  (value instanceof Fields && value.kind === "LoopContext");
+  (value instanceof AttributeObject && value.kind === "LoopContext");
 
 const ordered =
   (accepts: (order: number) => boolean): JinjaTest =>
@@ -50,13 +50,13 @@ const unequal: JinjaTest = (value, args, work) => !equal(value, args, work);
 
 /** Python's `is`, which holds for equal texts and numbers of one type here. */
 const isSame: JinjaTest = (value, [other], work) => {
-  if (typeof value === "object" && value !== null && !(value instanceof Float)) return value === other;
+  if (typeof value === "object" && value !== null && !(value instanceof PythonFloat)) return value === other;
   return typeName(value) === typeName(other ?? null) && isEqual(value, other!, work);
 };
 
 /** Whether the remainder of a division is this. `%` formats a text, as in Python. */
 const remains =
-  (by: (args: readonly Value[]) => Value, expected: number): JinjaTest =>
+  (by: (args: readonly JinjaValue[]) => JinjaValue, expected: number): JinjaTest =>
   (value, args, work) => {
     const text = textIn(value);
     const result = text === undefined ? arithmetic("%", value, by(args)) : percent(text, by(args), { work });
@@ -68,7 +68,7 @@ const isLower = (text: string) => text !== text.toUpperCase() && text === text.t
 const isUpper = (text: string) => text !== text.toLowerCase() && text === text.toUpperCase();
 
 /** Python's `in`. */
-export function isIn(value: Value, container: Value, work: Work): boolean {
+export function isIn(value: JinjaValue, container: JinjaValue, work: WorkCounter): boolean {
   if (container instanceof Undefined) return false;
   if (isDict(container)) return container.has(value);
   if (container instanceof View && container.kind === "dict_keys") hashed(value);
@@ -94,17 +94,17 @@ const TESTS: Readonly<Record<string, JinjaTest>> = {
   string: (value) => textIn(value) !== undefined,
   number: (value) => numberIn(value) !== undefined,
   integer: (value) => typeof value === "number" || typeof value === "bigint",
-  float: (value) => value instanceof Float,
+  float: (value) => value instanceof PythonFloat,
   mapping: (value) => isDict(value),
   sequence: isSequence,
   iterable: isIterable,
   callable: (value) =>
     typeof value === "function" ||
     value instanceof Undefined ||
-    (value instanceof Fields && value.kind === "LoopContext"),
+    (value instanceof AttributeObject && value.kind === "LoopContext"),
   escaped: (value) => value instanceof Markup,
-  lower: (value, _, work) => isLower(textOf(value, work)),
-  upper: (value, _, work) => isUpper(textOf(value, work)),
+  lower: (value, _, work) => isLower(pythonStr(value, work)),
+  upper: (value, _, work) => isUpper(pythonStr(value, work)),
   odd: remains(() => 2, 1),
   even: remains(() => 2, 0),
   divisibleby: remains(([by]) => by!, 0),
@@ -141,17 +141,17 @@ const COMPARING: Readonly<Record<string, string>> = {
 export const isTest = (name: string) => Object.hasOwn(TESTS, name) || name === "filter" || name === "test";
 
 /** @throws for a name that is not a test here. The test throws for other arguments than its own. */
-export function testNamed(name: string, named: ReadonlyMap<string, Value> = new Map()): JinjaTest {
+export function testNamed(name: string, named: ReadonlyMap<string, JinjaValue> = new Map()): JinjaTest {
   if (!Object.hasOwn(TESTS, name)) throw new Error(`there is no test ${name}`);
   const argument = Object.hasOwn(COMPARING, name) ? COMPARING[name] : undefined;
   const count = argument === undefined ? 0 : 1;
   return (value, args, work) => {
-    const all = [...args];
+    const positional = [...args];
     for (const [key, other] of named) {
       if (key !== argument) throw new Error(`the test ${name} has no argument ${key}`);
-      all.push(other);
+      positional.push(other);
     }
-    if (all.length === count) return TESTS[name]!(value, all, work);
-    throw new Error(`the test ${name} takes ${count} arguments (${all.length})`);
+    if (positional.length === count) return TESTS[name]!(value, positional, work);
+    throw new Error(`the test ${name} takes ${count} arguments (${positional.length})`);
   };
 }

@@ -1,103 +1,103 @@
 /** Filters that change a text. A text marked as HTML stays marked where Jinja2 leaves it so. */
-import { count, type Filter, read } from "./filter.ts";
+import { type FilterFunction, read, wholeArgument } from "./filter.ts";
 import { toMarkup } from "./markup.ts";
-import { capitalized, LINE_END, methodOf, replaced, strip } from "./methods.ts";
+import { capitalized, LINE_END, methodOf, pythonReplace, strip } from "./methods.ts";
 import { fixed, numberInText } from "./numbers.ts";
-import { textOf } from "./print.ts";
+import { pythonStr } from "./print.ts";
 import {
   isDict,
   isTrue,
   itemsOf,
+  type JinjaValue,
   lengthOf,
   Markup,
   numberIn,
   textIn,
   typeName,
   Undefined,
-  type Value,
-  type Work,
+  type WorkCounter,
 } from "./value.ts";
 
 /** The result with the mark of the value. */
-const like = (value: Value, text: string): Value => (value instanceof Markup ? new Markup(text) : text);
+const like = (value: JinjaValue, text: string): JinjaValue => (value instanceof Markup ? new Markup(text) : text);
 
-function changed(value: Value, work: Work, change: (text: string) => string): Value {
-  const text = textOf(value, work);
+function changed(value: JinjaValue, work: WorkCounter, change: (text: string) => string): JinjaValue {
+  const text = pythonStr(value, work);
   work.room(text.length);
   return like(value, change(text));
 }
 
 /** A filter without arguments that changes a text. */
 const onText =
-  (change: (text: string) => string): Filter =>
-  (value, given) => {
-    read(given);
-    return changed(value, given.work, change);
+  (change: (text: string) => string): FilterFunction =>
+  (value, args) => {
+    read(args);
+    return changed(value, args.work, change);
   };
 
 export const capitalize = onText(capitalized);
 export const lower = onText((text) => text.toLowerCase());
 export const upper = onText((text) => text.toUpperCase());
 
-/** As Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
-export const title: Filter = (value, given) => {
-  read(given);
-  const text = changed(value, given.work, (plain) =>
+/** Titles like Jinja's filter, which differs from Python's `str.title`: words begin after spaces, dashes and brackets. */
+export const title: FilterFunction = (value, args) => {
+  read(args);
+  const text = changed(value, args.work, (plain) =>
     plain
       .split(/([-\s({[<]+)/)
       .map((part) => (part === "" ? "" : part[0]!.toUpperCase() + part.slice(1).toLowerCase()))
       .join(""),
   );
-  return textOf(text, given.work);
+  return pythonStr(text, args.work);
 };
 
-export const trim: Filter = (value, given) => {
-  const { chars } = read(given, "chars");
-  return changed(value, given.work, (text) => strip(text, chars));
+export const trim: FilterFunction = (value, args) => {
+  const { chars } = read(args, "chars");
+  return changed(value, args.work, (text) => strip(text, chars));
 };
 
-export const center: Filter = (value, given) => {
-  const { width = 80 } = read(given, "width");
-  const text = textIn(value) === undefined ? textOf(value, given.work) : value;
-  return methodOf(text, "center", given.work)!([width], new Map());
+export const center: FilterFunction = (value, args) => {
+  const { width = 80 } = read(args, "width");
+  const text = textIn(value) === undefined ? pythonStr(value, args.work) : value;
+  return methodOf(text, "center", args.work)!([width], new Map());
 };
 
-export const replace: Filter = (value, given) => {
-  const { old, new: by, count: most = null } = read(given, "old", "new", "count");
+export const replace: FilterFunction = (value, args) => {
+  const { old, new: by, count: most = null } = read(args, "old", "new", "count");
   if (old === undefined || by === undefined) throw new Error("replace takes an old and a new text");
-  const texts = [value, old, by].map((each) => textOf(each, given.work)) as [string, string, string];
-  return replaced(texts[0], [texts[1], texts[2], most], given.work);
+  const texts = [value, old, by].map((each) => pythonStr(each, args.work)) as [string, string, string];
+  return pythonReplace(texts[0], [texts[1], texts[2], most], args.work);
 };
 
-export const indent: Filter = (value, given) => {
-  const { width = 4, first = false, blank = false } = read(given, "width", "first", "blank");
+export const indent: FilterFunction = (value, args) => {
+  const { width = 4, first = false, blank = false } = read(args, "width", "first", "blank");
   const text = textIn(value);
   if (text === undefined) throw new Error(`indent takes a text, not '${typeName(value)}'`);
-  const space = textIn(width) ?? " ".repeat(Math.max(spaces(width, given.work), 0));
+  const space = textIn(width) ?? " ".repeat(Math.max(spaces(width, args.work), 0));
   const lines = text.split(LINE_END);
-  given.work.room(text.length + lines.length * space.length);
+  args.work.room(text.length + lines.length * space.length);
   const [head = "", ...rest] = lines;
   const body = rest.map((line) => (line !== "" || isTrue(blank) ? space + line : line));
   return like(value, (isTrue(first) ? space : "") + [head, ...body].join("\n"));
 };
 
-function spaces(width: Value, work: Work): number {
-  const size = count(width, "width");
+function spaces(width: JinjaValue, work: WorkCounter): number {
+  const size = wholeArgument(width, "width");
   work.room(size);
   return size;
 }
 
-export const truncate: Filter = (value, given) => {
-  const { length = 255, killwords = false, end = "...", leeway } = read(given, "length", "killwords", "end", "leeway");
+export const truncate: FilterFunction = (value, args) => {
+  const { length = 255, killwords = false, end = "...", leeway } = read(args, "length", "killwords", "end", "leeway");
   const [size, slack] = [
-    count(length, "length"),
-    leeway === undefined || leeway === null ? 5 : count(leeway, "leeway"),
+    wholeArgument(length, "length"),
+    leeway === undefined || leeway === null ? 5 : wholeArgument(leeway, "leeway"),
   ];
   const text = textIn(value);
-  if (text === undefined && lengthOf(value, given.work) <= size + slack) return value;
+  if (text === undefined && lengthOf(value, args.work) <= size + slack) return value;
   if (text === undefined) throw new Error(`truncate takes a text, not '${typeName(value)}'`);
-  given.work.room(text.length);
-  const [letters, tail] = [[...text], textOf(end, given.work)];
+  args.work.room(text.length);
+  const [letters, tail] = [[...text], pythonStr(end, args.work)];
   const kept = size - [...tail].length;
   if (kept < 0) throw new Error(`expected length >= ${[...tail].length}, got ${size}`);
   if (slack < 0) throw new Error(`expected leeway >= 0, got ${slack}`);
@@ -105,21 +105,21 @@ export const truncate: Filter = (value, given) => {
   const cut = letters.slice(0, kept).join("");
   const space = cut.lastIndexOf(" ");
   const head = isTrue(killwords) || space < 0 ? cut : cut.slice(0, space);
-  return value instanceof Markup ? new Markup(head + textOf(toMarkup(end, given.work), given.work)) : head + tail;
+  return value instanceof Markup ? new Markup(head + pythonStr(toMarkup(end, args.work), args.work)) : head + tail;
 };
 
 /** Runs of what Python's `\\w` has. */
-export const wordcount: Filter = (value, given) => {
-  read(given);
-  const text = textOf(value, given.work);
-  given.work.room(text.length);
+export const wordcount: FilterFunction = (value, args) => {
+  read(args);
+  const text = pythonStr(value, args.work);
+  args.work.room(text.length);
   return text.match(/[\p{L}\p{N}_]+/gu)?.length ?? 0;
 };
 
 const UNITS = "kMGTPEZY";
 
-export const filesizeformat: Filter = (value, given) => {
-  const { binary = false } = read(given, "binary");
+export const filesizeformat: FilterFunction = (value, args) => {
+  const { binary = false } = read(args, "binary");
   const text = textIn(value);
   const bytes = Number(text === undefined ? numberIn(value) : numberInText(text));
   if (Number.isNaN(bytes)) throw new Error("filesizeformat takes a number");
@@ -132,19 +132,19 @@ export const filesizeformat: Filter = (value, given) => {
   return `${fixed((base * bytes) / base ** (at + 2), 1)} ${unit}`;
 };
 
-/** As Python's `quote`: a path keeps its slashes, a query has a plus for a space. */
-function quoted(value: Value, work: Work, isQuery = false): string {
+/** Quotes like Python's `quote`: a path keeps its slashes, a query has a plus for a space. */
+function quoted(value: JinjaValue, work: WorkCounter, isQuery = false): string {
   work.room(textIn(value)?.length ?? 0);
-  const text = encodeURIComponent(textOf(value, work)).replace(
+  const text = encodeURIComponent(pythonStr(value, work)).replace(
     /[!'()*]/g,
     (each) => `%${each.charCodeAt(0).toString(16).toUpperCase()}`,
   );
   return isQuery ? text.replaceAll("%20", "+") : text.replaceAll("%2F", "/");
 }
 
-export const urlencode: Filter = (value, given) => {
-  read(given);
-  const { work } = given;
+export const urlencode: FilterFunction = (value, args) => {
+  read(args);
+  const { work } = args;
   const isOne = textIn(value) !== undefined || numberIn(value) !== undefined || value === null;
   if (isOne) return quoted(value, work);
   const pairs = isDict(value) ? [...value] : itemsOf(value, work).map((pair) => itemsOf(pair, work));
@@ -152,15 +152,15 @@ export const urlencode: Filter = (value, given) => {
   return pairs.map(([key, item]) => `${quoted(key!, work, true)}=${quoted(item!, work, true)}`).join("&");
 };
 
-export const xmlattr: Filter = (value, given) => {
-  const { autospace = true } = read(given, "autospace");
+export const xmlattr: FilterFunction = (value, args) => {
+  const { autospace = true } = read(args, "autospace");
   if (!isDict(value)) throw new Error("xmlattr takes a dict");
   const parts = [...value]
     .filter(([, item]) => item !== null && !(item instanceof Undefined))
     .map(([key, item]) => {
       const name = textIn(key);
       if (name === undefined || /[\s/>=]/.test(name)) throw new Error("Invalid character in attribute name");
-      return `${toMarkup(key, given.work).text}="${toMarkup(item, given.work).text}"`;
+      return `${toMarkup(key, args.work).text}="${toMarkup(item, args.work).text}"`;
     });
   return (isTrue(autospace) && parts.length > 0 ? " " : "") + parts.join(" ");
 };

@@ -3,14 +3,14 @@ import type { AddedToken, TokenizerJson } from "./json.ts";
 import type { Normalizer } from "./normalizer.ts";
 import { trimEnd, trimStart } from "./unicode.ts";
 
-/** Between added tokens lies text. */
-export type Section = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
+/** Section of a text: an added token, or the text between added tokens. */
+export type TextSection = { readonly token: AddedToken } | { readonly text: string; readonly start: number };
 
 /** Finds the tokens whose text is `of` each. The longest at the first place wins. */
 export function finderOf(
   tokens: readonly AddedToken[],
   of: (token: AddedToken) => string,
-): (text: string) => Section[] {
+): (text: string) => TextSection[] {
   const byText = new Map(tokens.filter((token) => of(token) !== "").map((token) => [of(token), token]));
   if (byText.size === 0) return (text) => (text === "" ? [] : [{ text, start: 0 }]);
   const root = trieOf(byText);
@@ -37,8 +37,8 @@ function trieOf(tokens: ReadonlyMap<string, AddedToken>): Node {
   return root;
 }
 
-function sections(text: string, root: Node): Section[] {
-  const out: Section[] = [];
+function sections(text: string, root: Node): TextSection[] {
+  const out: TextSection[] = [];
   let from = 0;
   for (let at = 0; at < text.length; ) {
     const found = longestAt(text, at, root);
@@ -107,10 +107,10 @@ export function addedTokens(
     tokens.set(content, { ...token, content, id: tokens.get(content)?.id ?? idOf(content) ?? Number(id) });
   }
   for (const content of namedTokens(config)) {
-    const known = tokens.get(content);
-    const id = known?.id ?? idOf(content);
+    const existing = tokens.get(content);
+    const id = existing?.id ?? idOf(content);
     // One without an id has no row in the model's embedding table.
-    if (id !== undefined) tokens.set(content, { normalized: false, ...known, content, id, special: true });
+    if (id !== undefined) tokens.set(content, { normalized: false, ...existing, content, id, special: true });
   }
   return [...tokens.values()];
 }

@@ -44,8 +44,8 @@ export class Bpe {
     if (piece === "") return [];
     const whole = this.json.ignore_merges ? this.ids.get(piece) : undefined;
     if (whole !== undefined) return [whole];
-    const known = this.known.get(piece);
-    if (known) return known;
+    const cached = this.known.get(piece);
+    if (cached) return cached;
     const ids = this.merged(this.symbols(piece));
     if (piece.length > LONGEST_PIECE) return ids;
     if (this.known.size >= MOST_PIECES) this.known.clear();
@@ -63,10 +63,10 @@ export class Bpe {
     let wasUnknown = false;
     for (const character of characters) {
       const id = this.ids.get(character);
-      const own = id === undefined ? this.byteTokens(character) : [id];
-      if (own) for (const each of own) out.push(each);
+      const ids = id === undefined ? this.byteTokens(character) : [id];
+      if (ids) for (const each of ids) out.push(each);
       else if (unknown !== undefined && !(wasUnknown && fuse_unk)) out.push(unknown);
-      wasUnknown = !own;
+      wasUnknown = !ids;
     }
     return out;
   }

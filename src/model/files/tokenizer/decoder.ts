@@ -1,24 +1,24 @@
 /** How tokens become a text again: the decoders of tokenizer.json. */
 import { BYTE_CHARACTERS } from "../tokenizer_alphabet.ts";
-import { choice, flag, flatten, type Step, text } from "./json.ts";
+import { choiceOf, flag, flattenSteps, type TokenizerStep, text } from "./json.ts";
 import { BPEDecoder, CTCDecoder, WordPieceDecoder } from "./library.ts";
-import { patternOf, replaced } from "./pattern.ts";
+import { replaceMatches, stepPattern } from "./pattern.ts";
 
 export type Decoder = (tokens: readonly string[]) => string[];
 
-const DECODERS: Readonly<Record<string, (step: Step) => Decoder>> = {
+const DECODERS: Readonly<Record<string, (step: TokenizerStep) => Decoder>> = {
   ByteLevel: () => (tokens) => [textOf(tokens.map(bytesOfCharacters))],
   ByteFallback: () => byteFallback,
   Fuse: () => (tokens) => [tokens.join("")],
   Metaspace(step) {
     const sign = text(step, "replacement", "\u2581");
     const old = flag(step, "add_prefix_space", true) ? "always" : "never";
-    const drops = choice(step, "prepend_scheme", ["always", "never", "first"], old) !== "never";
+    const drops = choiceOf(step, "prepend_scheme", ["always", "never", "first"], old) !== "never";
     return (tokens) => tokens.map((token, i) => token.replaceAll(sign, drops && i === 0 ? "" : " "));
   },
   Replace(step) {
-    const [find, by] = [patternOf(step), text(step, "content")];
-    return (tokens) => tokens.map((token) => replaced(token, find, by));
+    const [find, by] = [stepPattern(step), text(step, "content")];
+    return (tokens) => tokens.map((token) => replaceMatches(token, find, by));
   },
   Strip(step) {
     const [content, start, stop] = [text(step, "content"), Number(step.start ?? 0), Number(step.stop ?? 0)];
@@ -30,7 +30,7 @@ const DECODERS: Readonly<Record<string, (step: Step) => Decoder>> = {
 };
 
 function fromLibrary(Kind: typeof BPEDecoder) {
-  return (step: Step): Decoder => {
+  return (step: TokenizerStep): Decoder => {
     const decoder = new Kind(step);
     return (tokens) => decoder.decode_chain(tokens);
   };
@@ -96,18 +96,18 @@ function decodedRun(run: readonly number[]): string[] {
   }
 }
 
-function stripped(token: string, it: { content: string; start: number; stop: number }): string {
+function stripped(token: string, options: { content: string; start: number; stop: number }): string {
   const characters = Array.from(token);
   let [from, to] = [0, characters.length];
-  while (from < it.start && characters[from] === it.content) from++;
-  while (characters.length - to < it.stop && to > 0 && characters[to - 1] === it.content) to--;
+  while (from < options.start && characters[from] === options.content) from++;
+  while (characters.length - to < options.stop && to > 0 && characters[to - 1] === options.content) to--;
   return characters.slice(from, to).join("");
 }
 
-/** Without a decoder tokens are joined by spaces. @throws for an unknown type. */
-export function createDecoder(json: Step | null | undefined): (tokens: readonly string[]) => string {
+/** Creates the decoder. Without one, tokens are joined by spaces. @throws for an unknown type. */
+export function createDecoder(json: TokenizerStep | null | undefined): (tokens: readonly string[]) => string {
   if (!json) return (tokens) => tokens.join(" ");
-  const steps = flatten(json, "decoders").map((step) => {
+  const steps = flattenSteps(json, "decoders").map((step) => {
     const create = Object.hasOwn(DECODERS, step.type) ? DECODERS[step.type] : undefined;
     if (!create) throw new Error(`decoder ${JSON.stringify(step.type)} is not known`);
     return create(step);

@@ -1,7 +1,7 @@
 /** The parts of tokenizer.json, as the `tokenizers` library writes them. */
 
 /** One step of a normalizer, a pre-tokenizer, a post-processor or a decoder: its `type` and its settings. */
-export interface Step {
+export interface TokenizerStep {
   readonly type: string;
   readonly [setting: string]: unknown;
 }
@@ -20,36 +20,36 @@ export interface AddedToken {
 }
 
 export interface TokenizerJson {
-  readonly normalizer?: Step | null;
-  readonly pre_tokenizer?: Step | null;
-  readonly post_processor?: Step | null;
-  readonly decoder?: Step | null;
+  readonly normalizer?: TokenizerStep | null;
+  readonly pre_tokenizer?: TokenizerStep | null;
+  readonly post_processor?: TokenizerStep | null;
+  readonly decoder?: TokenizerStep | null;
   readonly model: Readonly<Record<string, unknown>>;
   readonly added_tokens?: readonly AddedToken[];
 }
 
 /** A step and the steps within it, one after another. */
-export function flatten(step: Step | null | undefined, inner: string): Step[] {
+export function flattenSteps(step: TokenizerStep | null | undefined, inner: string): TokenizerStep[] {
   if (!step) return [];
   if (step.type !== "Sequence") return [step];
-  return ((step[inner] ?? []) as Step[]).flatMap((each) => flatten(each, inner));
+  return ((step[inner] ?? []) as TokenizerStep[]).flatMap((each) => flattenSteps(each, inner));
 }
 
 /** A setting that is true or false. */
-export function flag(step: Step, name: string, fallback: boolean): boolean {
+export function flag(step: TokenizerStep, name: string, fallback: boolean): boolean {
   const value = step[name] ?? fallback;
   if (typeof value === "boolean") return value;
   throw new Error(`${step.type}: ${name} must be true or false (${JSON.stringify(value)})`);
 }
 
-export function text(step: Step, name: string, fallback?: string): string {
+export function text(step: TokenizerStep, name: string, fallback?: string): string {
   const value = step[name] ?? fallback;
   if (typeof value === "string") return value;
   throw new Error(`${step.type}: ${name} must be a text (${JSON.stringify(value)})`);
 }
 
 /** One of `allowed`. */
-export function choice<T extends string>(step: Step, name: string, allowed: readonly T[], fallback?: T): T {
+export function choiceOf<T extends string>(step: TokenizerStep, name: string, allowed: readonly T[], fallback?: T): T {
   const value = text(step, name, fallback) as T;
   if (allowed.includes(value)) return value;
   throw new Error(`${step.type}: ${name} must be one of ${allowed.join(", ")} (${JSON.stringify(value)})`);

@@ -17,7 +17,7 @@ interface ModelJson extends BpeJson {
 }
 
 /** @throws for a model that cannot be read. */
-export function createModel(json: ModelJson): VocabularyModel {
+export function createVocabularyModel(json: ModelJson): VocabularyModel {
   const type = json.type ?? guessedType(json);
   if (type === "BPE") return bpe(json);
   if (type === "Unigram") return unigram(json);
@@ -66,15 +66,15 @@ function idsIn({ vocab }: ModelJson): Map<string, number> {
 
 function over(
   ids: ReadonlyMap<string, number>,
-  it: { split: (piece: string) => readonly string[]; unknown: string | null | undefined; fuses?: boolean },
+  options: { split: (piece: string) => readonly string[]; unknown: string | null | undefined; fuses?: boolean },
 ): VocabularyModel {
-  const unknown = typeof it.unknown === "string" ? ids.get(it.unknown) : undefined;
+  const unknown = typeof options.unknown === "string" ? ids.get(options.unknown) : undefined;
   return {
     encode(piece) {
       const out: number[] = [];
-      for (const token of it.split(piece)) {
+      for (const token of options.split(piece)) {
         const id = ids.get(token) ?? unknown;
-        if (id !== undefined && !(it.fuses && id === unknown && out.at(-1) === unknown)) out.push(id);
+        if (id !== undefined && !(options.fuses && id === unknown && out.at(-1) === unknown)) out.push(id);
       }
       return out;
     },

@@ -1,13 +1,13 @@
-/** What happens to a text before it is cut: the normalizers of tokenizer.json. */
+/** Changes of a text before it is cut: the normalizers of tokenizer.json. */
 import { BYTE_CHARACTERS } from "../tokenizer_alphabet.ts";
-import { flag, flatten, type Step, text } from "./json.ts";
+import { flag, flattenSteps, type TokenizerStep, text } from "./json.ts";
 import { BertNormalizer, PrecompiledNormalizer } from "./library.ts";
-import { patternOf, replaced } from "./pattern.ts";
+import { replaceMatches, stepPattern } from "./pattern.ts";
 import { lowerCase, normalForm, trimEnd, trimStart, withoutMarks } from "./unicode.ts";
 
 export type Normalizer = (text: string) => string;
 
-const NORMALIZERS: Readonly<Record<string, (step: Step) => Normalizer>> = {
+const NORMALIZERS: Readonly<Record<string, (step: TokenizerStep) => Normalizer>> = {
   NFC: () => (value) => normalForm(value, "NFC"),
   NFD: () => (value) => normalForm(value, "NFD"),
   NFKC: () => (value) => normalForm(value, "NFKC"),
@@ -26,8 +26,8 @@ const NORMALIZERS: Readonly<Record<string, (step: Step) => Normalizer>> = {
     return (value) => (value === "" ? value : prefix + value);
   },
   Replace(step) {
-    const [find, by] = [patternOf(step), text(step, "content")];
-    return (value) => replaced(value, find, by);
+    const [find, by] = [stepPattern(step), text(step, "content")];
+    return (value) => replaceMatches(value, find, by);
   },
   ByteLevel: () => byteCharacters,
   BertNormalizer: fromLibrary(BertNormalizer),
@@ -35,7 +35,7 @@ const NORMALIZERS: Readonly<Record<string, (step: Step) => Normalizer>> = {
 };
 
 function fromLibrary(Kind: typeof BertNormalizer) {
-  return (step: Step): Normalizer => {
+  return (step: TokenizerStep): Normalizer => {
     const normalizer = new Kind(step);
     return (value) => normalizer.normalize(value);
   };
@@ -60,10 +60,10 @@ const SPACE = BYTE_CHARACTERS[0x20]!;
  * @throws for an unknown type or setting.
  */
 export function createNormalizer(
-  json: Step | null | undefined,
+  json: TokenizerStep | null | undefined,
   { isMarked = true }: { isMarked?: boolean } = {},
 ): Normalizer | undefined {
-  const used = flatten(json, "normalizers").filter(({ type }) => isMarked || type !== "Prepend");
+  const used = flattenSteps(json, "normalizers").filter(({ type }) => isMarked || type !== "Prepend");
   const steps = used.map((step) => {
     const create = Object.hasOwn(NORMALIZERS, step.type) ? NORMALIZERS[step.type] : undefined;
     if (!create) throw new Error(`normalizer ${JSON.stringify(step.type)} is not known`);

@@ -1,18 +1,18 @@
 /** Patterns of tokenizer.json: a text, or a regular expression in Oniguruma's syntax, which a hostile file may make slow. */
 import { ConfigError } from "../../../errors.ts";
-import type { Step } from "./json.ts";
+import type { TokenizerStep } from "./json.ts";
 import { SplitPreTokenizer } from "./library.ts";
 import { checkPattern } from "./pattern_cost.ts";
 
 /** Places [start, end) where it matches, in order, without overlaps. */
 export type Pattern = (text: string) => (readonly [start: number, end: number])[];
 
-/** Of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
-export function patternOf(step: Step): Pattern {
-  const given = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
-  const literal = typeof given === "string" ? given : given?.String;
+/** Returns the pattern of `pattern` in a step. @throws for a pattern that cannot be read, or takes too long. */
+export function stepPattern(step: TokenizerStep): Pattern {
+  const pattern = step.pattern as { String?: unknown; Regex?: unknown } | string | undefined;
+  const literal = typeof pattern === "string" ? pattern : pattern?.String;
   if (typeof literal === "string") return (value) => literalPlaces(value, literal);
-  const regex = (given as { Regex?: unknown } | undefined)?.Regex;
+  const regex = (pattern as { Regex?: unknown } | undefined)?.Regex;
   if (typeof regex !== "string") throw new Error(`${step.type}: pattern must be a text or a regular expression`);
   return regexPattern(regex);
 }
@@ -62,8 +62,8 @@ function tooSlow(source: string, { length }: string): ConfigError {
   );
 }
 
-/** With every match replaced. */
-export function replaced(value: string, find: Pattern, by: string): string {
+/** Returns a value with every match replaced. */
+export function replaceMatches(value: string, find: Pattern, by: string): string {
   let out = "";
   let from = 0;
   for (const [start, end] of find(value)) {

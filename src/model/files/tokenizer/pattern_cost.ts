@@ -3,9 +3,9 @@
  * tried in more than one way, and then fail, multiplies; a rule that is too strict refuses a pattern and is safe.
  */
 
-/** What can stand in a sequence: a character, a look around, or a group. */
+/** Element of a sequence: a character, a look around, or a group. */
 interface Element {
-  /** As JavaScript writes one character or class; undefined for groups and looks around. */
+  /** Element as JavaScript writes one character or class; undefined for groups and looks around. */
   readonly atom?: string;
   readonly branches?: readonly (readonly Element[])[];
   readonly isLook?: boolean;
@@ -69,8 +69,8 @@ function isFixed(branches: readonly (readonly Element[])[]): boolean {
 /** A run that ends at a character which it cannot contain leaves no choice. */
 function isClosed(run: Element, next: Element | undefined): boolean {
   if (run.atom === undefined || next?.atom === undefined || next.min === 0) return false;
-  const [one, other] = [new RegExp(run.atom, "u"), new RegExp(next.atom, "u")];
-  return !samples().some((character) => one.test(character) && other.test(character));
+  const [first, other] = [new RegExp(run.atom, "u"), new RegExp(next.atom, "u")];
+  return !samples().some((character) => first.test(character) && other.test(character));
 }
 
 let sampled: readonly string[] | undefined;

@@ -1,5 +1,5 @@
 /** The special tokens around a text: the post-processors of tokenizer.json. */
-import { flatten, type Step } from "./json.ts";
+import { flattenSteps, type TokenizerStep } from "./json.ts";
 
 export type PostProcessor = (ids: readonly number[]) => number[];
 
@@ -8,7 +8,7 @@ interface TemplateItem {
   readonly Sequence?: { readonly id: string };
 }
 
-const POST_PROCESSORS: Readonly<Record<string, (step: Step) => PostProcessor>> = {
+const POST_PROCESSORS: Readonly<Record<string, (step: TokenizerStep) => PostProcessor>> = {
   ByteLevel: () => (ids) => [...ids],
   TemplateProcessing(step) {
     const tokens = step.special_tokens as Readonly<Record<string, { readonly ids: readonly number[] }>>;
@@ -24,14 +24,14 @@ const POST_PROCESSORS: Readonly<Record<string, (step: Step) => PostProcessor>> =
   RobertaProcessing: surrounding,
 };
 
-function surrounding(step: Step): PostProcessor {
+function surrounding(step: TokenizerStep): PostProcessor {
   const [first, last] = [step.cls, step.sep].map((token) => (token as [string, number])[1]);
   return (ids) => [first!, ...ids, last!];
 }
 
 /** @throws for an unknown type. */
-export function createPostProcessor(json: Step | null | undefined): PostProcessor {
-  const steps = flatten(json, "processors").map((step) => {
+export function createPostProcessor(json: TokenizerStep | null | undefined): PostProcessor {
+  const steps = flattenSteps(json, "processors").map((step) => {
     const create = Object.hasOwn(POST_PROCESSORS, step.type) ? POST_PROCESSORS[step.type] : undefined;
     if (!create) throw new Error(`post-processor ${JSON.stringify(step.type)} is not known`);
     return create(step);

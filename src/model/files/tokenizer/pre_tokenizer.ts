@@ -1,17 +1,17 @@
 /** How a text is cut before its pieces become tokens: the pre-tokenizers of tokenizer.json. */
 
-import { choice, flag, flatten, type Step, text } from "./json.ts";
+import { choiceOf, flag, flattenSteps, type TokenizerStep, text } from "./json.ts";
 import { byteCharacters } from "./normalizer.ts";
-import { nativePattern, type Pattern, patternOf } from "./pattern.ts";
+import { nativePattern, type Pattern, stepPattern } from "./pattern.ts";
 
 /** A part of a text. */
-export interface Piece {
+export interface TextPiece {
   readonly text: string;
   /** Whether it starts where the whole text does. */
   readonly isFirst: boolean;
 }
 
-export type PreTokenizer = (pieces: readonly Piece[]) => Piece[];
+export type PreTokenizer = (pieces: readonly TextPiece[]) => TextPiece[];
 
 const BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"] as const;
 type Behavior = (typeof BEHAVIORS)[number];
@@ -28,11 +28,11 @@ const WORD_OR_SIGNS = native(String.raw`[${WORD}]+|[^${WORD}\p{White_Space}]+`);
 const PUNCTUATION = native(String.raw`[\p{P}!-/:-@\[-\x60\{-~]`);
 const DIGIT = native(String.raw`\p{N}`);
 
-const PRE_TOKENIZERS: Readonly<Record<string, (step: Step) => PreTokenizer>> = {
+const PRE_TOKENIZERS: Readonly<Record<string, (step: TokenizerStep) => PreTokenizer>> = {
   ByteLevel(step) {
     const hasPrefix = flag(step, "add_prefix_space", true);
-    const cut = flag(step, "use_regex", true) ? splitter(WORDS, "Isolated") : (pieces: readonly Piece[]) => pieces;
-    const prefixed = (piece: Piece) =>
+    const cut = flag(step, "use_regex", true) ? splitter(WORDS, "Isolated") : (pieces: readonly TextPiece[]) => pieces;
+    const prefixed = (piece: TextPiece) =>
       hasPrefix && !piece.text.startsWith(" ") ? { ...piece, text: ` ${piece.text}` } : piece;
     return (pieces) => cut(pieces.map(prefixed)).map((piece) => ({ ...piece, text: byteCharacters(piece.text) }));
   },
@@ -42,18 +42,18 @@ const PRE_TOKENIZERS: Readonly<Record<string, (step: Step) => PreTokenizer>> = {
     const [words, signs] = [splitter(SPACE, "Removed"), splitter(PUNCTUATION, "Isolated")];
     return (pieces) => signs(words(pieces));
   },
-  Punctuation: (step) => splitter(PUNCTUATION, choice(step, "behavior", BEHAVIORS, "Isolated")),
+  Punctuation: (step) => splitter(PUNCTUATION, choiceOf(step, "behavior", BEHAVIORS, "Isolated")),
   Digits: (step) => splitter(DIGIT, flag(step, "individual_digits", false) ? "Isolated" : "Contiguous"),
-  Split: (step) => splitter(patternOf(step), choice(step, "behavior", BEHAVIORS), flag(step, "invert", false)),
-  CharDelimiterSplit: (step) => splitter(patternOf({ ...step, pattern: text(step, "delimiter") }), "Removed"),
+  Split: (step) => splitter(stepPattern(step), choiceOf(step, "behavior", BEHAVIORS), flag(step, "invert", false)),
+  CharDelimiterSplit: (step) => splitter(stepPattern({ ...step, pattern: text(step, "delimiter") }), "Removed"),
   Metaspace(step) {
     const sign = text(step, "replacement", "\u2581");
     const old = flag(step, "add_prefix_space", true) ? "always" : "never";
-    const scheme = choice(step, "prepend_scheme", ["always", "never", "first"], old);
+    const scheme = choiceOf(step, "prepend_scheme", ["always", "never", "first"], old);
     const cut = flag(step, "split", true)
-      ? splitter(patternOf({ type: step.type, pattern: sign }), "MergedWithNext")
-      : (pieces: readonly Piece[]) => [...pieces];
-    const marked = (piece: Piece): Piece => {
+      ? splitter(stepPattern({ type: step.type, pattern: sign }), "MergedWithNext")
+      : (pieces: readonly TextPiece[]) => [...pieces];
+    const marked = (piece: TextPiece): TextPiece => {
       const value = piece.text.replaceAll(" ", sign);
       const isMarked = value.startsWith(sign) || scheme === "never" || (scheme === "first" && !piece.isFirst);
       return { ...piece, text: isMarked ? value : sign + value };
@@ -67,7 +67,7 @@ const PRE_TOKENIZERS: Readonly<Record<string, (step: Step) => PreTokenizer>> = {
   },
 };
 
-/** Of ByteLevel and Metaspace: nothing is put before a text. */
+/** Settings of ByteLevel and Metaspace by which nothing is put before a text. */
 const UNMARKED = { add_prefix_space: false, prepend_scheme: "never" };
 
 /**
@@ -75,16 +75,16 @@ const UNMARKED = { add_prefix_space: false, prepend_scheme: "never" };
  * @throws for an unknown type or setting.
  */
 export function createPreTokenizer(
-  json: Step | null | undefined,
+  json: TokenizerStep | null | undefined,
   { isMarked = true }: { isMarked?: boolean } = {},
 ): PreTokenizer | undefined {
-  const steps = flatten(json, "pretokenizers").map((step) => {
+  const steps = flattenSteps(json, "pretokenizers").map((step) => {
     const create = Object.hasOwn(PRE_TOKENIZERS, step.type) ? PRE_TOKENIZERS[step.type] : undefined;
     if (!create) throw new Error(`pre-tokenizer ${JSON.stringify(step.type)} is not known`);
     return create(isMarked ? step : { ...step, ...UNMARKED });
   });
   if (steps.length === 0) return undefined;
-  return (pieces) => steps.reduce<Piece[]>((at, step) => step(at), [...pieces]);
+  return (pieces) => steps.reduce<TextPiece[]>((at, step) => step(at), [...pieces]);
 }
 
 /** @param isInverted takes what the pattern does not match for its matches. */
@@ -99,9 +99,9 @@ interface Span {
 }
 
 function split(
-  piece: Piece,
+  piece: TextPiece,
   { pattern, behavior, isInverted }: { pattern: Pattern; behavior: Behavior; isInverted: boolean },
-): Piece[] {
+): TextPiece[] {
   const spans: Span[] = [];
   let from = 0;
   for (const [start, end] of pattern(piece.text)) {

@@ -1,12 +1,12 @@
 /** Unicode as the `tokenizers` library has it: JavaScript's own white space, letters' case and normal forms differ. */
 
-/** At the start and at the end of a text. JavaScript's `\s` has U+FEFF and lacks U+0085. */
+/** White space at the start and at the end of a text. JavaScript's `\s` has U+FEFF and lacks U+0085. */
 const LEADING = /^\p{White_Space}+/u;
 const TRAILING = /\p{White_Space}$/u;
 
 export const trimStart = (text: string) => text.replace(LEADING, "");
 
-/** By steps from the end: a pattern for the whole run takes quadratic time where runs lie inside the text. */
+/** Trims by steps from the end: a pattern for the whole run takes quadratic time where runs lie inside the text. */
 export function trimEnd(text: string): string {
   let end = text.length;
   while (end > 0 && TRAILING.test(text[end - 1]!)) end--;

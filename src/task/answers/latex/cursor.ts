@@ -1,5 +1,5 @@
 /** A place in the tokens of an answer. */
-import { type Token, tokensOf } from "./tokens.ts";
+import { type LatexToken, tokensOf } from "./tokens.ts";
 
 /** Deeper nesting is not read: the grammar recurses. */
 const MOST_DEPTH = 50;
@@ -9,20 +9,20 @@ export class Unreadable extends Error {
   override readonly name = "Unreadable";
 }
 
-export class Cursor {
-  private readonly tokens: Token[];
+export class TokenCursor {
+  private readonly tokens: LatexToken[];
   private at = 0;
   private depth = 0;
-  /** Of `(`, `[` and `\{`: a comma inside of them separates, it groups no thousands. */
+  /** Number of open `(`, `[` and `\{`: a comma inside of them separates, it groups no thousands. */
   brackets = 0;
-  /** Of `|`: the next one closes. */
+  /** Number of open `|`: the next one closes. */
   bars = 0;
 
-  constructor(tokens: readonly Token[]) {
+  constructor(tokens: readonly LatexToken[]) {
     this.tokens = [...tokens];
   }
 
-  peek(ahead = 0): Token | undefined {
+  peek(ahead = 0): LatexToken | undefined {
     return this.tokens[this.at + ahead];
   }
 
@@ -37,7 +37,7 @@ export class Cursor {
     return token?.kind === "command" ? token.text : "";
   }
 
-  next(): Token {
+  next(): LatexToken {
     const token = this.tokens[this.at++];
     if (!token) throw new Unreadable();
     return token;

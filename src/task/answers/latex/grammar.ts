@@ -1,10 +1,10 @@
 /** The rules that what is inside of brackets and commands comes back to. */
-import type { Cursor } from "./cursor.ts";
-import type { Node } from "./nodes.ts";
+import type { TokenCursor } from "./cursor.ts";
+import type { LatexNode } from "./nodes.ts";
 
 export interface Grammar {
-  members(cursor: Cursor): Node[];
-  relation(cursor: Cursor): Node;
-  sum(cursor: Cursor): Node;
-  power(cursor: Cursor): Node;
+  members(cursor: TokenCursor): LatexNode[];
+  relation(cursor: TokenCursor): LatexNode;
+  sum(cursor: TokenCursor): LatexNode;
+  power(cursor: TokenCursor): LatexNode;
 }

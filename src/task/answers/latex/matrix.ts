@@ -1,15 +1,15 @@
 /** `\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}`, in any of its brackets. */
 
-import { type Cursor, Unreadable } from "./cursor.ts";
+import { type TokenCursor, Unreadable } from "./cursor.ts";
 import type { Grammar } from "./grammar.ts";
-import type { Node } from "./nodes.ts";
+import type { LatexNode } from "./nodes.ts";
 
 /** `\begin` has been read. */
-export function matrix(cursor: Cursor, grammar: Grammar): Node {
+export function matrix(cursor: TokenCursor, grammar: Grammar): LatexNode {
   const name = environment(cursor);
   if (!/^(?:[pbBV]?matrix|smallmatrix|array)$/.test(name)) throw new Unreadable();
   if (name === "array" && cursor.take("{")) while (!cursor.take("}")) cursor.next();
-  const rows: Node[][] = [[]];
+  const rows: LatexNode[][] = [[]];
   for (;;) {
     if (cursor.command() === "end") break;
     rows.at(-1)!.push(grammar.relation(cursor));
@@ -21,7 +21,7 @@ export function matrix(cursor: Cursor, grammar: Grammar): Node {
   return { kind: "matrix", rows: rows.filter(({ length }) => length > 0) };
 }
 
-function environment(cursor: Cursor): string {
+function environment(cursor: TokenCursor): string {
   cursor.expect("{");
   const name = cursor.next().text;
   cursor.expect("}");

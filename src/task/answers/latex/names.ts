@@ -1,6 +1,6 @@
 /** The names that an answer may use. */
 
-/** Without what every object has: an answer may name `constructor`. */
+/** Makes a table without what every object has: an answer may name `constructor`. */
 function table(entries: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
   return Object.assign(Object.create(null) as Record<string, string>, entries);
 }
@@ -17,8 +17,8 @@ export const SIGNS = table({
 
 export const RELATIONS: ReadonlySet<string> = new Set(["=", "<", ">", "<=", ">=", "!=", "in"]);
 
-/** By the names of LaTeX and of plain text. */
-export const FUNCTIONS = table({
+/** Functions by the names of LaTeX and of plain text. */
+export const LATEX_FUNCTIONS = table({
   ...{ sin: "sin", cos: "cos", tan: "tan", cot: "cot", sec: "sec", csc: "csc", sinh: "sinh", cosh: "cosh" },
   ...{ tanh: "tanh", arcsin: "asin", arccos: "acos", arctan: "atan", asin: "asin", acos: "acos", atan: "atan" },
   ...{ ln: "ln", log: "log", lg: "log", exp: "exp", abs: "abs", floor: "floor", ceil: "ceil" },

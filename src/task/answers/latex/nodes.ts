@@ -1,6 +1,6 @@
-/** What an answer is read as. */
+/** Nodes of the expression that an answer is read as. */
 
-export type Node = NumberNode | SymbolNode | CallNode | ListNode | RelationNode | MatrixNode | TextNode;
+export type LatexNode = NumberNode | SymbolNode | CallNode | ListNode | RelationNode | MatrixNode | TextNode;
 
 export interface NumberNode {
   readonly kind: "number";
@@ -18,7 +18,7 @@ export interface SymbolNode {
 export interface CallNode {
   readonly kind: "call";
   readonly name: string;
-  readonly of: readonly Node[];
+  readonly of: readonly LatexNode[];
 }
 
 /** Brackets are empty for members without brackets, and `{` for a set. */
@@ -26,19 +26,19 @@ export interface ListNode {
   readonly kind: "list";
   readonly open: string;
   readonly close: string;
-  readonly members: readonly Node[];
+  readonly members: readonly LatexNode[];
 }
 
 /** `1 < x <= 3`: three sides, two signs. */
 export interface RelationNode {
   readonly kind: "relation";
   readonly signs: readonly string[];
-  readonly sides: readonly Node[];
+  readonly sides: readonly LatexNode[];
 }
 
 export interface MatrixNode {
   readonly kind: "matrix";
-  readonly rows: readonly (readonly Node[])[];
+  readonly rows: readonly (readonly LatexNode[])[];
 }
 
 export interface TextNode {
@@ -47,11 +47,11 @@ export interface TextNode {
   readonly text: string;
 }
 
-export function call(name: string, ...of: readonly Node[]): CallNode {
+export function call(name: string, ...of: readonly LatexNode[]): CallNode {
   return { kind: "call", name, of };
 }
 
-export function integer(value: number): NumberNode {
+export function integerNode(value: number): NumberNode {
   return { kind: "number", digits: BigInt(value), decimals: 0 };
 }
 

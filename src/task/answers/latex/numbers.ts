@@ -1,10 +1,10 @@
 /** Numerals: thousands, repeating decimals. */
-import { type Cursor, Unreadable } from "./cursor.ts";
-import { call, integer, type Node, numberNode } from "./nodes.ts";
+import { type TokenCursor, Unreadable } from "./cursor.ts";
+import { call, integerNode, type LatexNode, numberNode } from "./nodes.ts";
 
 const GROUP = /^\d{3}(?:\.\d+)?$/;
 
-export function number(cursor: Cursor): Node {
+export function parseNumber(cursor: TokenCursor): LatexNode {
   const digits = cursor.next().text + restOfThousands(cursor);
   return repeating(cursor, digits) ?? numberNode(digits);
 }
@@ -13,7 +13,7 @@ export function number(cursor: Cursor): Node {
  * The groups after the first: of `1,000` where no bracket is open, because `(1,100)` is a pair; of `1{,}000` everywhere.
  * `0,180` and `1,00,0` are lists.
  */
-function restOfThousands(cursor: Cursor): string {
+function restOfThousands(cursor: TokenCursor): string {
   const first = cursor.peek(-1)!.text;
   if (!/^\d{1,3}$/.test(first)) return "";
   const separator = separatorOf(cursor, first);
@@ -28,25 +28,25 @@ function restOfThousands(cursor: Cursor): string {
   return groups.join("");
 }
 
-function separatorOf(cursor: Cursor, first: string): string | undefined {
+function separatorOf(cursor: TokenCursor, first: string): string | undefined {
   const mark = cursor.mark();
   if (mark === "{,}") return mark;
   return mark === "," && !cursor.peek()!.isSpaced && cursor.brackets === 0 && !first.startsWith("0") ? mark : undefined;
 }
 
-function isGroup(cursor: Cursor, ahead: number, separator: string): boolean {
+function isGroup(cursor: TokenCursor, ahead: number, separator: string): boolean {
   const group = cursor.peek(ahead + 1);
   if (cursor.mark(ahead) !== separator || group?.kind !== "number" || !GROUP.test(group.text)) return false;
   return separator === "{,}" || !group.isSpaced;
 }
 
-function isUnspacedNumber(cursor: Cursor, ahead: number): boolean {
+function isUnspacedNumber(cursor: TokenCursor, ahead: number): boolean {
   const token = cursor.peek(ahead);
   return token?.kind === "number" && !token.isSpaced;
 }
 
 /** `0.1\overline{6}` is 1/6: 16 - 1 over 90. */
-function repeating(cursor: Cursor, digits: string): Node | undefined {
+function repeating(cursor: TokenCursor, digits: string): LatexNode | undefined {
   const isWhole = cursor.mark() === "." && isRepeat(cursor.command(1));
   if (!isWhole && !(digits.includes(".") && isRepeat(cursor.command()))) return undefined;
   cursor.skip(isWhole ? 2 : 1);
@@ -58,7 +58,7 @@ function repeating(cursor: Cursor, digits: string): Node | undefined {
   const start = BigInt(digits.replace(".", ""));
   const numerator = BigInt(`${start}${period}`) - start;
   const scale = BigInt(`${"9".repeat(period.length)}${"0".repeat(fixed.length)}`);
-  return call("divide", { ...integer(0), digits: numerator }, { ...integer(0), digits: scale });
+  return call("divide", { ...integerNode(0), digits: numerator }, { ...integerNode(0), digits: scale });
 }
 
 function isRepeat(command: string): boolean {

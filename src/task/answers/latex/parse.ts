@@ -3,18 +3,18 @@
  * relations, unions, sums, products (juxtaposition binds like `*`), powers, and what begins by itself (atoms.ts).
  */
 import { atom, startsAtom } from "./atoms.ts";
-import { Cursor, Unreadable } from "./cursor.ts";
+import { TokenCursor, Unreadable } from "./cursor.ts";
 import type { Grammar } from "./grammar.ts";
 import { LONGEST_PRODUCT, RELATIONS, UNITS } from "./names.ts";
-import { call, type Node, numberNode } from "./nodes.ts";
-import { isAndOr, type Token } from "./tokens.ts";
+import { call, type LatexNode, numberNode } from "./nodes.ts";
+import { isAndOr, type LatexToken } from "./tokens.ts";
 
 const GRAMMAR: Grammar = { members, relation, sum, power };
 
 /** Undefined for what the grammar has no meaning for. */
-export function parse(tokens: readonly Token[]): Node | undefined {
+export function parseLatex(tokens: readonly LatexToken[]): LatexNode | undefined {
   try {
-    const cursor = new Cursor(tokens);
+    const cursor = new TokenCursor(tokens);
     const found = members(cursor);
     while (cursor.take("."));
     if (cursor.peek()) return undefined;
@@ -25,14 +25,14 @@ export function parse(tokens: readonly Token[]): Node | undefined {
   }
 }
 
-/** At least one, separated by commas, semicolons, "and" or "or". */
-function members(cursor: Cursor): Node[] {
+/** Parses at least one member, separated by commas, semicolons, "and" or "or". */
+function members(cursor: TokenCursor): LatexNode[] {
   const found = [relation(cursor)];
   while (takeSeparators(cursor)) found.push(relation(cursor));
   return found;
 }
 
-function takeSeparators(cursor: Cursor): boolean {
+function takeSeparators(cursor: TokenCursor): boolean {
   let taken = false;
   while (isSeparator(cursor.peek())) {
     cursor.skip(1);
@@ -41,12 +41,12 @@ function takeSeparators(cursor: Cursor): boolean {
   return taken;
 }
 
-function isSeparator(token: Token | undefined): boolean {
+function isSeparator(token: LatexToken | undefined): boolean {
   if (token?.kind === "mark") return token.text === "," || token.text === ";";
   return (token?.kind === "word" || token?.kind === "text") && isAndOr(token.text);
 }
 
-function relation(cursor: Cursor): Node {
+function relation(cursor: TokenCursor): LatexNode {
   // "= 5" is 5.
   if (cursor.mark() === "=") takeSign(cursor);
   const sides = [union(cursor)];
@@ -59,7 +59,7 @@ function relation(cursor: Cursor): Node {
 }
 
 /** Also `<=`, `>=`, `!=` and `==` of two characters. */
-function takeSign(cursor: Cursor): string | undefined {
+function takeSign(cursor: TokenCursor): string | undefined {
   const [first, second] = [cursor.mark(), cursor.mark(1)];
   if (!RELATIONS.has(first) && !(first === "!" && second === "=")) return undefined;
   const isPair = second === "=" && "<>!=".includes(first);
@@ -67,14 +67,14 @@ function takeSign(cursor: Cursor): string | undefined {
   return isPair && first !== "=" ? `${first}=` : first;
 }
 
-function union(cursor: Cursor): Node {
+function union(cursor: TokenCursor): LatexNode {
   let left = sum(cursor);
   while (["cup", "cap", "setminus"].includes(cursor.mark())) left = call(cursor.next().text, left, sum(cursor));
   return left;
 }
 
-function sum(cursor: Cursor): Node {
-  let left: Node | undefined;
+function sum(cursor: TokenCursor): LatexNode {
+  let left: LatexNode | undefined;
   for (;;) {
     const sign = cursor.mark();
     if (left && !["+", "-", "pm", "mp"].includes(sign)) return left;
@@ -84,19 +84,19 @@ function sum(cursor: Cursor): Node {
   }
 }
 
-function signed(sign: string, term: Node): Node {
+function signed(sign: string, term: LatexNode): LatexNode {
   if (sign === "-") return call("negate", term);
   return sign === "pm" || sign === "mp" ? call(sign, term) : term;
 }
 
 /** After an operator a sign may follow: `2*-3`. */
-function factor(cursor: Cursor): Node {
+function factor(cursor: TokenCursor): LatexNode {
   let isNegative = false;
   for (; "+-".includes(cursor.mark() || "?"); cursor.skip(1)) isNegative = isNegative !== (cursor.mark() === "-");
   return isNegative ? call("negate", power(cursor)) : power(cursor);
 }
 
-function product(cursor: Cursor): Node {
+function product(cursor: TokenCursor): LatexNode {
   let last = factor(cursor);
   let left = last;
   for (;;) {
@@ -120,18 +120,18 @@ function product(cursor: Cursor): Node {
 }
 
 /** `3\frac{1}{2}` and `3 1/2`: whole numbers. */
-function isMixed(cursor: Cursor, last: Node): boolean {
+function isMixed(cursor: TokenCursor, last: LatexNode): boolean {
   if (last.kind !== "number" || last.decimals > 0) return false;
   if (/^[dtc]?frac$/.test(cursor.command())) return /^\d/.test(argument(cursor, 1));
   const [numerator, denominator] = [cursor.peek(), cursor.peek(2)];
   return numerator?.kind === "number" && cursor.mark(1) === "/" && denominator?.kind === "number";
 }
 
-function argument(cursor: Cursor, ahead: number): string {
+function argument(cursor: TokenCursor, ahead: number): string {
   return cursor.peek(cursor.mark(ahead) === "{" ? ahead + 1 : ahead)?.text ?? "";
 }
 
-function fraction(cursor: Cursor): Node {
+function fraction(cursor: TokenCursor): LatexNode {
   if (cursor.command()) return power(cursor);
   const numerator = numberNode(cursor.next().text);
   cursor.skip(1);
@@ -139,7 +139,7 @@ function fraction(cursor: Cursor): Node {
 }
 
 /** A text, a unit's name, or a word: `3m` is 3 times m, `3 cm` and `3 apples` are 3. */
-function isUnit(token: Token | undefined): boolean {
+function isUnit(token: LatexToken | undefined): boolean {
   if (token?.kind === "text") return !isSeparator(token);
   const isLong =
     (token?.text.length ?? 0) > LONGEST_PRODUCT &&
@@ -148,7 +148,7 @@ function isUnit(token: Token | undefined): boolean {
 }
 
 /** A unit ends a member: `5 \text{ hours and } 30 \text{ minutes}` is no number. */
-function takeUnit(cursor: Cursor): boolean {
+function takeUnit(cursor: TokenCursor): boolean {
   if (!isUnit(cursor.peek())) return false;
   while (isUnit(cursor.peek()) || (cursor.mark() === "/" && isUnit(cursor.peek(1)))) cursor.skip(1);
   if (cursor.take("^")) {
@@ -162,7 +162,7 @@ function takeUnit(cursor: Cursor): boolean {
   return true;
 }
 
-function power(cursor: Cursor): Node {
+function power(cursor: TokenCursor): LatexNode {
   let base = atom(cursor, GRAMMAR);
   for (;;) {
     const mark = cursor.mark();
@@ -176,12 +176,12 @@ function power(cursor: Cursor): Node {
   }
 }
 
-function postfix(cursor: Cursor, name: string, base: Node): Node {
+function postfix(cursor: TokenCursor, name: string, base: LatexNode): LatexNode {
   cursor.skip(1);
   return call(name, base);
 }
 
-function raised(cursor: Cursor, base: Node): Node {
+function raised(cursor: TokenCursor, base: LatexNode): LatexNode {
   cursor.skip(1);
   const isDegree = cursor.command() === "circ" || (cursor.mark() === "{" && cursor.command(1) === "circ");
   if (!isDegree) return call("power", base, script(cursor));
@@ -191,14 +191,14 @@ function raised(cursor: Cursor, base: Node): Node {
 }
 
 /** `x^2`, `x^{10}`, `x^-1`, `x^ab` is x^a b. */
-function script(cursor: Cursor): Node {
+function script(cursor: TokenCursor): LatexNode {
   if (cursor.mark() === "-" || cursor.mark() === "+") return factor(cursor);
   if (cursor.peek()?.kind === "word") return { kind: "symbol", name: cursor.split(1) };
   return atom(cursor, GRAMMAR);
 }
 
 /** A part of a name, or the base of a numeral. */
-function subscripted(cursor: Cursor, base: Node): Node {
+function subscripted(cursor: TokenCursor, base: LatexNode): LatexNode {
   cursor.skip(1);
   const index = script(cursor);
   if (base.kind === "number" && index.kind === "number") return call("base", base, index);
@@ -206,7 +206,7 @@ function subscripted(cursor: Cursor, base: Node): Node {
   return { kind: "symbol", name: `${base.name}_${written(index)}` };
 }
 
-function written(node: Node): string {
+function written(node: LatexNode): string {
   if (node.kind === "symbol") return node.name;
   if (node.kind === "number") return String(node.digits);
   if (node.kind === "call") return `${node.name}(${node.of.map(written)})`;

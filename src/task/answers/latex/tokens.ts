@@ -4,7 +4,7 @@ import { SIGNS } from "./names.ts";
 
 export type TokenKind = "number" | "word" | "command" | "text" | "mark";
 
-export interface Token {
+export interface LatexToken {
   readonly kind: TokenKind;
   /** A command without its backslash; the content of a `\text{...}`; else the characters. */
   readonly text: string;
@@ -53,14 +53,14 @@ const CHARACTERS: Readonly<Record<string, string>> = {
   ...{ "…": "\\ldots", "（": "(", "）": ")", "，": ",", "\u00a0": " " },
 };
 
-/** What separates members, as a word or a text: `\text{ or }`, `\text{, and }`. */
+/** Returns whether a text separates members: `\text{ or }`, `\text{, and }`. */
 export function isAndOr(text: string): boolean {
   return /^[\s,]*(?:and|or)\s*$/i.test(text);
 }
 
 const PIECE = /\s+|\\([a-zA-Z]+\*?)|\\([\s\S])|(\d+(?:\.\d+)?|\.\d+)|([a-zA-Z]+)|([\s\S])/gy;
 
-export function tokensOf(answer: string): Token[] {
+export function tokensOf(answer: string): LatexToken[] {
   const text = plain(answer);
   const tokens = new Tokens();
   PIECE.lastIndex = 0;
@@ -77,7 +77,7 @@ export function tokensOf(answer: string): Token[] {
 }
 
 class Tokens {
-  readonly list: Token[] = [];
+  readonly list: LatexToken[] = [];
   private isSpaced = false;
 
   space(): void {
@@ -102,7 +102,7 @@ class Tokens {
     else this.add("mark", mark);
   }
 
-  /** Where reading goes on. */
+  /** Returns where reading goes on. */
   command(name: string, text: string, at: number): number {
     const content = TEXTS.has(name) ? braces(text, at) : undefined;
     if (content) {
@@ -135,7 +135,7 @@ function plain(text: string): string {
   return result;
 }
 
-/** What the braces that begin at `at`, after spaces, hold. */
+/** Returns the contents of the braces that begin at `at`, after spaces. */
 function braces(text: string, at: number): { text: string; end: number } | undefined {
   let from = at;
   while (text[from] === " ") from++;

@@ -1,6 +1,6 @@
 /** Complex numbers of 40 digits, each with a bound of its error. */
 import { Decimal as Base } from "decimal.js";
-import { type Budget, NoValue } from "./budget.ts";
+import { NoValue, type WorkBudget } from "./budget.ts";
 import type { Exact } from "./exact.ts";
 
 export const Decimal = Base.clone({ precision: 40, toExpNeg: -30, toExpPos: 30 });
@@ -10,7 +10,7 @@ type Real = InstanceType<typeof Decimal>;
 /** Relative, of one operation: the last digits are left to rounding. */
 const EPSILON = new Decimal("1e-34");
 
-/** Beyond it functions take long. */
+/** Largest argument, because functions take long beyond it. */
 const LARGEST_ARGUMENT = 1e6;
 
 export const ZERO = new Decimal(0);
@@ -84,7 +84,7 @@ export function divide(a: Approximate, b: Approximate): Approximate {
   return multiply(a, complex(inverse.re, inverse.im, inverse.error));
 }
 
-/** Where the absolute value of the derivative is at most `slope`. */
+/** Applies a function where the absolute value of its derivative is at most `slope`. */
 function applied(a: Approximate, value: Real, slope: Real): Approximate {
   return complex(value, ZERO, a.error.times(slope));
 }
@@ -110,7 +110,7 @@ function ratioOf(a: Function1, b: Function1): Function1 {
 
 const sin: Function1 = (a) => applied(a, bounded(a).sin(), ONE);
 const cos: Function1 = (a) => applied(a, bounded(a).cos(), ONE);
-const one: Function1 = () => real(ONE);
+const constantOne: Function1 = () => real(ONE);
 
 /** The principal value, by half angles. */
 export function sqrt(a: Approximate): Approximate {
@@ -137,8 +137,8 @@ export function ln(a: Approximate): Approximate {
   return complex(length.ln(), angle, a.error.div(length));
 }
 
-/** Of real numbers where there is no other note. */
-export const FUNCTIONS: Readonly<Record<string, Function1>> = {
+/** Functions of real numbers where there is no other note. */
+export const APPROXIMATE_FUNCTIONS: Readonly<Record<string, Function1>> = {
   sqrt,
   exp,
   ln,
@@ -146,8 +146,8 @@ export const FUNCTIONS: Readonly<Record<string, Function1>> = {
   cos,
   tan: ratioOf(sin, cos),
   cot: ratioOf(cos, sin),
-  sec: ratioOf(one, cos),
-  csc: ratioOf(one, sin),
+  sec: ratioOf(constantOne, cos),
+  csc: ratioOf(constantOne, sin),
   asin: (a) => applied(a, arc(a).asin(), slopeOfArc(a)),
   acos: (a) => applied(a, arc(a).acos(), slopeOfArc(a)),
   atan: (a) => applied(a, bounded(a).atan(), ONE),
@@ -190,6 +190,6 @@ function settled(a: Approximate): Real {
 }
 
 /** Units of work: decimals with 40 digits take about 0.01 ms to multiply and 1 ms for a function. */
-export function chargeFunction(budget: Budget): void {
+export function chargeFunction(budget: WorkBudget): void {
   budget.spend(1000);
 }

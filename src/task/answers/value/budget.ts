@@ -1,6 +1,6 @@
 /** The work that one comparison may cost: an answer can ask for any amount of it in a few characters. */
 
-/** About a tenth of a second of big integers and of decimals with many digits. */
+/** Most units of work: about a tenth of a second of big integers and of decimals with many digits. */
 const MOST_UNITS = 150_000;
 
 /** Bits of an exact number: 10,000 digits have 33,000. */
@@ -11,7 +11,7 @@ export class NoValue extends Error {
   override readonly name = "NoValue";
 }
 
-export class Budget {
+export class WorkBudget {
   private left = MOST_UNITS;
 
   /** @throws {NoValue} where the work is spent */
@@ -20,7 +20,7 @@ export class Budget {
     if (!(this.left >= 0)) throw new NoValue();
   }
 
-  /** Of a product of integers with so many bits. */
+  /** Spends the work of a product of integers with so many bits. */
   multiply(a: number, b: number): void {
     if (!(a + b <= MOST_BITS)) throw new NoValue();
     this.spend(1 + (a * b) / 1e6);

@@ -1,17 +1,20 @@
 /** The value of an expression at a point: exact where it is rational, else with 40 digits. */
 import { TRIGONOMETRIC } from "../latex/names.ts";
-import type { Node } from "../latex/nodes.ts";
+import type { LatexNode } from "../latex/nodes.ts";
 import * as approximate from "./approximate.ts";
-import { type Budget, NoValue } from "./budget.ts";
+import { NoValue, type WorkBudget } from "./budget.ts";
 import * as exact from "./exact.ts";
 
-export type Value = exact.Exact | approximate.Approximate;
+export type ExactOrApproximate = exact.Exact | approximate.Approximate;
 
-export interface Place {
-  /** Of the variables. */
+export interface EvaluationContext {
+  /** Returns the values of the variables. */
   readonly at: (name: string) => exact.Exact;
-  readonly budget: Budget;
-  /** In the argument of a trigonometric function a degree is pi / 180; elsewhere its sign changes nothing, as a unit. */
+  readonly budget: WorkBudget;
+  /**
+   * Whether it is in the argument of a trigonometric function, where a degree is pi / 180; elsewhere its sign changes
+   * nothing, as a unit.
+   */
   readonly inAngle?: boolean;
 }
 
@@ -21,16 +24,16 @@ const CONSTANTS: ReadonlyMap<string, approximate.Approximate> = new Map([
   ["i", approximate.I],
 ]);
 
-export function isExact(value: Value): value is exact.Exact {
+export function isExact(value: ExactOrApproximate): value is exact.Exact {
   return "n" in value;
 }
 
-export function wide(value: Value): approximate.Approximate {
+export function wide(value: ExactOrApproximate): approximate.Approximate {
   return isExact(value) ? approximate.fromExact(value) : value;
 }
 
 /** @throws {NoValue} for what has no value, or one that takes too much work */
-export function evaluate(node: Node, place: Place): Value {
+export function evaluateNode(node: LatexNode, place: EvaluationContext): ExactOrApproximate {
   place.budget.spend(10);
   if (node.kind === "number") return exact.ratio(node.digits, 10n ** BigInt(node.decimals));
   if (node.kind === "symbol") return CONSTANTS.get(node.name) ?? place.at(node.name);
@@ -40,19 +43,19 @@ export function evaluate(node: Node, place: Place): Value {
   const rule = RULES[node.name];
   if (rule)
     return rule(
-      node.of.map((each) => evaluate(each, inner)),
+      node.of.map((each) => evaluateNode(each, inner)),
       place,
     );
-  const apply = approximate.FUNCTIONS[node.name];
+  const apply = approximate.APPROXIMATE_FUNCTIONS[node.name];
   if (!apply) throw new NoValue();
   approximate.chargeFunction(place.budget);
-  return apply(wide(evaluate(node.of[0]!, inner)));
+  return apply(wide(evaluateNode(node.of[0]!, inner)));
 }
 
-type Rule = (of: readonly Value[], place: Place) => Value;
+type Rule = (of: readonly ExactOrApproximate[], place: EvaluationContext) => ExactOrApproximate;
 
 function both(
-  exactly: (a: exact.Exact, b: exact.Exact, budget: Budget) => exact.Exact,
+  exactly: (a: exact.Exact, b: exact.Exact, budget: WorkBudget) => exact.Exact,
   nearly: (a: approximate.Approximate, b: approximate.Approximate) => approximate.Approximate,
 ): Rule {
   return ([a, b], { budget }) => {
@@ -78,22 +81,22 @@ const RULES: Readonly<Record<string, Rule>> = {
   percent: ([a], place) => divide([a!, { n: 100n, d: 1n }], place),
   degree: ([a], place) =>
     place.inAngle ? divide([multiply([a!, approximate.PI], place), { n: 180n, d: 1n }], place) : a!,
-  abs: ([a]) => (isExact(a!) ? { n: a.n < 0n ? -a.n : a.n, d: a.d } : approximate.FUNCTIONS.abs!(a!)),
-  floor: ([a]) => (isExact(a!) ? exact.floorExact(a) : approximate.FUNCTIONS.floor!(a!)),
-  ceil: ([a]) => (isExact(a!) ? negated(exact.floorExact(negated(a))) : approximate.FUNCTIONS.ceil!(a!)),
+  abs: ([a]) => (isExact(a!) ? { n: a.n < 0n ? -a.n : a.n, d: a.d } : approximate.APPROXIMATE_FUNCTIONS.abs!(a!)),
+  floor: ([a]) => (isExact(a!) ? exact.floorExact(a) : approximate.APPROXIMATE_FUNCTIONS.floor!(a!)),
+  ceil: ([a]) => (isExact(a!) ? negated(exact.floorExact(negated(a))) : approximate.APPROXIMATE_FUNCTIONS.ceil!(a!)),
 };
 
 function negated({ n, d }: exact.Exact): exact.Exact {
   return { n: -n, d };
 }
 
-function exactly(value: Value): exact.Exact {
+function exactly(value: ExactOrApproximate): exact.Exact {
   if (!isExact(value)) throw new NoValue();
   return value;
 }
 
 /** Integer powers of ratios are exact; of others by squares. Else the principal value, exp(b ln a). */
-function power(base: Value, exponent: Value, place: Place): Value {
+function power(base: ExactOrApproximate, exponent: ExactOrApproximate, place: EvaluationContext): ExactOrApproximate {
   const { budget } = place;
   if (isExact(exponent) && exact.isInteger(exponent)) {
     if (isExact(base)) return exact.powerExact(base, exponent.n, budget);
@@ -111,7 +114,7 @@ function power(base: Value, exponent: Value, place: Place): Value {
   return approximate.exp(approximate.multiply(wide(exponent), approximate.ln(wide(base))));
 }
 
-function bySquares(base: approximate.Approximate, exponent: bigint, { budget }: Place): Value {
+function bySquares(base: approximate.Approximate, exponent: bigint, { budget }: EvaluationContext): ExactOrApproximate {
   let left = exponent < 0n ? -exponent : exponent;
   if (left > 1n << 40n) throw new NoValue();
   let result = approximate.fromExact({ n: 1n, d: 1n });
@@ -123,22 +126,22 @@ function bySquares(base: approximate.Approximate, exponent: bigint, { budget }: 
   return exponent < 0n ? approximate.divide(approximate.fromExact({ n: 1n, d: 1n }), result) : result;
 }
 
-function root(value: Value, { budget }: Place): Value {
+function root(value: ExactOrApproximate, { budget }: EvaluationContext): ExactOrApproximate {
   const found = isExact(value) ? exact.squareRoot(value, budget) : undefined;
   if (found) return found;
   approximate.chargeFunction(budget);
   return approximate.sqrt(wide(value));
 }
 
-function nthRoot(value: Value, degree: Value, place: Place): Value {
+function nthRoot(value: ExactOrApproximate, degree: ExactOrApproximate, place: EvaluationContext): ExactOrApproximate {
   return power(value, divide([{ n: 1n, d: 1n }, degree], place), place);
 }
 
-function isNegative(value: Value): boolean {
+function isNegative(value: ExactOrApproximate): boolean {
   return isExact(value) ? value.n < 0n : approximate.isReal(value) && value.re.isNeg();
 }
 
-function signed(value: Value, isFlipped: boolean): Value {
+function signed(value: ExactOrApproximate, isFlipped: boolean): ExactOrApproximate {
   if (!isFlipped) return value;
   return isExact(value) ? negated(value) : approximate.negate(value);
 }

@@ -7,7 +7,7 @@ import { exportFolder, importGguf } from "../../../../src/model/export.ts";
 import { baseNameOf } from "../../../../src/model/files/base_name.ts";
 import { parseModelConfig } from "../../../../src/model/files/config_json.ts";
 import { ggufFolder } from "../../../../src/model/files/gguf/folder.ts";
-import { readJson } from "../../../../src/model/files/reader.ts";
+import { readFolderJson } from "../../../../src/model/files/reader.ts";
 import type { GgufValue } from "../../../../src/model/gguf/container.ts";
 import { LanguageModel } from "../../../../src/model/language_model.ts";
 import { loadModel, openModel } from "../../../../src/model/open_model.ts";
@@ -174,11 +174,11 @@ async function opened(changes: Readonly<Record<string, GgufValue | undefined>>) 
 
 test("keys that a file may leave out have llama.cpp's defaults", async () => {
   const folder = await opened({ "tokenizer.ggml.eot_token_id": u32(1), "tokenizer.ggml.eos_token_id": u32(0) });
-  expect(await readJson(folder, "config.json")).toMatchObject({
+  expect(await readFolderJson(folder, "config.json")).toMatchObject({
     model_type: "qwen2",
     ...{ num_key_value_heads: 1, head_dim: 4, rope_theta: 10_000, rms_norm_eps: 1e-6, tie_word_embeddings: true },
   });
-  expect(await readJson(folder, "generation_config.json")).toEqual({ eos_token_id: [0, 1] });
+  expect(await readFolderJson(folder, "generation_config.json")).toEqual({ eos_token_id: [0, 1] });
 });
 
 test.each([
@@ -193,7 +193,10 @@ test.each([
     "general.architecture": text("gemma3"),
     "gemma3.attention.layer_norm_rms_epsilon": { type: "f32", value: 1e-6 },
   });
-  expect(await readJson(folder, "config.json")).toMatchObject({ query_pre_attn_scalar: scalar, sliding_window: 32 });
+  expect(await readFolderJson(folder, "config.json")).toMatchObject({
+    query_pre_attn_scalar: scalar,
+    sliding_window: 32,
+  });
 });
 
 test.each<[string, Readonly<Record<string, GgufValue | undefined>>, RegExp]>([

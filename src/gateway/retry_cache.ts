@@ -6,11 +6,11 @@
  * counts as delivered, because nothing tells it from one that the client has read: a retry of it is sampled again.
  */
 
-/** What tells a call from others of its session. */
+/** A call as it is distinguished from others of its session. */
 export interface RepeatedCall {
-  /** By reference: a session that is started again under the same id is another one. */
+  /** Session by reference: one that is started again under the same id is another one. */
   readonly session: object;
-  /** From `/v1` on. */
+  /** Path from `/v1` on. */
   readonly path: string;
   /** The body as it was sent. */
   readonly text: string;
@@ -39,7 +39,7 @@ interface Running {
 const BYTES_PER_LETTER = 2;
 
 /** Kept answers of all sessions; the oldest go first. */
-export class Undelivered {
+export class RetryCache {
   private readonly most: number;
   private readonly kept: Kept[] = [];
   private readonly running = new Set<Running>();
@@ -50,14 +50,14 @@ export class Undelivered {
     this.most = most;
   }
 
-  /** About what is held now. */
+  /** Approximate bytes that are held now. */
   get bytes(): number {
     return this.held;
   }
 
   /**
    * The answer to a call: where it is a retry, that which an earlier try left, else that of `respond`.
-   * @param it.request its signal must be that of the connection: it aborts where the client leaves before it has all of the
+   * @param options.request its signal must be that of the connection: it aborts where the client leaves before it has all of the
    * answer, and not after
    */
   async once(
@@ -78,12 +78,12 @@ export class Undelivered {
 
   /** Resolves when earlier tries have ended whose clients have gone: one may be sampled whole already. */
   private async leftBehind(call: RepeatedCall): Promise<void> {
-    const left = [...this.running].filter((it) => it.signal.aborted && isSame(it.call, call));
+    const left = [...this.running].filter((run) => run.signal.aborted && isSame(run.call, call));
     await Promise.allSettled(left.map(({ answered }) => answered));
   }
 
   private take(call: RepeatedCall): Response | undefined {
-    const at = this.kept.findIndex((it) => isSame(it.call, call));
+    const at = this.kept.findIndex((entry) => isSame(entry.call, call));
     const found = at < 0 ? undefined : this.remove(at);
     return found && new Response(found.answer, { headers: found.headers });
   }

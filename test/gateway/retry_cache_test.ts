@@ -1,7 +1,7 @@
 /** A client that leaves when its reply is sampled, and asks again: it gets that reply, which is recorded once. */
 import OpenAI from "openai";
 import { afterEach, describe, expect, test } from "vitest";
-import { Undelivered } from "../../src/gateway/undelivered.ts";
+import { RetryCache } from "../../src/gateway/retry_cache.ts";
 import { MemoryTraceStore } from "../../src/trace/mod.ts";
 import { call, closeGateways, END, openGateway } from "../fixtures/gateway.ts";
 
@@ -54,7 +54,7 @@ describe("an answer whose client has gone", () => {
   test("is that of its retry, once", async () => {
     const { store, service, ask, traces, sampled } = await leftBehind();
     store.release();
-    await expect.poll(() => service.undelivered.bytes).toBeGreaterThan(0);
+    await expect.poll(() => service.retryCache.bytes).toBeGreaterThan(0);
     const [first, second] = [await ask(), await ask()];
     expect([first, second].map(text)).toMatchObject([
       { message: { content: "reply 1" } },
@@ -63,7 +63,7 @@ describe("an answer whose client has gone", () => {
     expect(first.headers.get("content-type")).toMatch(/^application\/json/);
     expect(sampled()).toBe(2);
     expect(await traces()).toHaveLength(2);
-    expect(service.undelivered.bytes).toBe(0);
+    expect(service.retryCache.bytes).toBe(0);
   });
 
   test("is waited for where it is sampled and not yet recorded", async () => {
@@ -82,7 +82,7 @@ describe("an answer whose client has gone", () => {
   ])("is not that of %s", async (_, other) => {
     const left = await leftBehind();
     left.store.release();
-    await expect.poll(() => left.service.undelivered.bytes).toBeGreaterThan(0);
+    await expect.poll(() => left.service.retryCache.bytes).toBeGreaterThan(0);
     expect(text(await other(left))).toMatchObject({ message: { content: "reply 2" } });
     expect(text(await left.ask())).toMatchObject({ message: { content: "reply 1" } });
   });
@@ -103,7 +103,7 @@ test("an answer that was delivered is not kept: a retry of a call like it is sam
   const { url, service } = await openGateway();
   for (let i = 0; i < 2; i++)
     expect((await call(`${url}/sessions/s/v1/chat/completions`, { body: CHAT })).status).toBe(200);
-  expect(service.undelivered.bytes).toBe(0);
+  expect(service.retryCache.bytes).toBe(0);
   await call(`${url}/sessions/s/v1/chat/completions`, { body: CHAT, ...AGAIN });
   expect(await service.store.traces({})).toHaveLength(3);
 });
@@ -119,7 +119,7 @@ describe("what is kept", () => {
   test("is bounded: the oldest goes first", async () => {
     // Two requests of one letter, each with an answer of three.
     const most = 2 * 2 * (1 + 3);
-    const kept = new Undelivered(most);
+    const kept = new RetryCache(most);
     for (const name of ["a", "b", "c"]) await kept.once(named(name), respond(name.repeat(3)));
     expect(kept.bytes).toBe(most);
     const answers = ["b", "c", "a"].map(async (name) => (await kept.once(named(name), respond("new"))).text());
@@ -127,7 +127,7 @@ describe("what is kept", () => {
   });
 
   test("is not of a session that was started again", async () => {
-    const kept = new Undelivered(1000);
+    const kept = new RetryCache(1000);
     await kept.once(named("a"), respond("old"));
     const again = await kept.once({ ...named("a"), session: {} }, respond("new"));
     expect(await again.text()).toBe("new");
@@ -137,7 +137,7 @@ describe("what is kept", () => {
     ["an error", 500, "application/json"],
     ["a stream", 200, "text/event-stream"],
   ])("is not %s", async (_, status, type) => {
-    const kept = new Undelivered(1000);
+    const kept = new RetryCache(1000);
     await kept.once(named("a"), respond("x", status, type));
     expect(kept.bytes).toBe(0);
   });

@@ -6,14 +6,14 @@
 
 /** Turns without a sleep, so that short work returns at once. */
 const BUSY_TURNS = 20;
-const FIRST_NAP_MS = 0.05;
-const LONGEST_NAP_MS = 0.5;
+const FIRST_SLEEP_MS = 0.05;
+const LONGEST_SLEEP_MS = 0.5;
 
 interface Runtime {
   readonly setImmediate?: (run: () => void) => unknown;
 }
 
-export class Napper {
+export class PollSleep {
   private waiting = 0;
   private turns = 0;
   private ticking = false;
@@ -25,7 +25,7 @@ export class Napper {
     this.cell = able ? new Int32Array(new SharedArrayBuffer(4)) : undefined;
   }
 
-  /** Waits for `work`, napping between polls. */
+  /** Waits for `work`, sleeping between polls. */
   async during<T>(work: Promise<T>): Promise<T> {
     if (!this.cell) return work;
     this.turns = 0;
@@ -43,8 +43,8 @@ export class Napper {
     (globalThis as Runtime).setImmediate?.(() => {
       this.ticking = false;
       if (this.waiting === 0) return;
-      const naps = this.turns++ - BUSY_TURNS;
-      if (naps >= 0) Atomics.wait(this.cell!, 0, 0, Math.min(FIRST_NAP_MS * (1 + naps / 4), LONGEST_NAP_MS));
+      const sleeps = this.turns++ - BUSY_TURNS;
+      if (sleeps >= 0) Atomics.wait(this.cell!, 0, 0, Math.min(FIRST_SLEEP_MS * (1 + sleeps / 4), LONGEST_SLEEP_MS));
       this.turn();
     });
   }

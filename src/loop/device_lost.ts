@@ -8,8 +8,8 @@ interface Trained {
   readonly backend: Resumable;
 }
 
-/** Where the loop is. */
-export interface Cursor {
+/** Position of the loop. */
+export interface LoopCursor {
   /** After the last whole step. */
   state: LoopState;
   saved: LoopState;
@@ -26,7 +26,7 @@ interface Losses {
   readonly reached: number;
 }
 
-export function cursorAt(state: LoopState): Cursor {
+export function cursorAt(state: LoopState): LoopCursor {
   return {
     state,
     saved: state,
@@ -40,7 +40,7 @@ export function cursorAt(state: LoopState): Cursor {
 const KEEP_INTERVAL_MS = 1000;
 
 /** Makes `state` the present one. The weights are kept first, so that a loss on the way leaves the state before it. */
-export async function advance({ backend }: Trained, at: Cursor, state: LoopState): Promise<void> {
+export async function advance({ backend }: Trained, at: LoopCursor, state: LoopState): Promise<void> {
   if (backend.keep && performance.now() - at.keptAt > KEEP_INTERVAL_MS) {
     await backend.keep();
     at.kept = state;
@@ -55,7 +55,7 @@ const MOST_LOSSES = 3;
  * Counts a loss.
  * @throws the error itself where the backend cannot recover; RemoteError after too many losses without progress
  */
-export function countLoss(error: unknown, { backend, warn }: Trained & Pick<Run, "warn">, at: Cursor): void {
+export function countLoss(error: unknown, { backend, warn }: Trained & Pick<Run, "warn">, at: LoopCursor): void {
   if (!(error instanceof DeviceLostError) || !backend.recover) throw error;
   const reached = at.state.warmup + at.state.step + at.state.validated;
   const count = reached > at.losses.reached ? 1 : at.losses.count + 1;
@@ -72,7 +72,7 @@ export function countLoss(error: unknown, { backend, warn }: Trained & Pick<Run,
 /** Opens the device again and returns the run to the last whole state: the one in memory, else the last checkpoint. */
 export async function comeBack(
   run: Trained & Pick<Run, "checkpoints" | "loggers" | "tasks" | "teacher" | "rewardModel" | "warn">,
-  at: Cursor,
+  at: LoopCursor,
 ): Promise<void> {
   const { backend, checkpoints, loggers, teacher, rewardModel, warn } = run;
   const isKept = await backend.recover!();
