@@ -103,7 +103,7 @@ export {
   type ScoredPairs,
 } from "./preference/bradley_terry.ts";
 export { type RecordedRewardModelLoss, recordRewardModelLoss } from "./preference/bradley_terry_device.ts";
-export type { PreferenceForm, PreferenceLoss } from "./preference/definition.ts";
+export type { PreferenceLoss, PreferenceLossForm } from "./preference/definition.ts";
 export { type PreferenceBuffers, type RecordedPreference, recordPreferenceLoss } from "./preference/device.ts";
 export { type PreferenceFormOptions, preferenceForm } from "./preference/form.ts";
 export { type HostPreference, klBaseline, type PreferenceBatch, preferenceLoss } from "./preference/host.ts";

@@ -39,7 +39,7 @@ export function deviceOf(options: Input["options"]): OpenDeviceOptions {
   return { device: (options.device as DeviceName | undefined) ?? "auto", ...adapterOf(options) };
 }
 
-/** Which GPU, on the commands whose `--adapter` is a LoRA adapter. */
+/** GPU option of the commands whose `--adapter` is a LoRA adapter. */
 export const GPU: readonly Option[] = [
   { flag: "--gpu", value: "NAME", describe: "which GPU: a part of its name, or its number in grpu device --list" },
   { flag: "--backend", value: "NAME", describe: "the GPU's interface: vulkan, metal, d3d12, ..." },

@@ -4,7 +4,7 @@
  * rotations and the embedding are left out, and so is what memory is saved by: the second forward pass of gradient checkpointing.
  */
 import type { BlockCost } from "./blocks/block.ts";
-import { kindOf } from "./blocks/kinds.ts";
+import { blockKind } from "./blocks/kinds.ts";
 import type { ModelConfig } from "./config.ts";
 import { blocksOf } from "./layers.ts";
 
@@ -46,10 +46,10 @@ function layerWeights(config: ModelConfig): number {
 }
 
 function costsOf(config: ModelConfig): readonly BlockCost[] {
-  return blocksOf(config).map((block) => kindOf(block).cost(block, config.hiddenSize));
+  return blocksOf(config).map((block) => blockKind(block).cost(block, config.hiddenSize));
 }
 
-function attentionFlop(config: ModelConfig, { lengths, known }: ComputedTokens): number {
+function attentionFlop(config: ModelConfig, { lengths, known: computed }: ComputedTokens): number {
   // Operations for a pair, of all blocks with the same window.
   const windows = new Map<number, number>();
   for (const { pairs } of costsOf(config))
@@ -57,7 +57,7 @@ function attentionFlop(config: ModelConfig, { lengths, known }: ComputedTokens):
   let flop = 0;
   for (const [window, operations] of windows)
     for (const [i, length] of lengths.entries())
-      flop += operations * (pairsOf(length, window) - pairsOf(known?.[i] ?? 0, window));
+      flop += operations * (pairsOf(length, window) - pairsOf(computed?.[i] ?? 0, window));
   return flop;
 }
 

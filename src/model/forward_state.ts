@@ -12,7 +12,7 @@ export type Kept = "nothing" | "inputs" | "activations";
 export interface LayerState {
   /** The layer's input, [T, C]. */
   readonly x: Buffer;
-  /** Of each block, its input and what its kind keeps. Absent where inputs alone are kept. */
+  /** Each block's input, and the state that its kind keeps. Absent where inputs alone are kept. */
   readonly blocks?: readonly BlockState[];
 }
 

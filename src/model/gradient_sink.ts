@@ -1,4 +1,4 @@
-/** Where a backward pass puts its gradients: into one slot per weight, or through a LoRA adapter (lora_gradient.ts). */
+/** The place where a backward pass puts its gradients: one slot per weight, or a LoRA adapter (lora_gradient.ts). */
 import type { Buffer, Device } from "../compute/device.ts";
 import { matmul } from "../compute/matmul/matmul.ts";
 import type { ParameterSet } from "./parameters.ts";

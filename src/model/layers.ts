@@ -1,6 +1,6 @@
 /** A model's layers, as its family lists them, and the tensors that they and the ends of the model have. */
 import type { BlockTensor } from "./blocks/block.ts";
-import { type Block, kindOf, type Layer } from "./blocks/kinds.ts";
+import { type Block, blockKind, type Layer } from "./blocks/kinds.ts";
 import type { ModelConfig } from "./config.ts";
 import { ARCHITECTURES } from "./families/architectures.ts";
 import { decoderLayers } from "./families/decoder.ts";
@@ -30,7 +30,7 @@ export function tensorsOf(config: ModelConfig): ModelTensor[] {
   const table = { shape: [V, C], role: "vocabulary" } as const;
   return [
     { ...table, name: EMBEDDING, gguf: "token_embd.weight" },
-    ...blocksOf(config).flatMap((block) => kindOf(block).weights(block, C).map(inLayer(block))),
+    ...blocksOf(config).flatMap((block) => blockKind(block).weights(block, C).map(inLayer(block))),
     { name: FINAL_NORM, shape: [C], role: "norm", gguf: "output_norm.weight" },
     ...(scoreHead ? [{ name: SCORE, shape: [1, C], role: "score", gguf: undefined } as const] : []),
     ...(scoreHead || tied ? [] : [{ ...table, name: UNEMBED, gguf: "output.weight" }]),

@@ -1,4 +1,4 @@
-/** What a model's files say of it before a weight is read. */
+/** The shape of a model as its files give it, before a weight is read. */
 import type { ModelConfig } from "./config.ts";
 import type { DType } from "./dtype.ts";
 import { type ModelFolder, openModelConfig } from "./files/folder.ts";

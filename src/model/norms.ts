@@ -14,7 +14,7 @@ import {
 import type { Scratch } from "./scratch.ts";
 import type { Weights } from "./weights.ts";
 
-/** Of a model. */
+/** A model's width and the settings of its norms. */
 interface NormShape {
   readonly hiddenSize: number;
   readonly rmsNormEps: number;

@@ -6,7 +6,7 @@ import { type Rope, ropeAttentionFactor, ropeFrequencies } from "./rope.ts";
 /** Positions of the first tables. */
 const FIRST_POSITIONS = 4096;
 
-/** What a block rotates. */
+/** A block's rotary positions and the width that they turn. */
 export interface Rotated {
   readonly rope?: Rope | undefined;
   readonly headDim: number;
@@ -19,7 +19,7 @@ export interface Rotated {
 export class RopeTables {
   private readonly device: Device;
   private readonly contextLength: number;
-  /** Of all blocks, each once. */
+  /** Kinds of all blocks, each once. */
   private readonly kinds: readonly string[];
   /** Tables by kind. */
   private tables = new Map<string, Buffer>();
@@ -79,10 +79,10 @@ export class RopeTables {
   }
 }
 
-/** What a table depends on, as JSON. */
+/** Returns everything that a table depends on, as JSON. */
 function kindOf({ rope = UNUSED, headDim }: Rotated): string {
   return JSON.stringify({ rope, headDim });
 }
 
-/** Of a model that rotates nothing. */
+/** Positions of a model that rotates nothing. */
 const UNUSED: Rope = { ropeTheta: 10_000 };

@@ -11,7 +11,7 @@
  */
 import type { Buffer, Device } from "../compute/device.ts";
 import type { BlockContext, KeysVisitor } from "./blocks/block.ts";
-import { type Block, kindOf, type Layer } from "./blocks/kinds.ts";
+import { type Block, blockKind, type Layer } from "./blocks/kinds.ts";
 import { Residual } from "./blocks/residual.ts";
 import type { ModelConfig } from "./config.ts";
 import type { BlockState, ForwardState, Kept, LayerState } from "./forward_state.ts";
@@ -25,7 +25,7 @@ import { EMBEDDING, UNEMBED, type Weights } from "./weights.ts";
 
 /** Most tokens of a pass, and of one sequence, of a model on a device. */
 export function passLimits(device: Device, config: ModelConfig): { passLength: number; contextLength: number } {
-  const widest = blocksOf(config).map((block) => kindOf(block).widest(block));
+  const widest = blocksOf(config).map((block) => blockKind(block).widest(block));
   const passLength = Math.floor(device.info.limits.maxBindingBytes / (4 * Math.max(config.hiddenSize, ...widest)));
   return { passLength, contextLength: Math.min(config.contextLength, passLength) };
 }
@@ -36,7 +36,7 @@ export class Transformer {
   /** Name of the output matrix. */
   readonly head: string;
   readonly layers: readonly Layer[];
-  /** What the blocks compute with. */
+  /** Context that the blocks compute with. */
   readonly context: BlockContext;
   /** Most tokens in a pass: one binding covers the widest rows of a block that takes all of them. Others run in parts. */
   readonly passLength: number;
@@ -61,7 +61,7 @@ export class Transformer {
     this.context = { device, hiddenSize, norms, ropes, residual };
   }
 
-  /** Of all layers, in the order of the forward pass. */
+  /** Blocks of all layers, in the order of the forward pass. */
   get blocks(): readonly Block[] {
     return this.layers.flatMap(({ blocks }) => blocks);
   }
@@ -95,7 +95,7 @@ export class Transformer {
       const first = x;
       for (const block of layer.blocks) {
         const at = { block, x, input, scratch, keep: keep === "activations", visit };
-        const { out, state } = kindOf(block).forward(this.context, weights, at);
+        const { out, state } = blockKind(block).forward(this.context, weights, at);
         blocks.push({ x, state });
         if (keep === "nothing" || (keep === "inputs" && x !== first)) scratch.free(x);
         x = out;

@@ -1,4 +1,4 @@
-/** From the files and overrides of a configuration to its settings, checked, with the names that the user's modules register. */
+/** Composes the settings of a run from files and overrides, checked, with the names that the user's modules register. */
 import { type Composed, composeConfig } from "../config/compose.ts";
 import type { RowCommand } from "../config/fields/reward_model.ts";
 import { formatProblem, type Problem } from "../config/problem.ts";
@@ -26,7 +26,7 @@ export interface RunSessionOptions {
 
 interface ComposeOptions {
   readonly io: RunIo;
-  /** Whose settings they are. Default: those of a training run. */
+  /** Recipe whose settings are composed. Default: a training run. */
   readonly base?: RowCommand;
   /** Names that a setting takes besides, once the modules are imported. */
   readonly registered: () => Readonly<Record<string, readonly string[]>>;
@@ -51,15 +51,15 @@ export async function composeFiles(
   { io, base, registered, isShown = () => true }: ComposeOptions,
 ): Promise<ComposedFiles> {
   await importModules(imports);
-  const given = splitArguments(args);
-  for (const file of given.files) requireFile(file);
+  const split = splitArguments(args);
+  for (const file of split.files) requireFile(file);
   // They register what the settings name.
   await import("../algorithm/loss/losses.ts");
   await import("../algorithm/advantage/host.ts");
   const composed = composeConfig({
     ...(base && { base }),
-    files: given.files,
-    overrides: [...given.overrides, ...overrides],
+    files: split.files,
+    overrides: [...split.overrides, ...overrides],
     allowUnsupported,
     readFile: (path) => readTextIfPresent(locate(path)),
     readConfig: packagedText,

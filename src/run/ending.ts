@@ -1,4 +1,4 @@
-/** What a run has left in its folder, as data, and the words for what it reached. */
+/** The contents of a run's folder at its end, as data, and the words for what the run reached. */
 import { join } from "node:path";
 import { setting } from "../config/schema.ts";
 import type { Tree } from "../config/yaml/tree.ts";
@@ -32,7 +32,7 @@ export async function whatIsLeft(
   return { outcome, dir, model, best: await checkpoints.best(), report, run };
 }
 
-/** For programs. */
+/** Values for programs. */
 export function summary({ outcome, dir, model, best, report, run }: Left) {
   const { step } = outcome.state;
   return {

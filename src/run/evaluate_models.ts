@@ -18,7 +18,7 @@ import { type EvaluationData, evalRecipe } from "./recipes/eval.ts";
 import { withOpened } from "./run_recipe.ts";
 import type { RunSession } from "./session.ts";
 
-export interface Evaluation {
+export interface ModelEvaluation {
   readonly io: RunIo;
   readonly data: EvaluationData;
   /** Folder of known attempts; undefined: every attempt is made. */
@@ -34,18 +34,21 @@ export interface ModelAttempts {
 }
 
 /** The attempts of each model; those until the signal, when it aborts. */
-export async function evaluateModels(models: readonly NamedModel[], it: Evaluation): Promise<ModelAttempts[]> {
-  const { io, data } = it;
+export async function evaluateModels(
+  models: readonly NamedModel[],
+  evaluation: ModelEvaluation,
+): Promise<ModelAttempts[]> {
+  const { io, data } = evaluation;
   const { session } = data;
   await checkAll(models, session);
-  const tell = (line: string) => io.err(`gateway: ${line}\n`);
+  const notify = (line: string) => io.err(`gateway: ${line}\n`);
   const evaluated: ModelAttempts[] = [];
-  await session.gateway?.open(tell);
-  const recording = await openRecording(gatewaySettings(session.config), tell);
+  await session.gateway?.open(notify);
+  const recording = await openRecording(gatewaySettings(session.config), notify);
   try {
     for (const model of models) {
       if (io.signal.aborted) break;
-      evaluated.push(await evaluateModel(model, { ...it, data: { ...data, recording } }));
+      evaluated.push(await evaluateModel(model, { ...evaluation, data: { ...data, recording } }));
     }
   } finally {
     await session.gateway?.close();
@@ -62,14 +65,14 @@ async function checkAll(models: readonly NamedModel[], session: RunSession): Pro
 }
 
 /** @throws {ConfigError} where the model cannot be opened or every attempt failed. */
-async function evaluateModel(model: NamedModel, it: Evaluation): Promise<ModelAttempts> {
-  const store = await openStore(model, it);
+async function evaluateModel(model: NamedModel, evaluation: ModelEvaluation): Promise<ModelAttempts> {
+  const store = await openStore(model, evaluation);
   try {
-    const { session, settings } = it.data;
-    const all = store && knownEpisodes(store, { tasks: session.tasks.val, n: settings.rollout.n_val });
-    if (!all) return await attempt(model, { ...it, data: { ...it.data, store } });
-    it.io.err(`${model.name}: all ${all.length} attempts are known from an earlier evaluation\n`);
-    return { name: model.name, episodes: all, known: all.length };
+    const { session, settings } = evaluation.data;
+    const knownAttempts = store && knownEpisodes(store, { tasks: session.tasks.val, n: settings.rollout.n_val });
+    if (!knownAttempts) return await attempt(model, { ...evaluation, data: { ...evaluation.data, store } });
+    evaluation.io.err(`${model.name}: all ${knownAttempts.length} attempts are known from an earlier evaluation\n`);
+    return { name: model.name, episodes: knownAttempts, known: knownAttempts.length };
   } finally {
     await store?.close();
   }
@@ -78,7 +81,7 @@ async function evaluateModel(model: NamedModel, it: Evaluation): Promise<ModelAt
 /** Only where an attempt follows from its key: not where another process plays, and not where every call is to be recorded. */
 async function openStore(
   { name, checkpoint }: NamedModel,
-  { data, cache }: Evaluation,
+  { data, cache }: ModelEvaluation,
 ): Promise<KnownAttempts | undefined> {
   const { recording, imports, session } = data;
   const { config, gateway } = session;
@@ -90,8 +93,8 @@ async function openStore(
   return KnownAttempts.open(join(cache, key), { model: name, version });
 }
 
-async function attempt({ name, checkpoint }: NamedModel, { io, data }: Evaluation): Promise<ModelAttempts> {
-  const known = data.store?.size ?? 0;
+async function attempt({ name, checkpoint }: NamedModel, { io, data }: ModelEvaluation): Promise<ModelAttempts> {
+  const knownCount = data.store?.size ?? 0;
   return withOpened(evalRecipe, { data, io, checkpoint }, async (opened, opening) => {
     const { val } = opened.session.tasks;
     io.err(`${name}: ${val.length} tasks on ${opened.description}\n`);
@@ -99,7 +102,7 @@ async function attempt({ name, checkpoint }: NamedModel, { io, data }: Evaluatio
     const logger = new AttemptLogger(io);
     await drive({ loggers: [logger], signal: io.signal });
     if (logger.failed === val.length * data.settings.rollout.n_val) throw new ConfigError(ALL_FAILED, { kind: "code" });
-    return { name, episodes: logger.episodes, known };
+    return { name, episodes: logger.episodes, known: knownCount };
   });
 }
 

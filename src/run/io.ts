@@ -1,4 +1,4 @@
-/** What a run needs of the program that opens it: where messages go, the environment, and what interrupts it. */
+/** The surroundings that a run needs of its program: where messages go, the environment, and what interrupts it. */
 import type { Clock } from "../clock.ts";
 import type { Screen } from "../log/terminal.ts";
 
@@ -7,6 +7,6 @@ export interface RunIo extends Screen {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Asks the run to end: it finishes its step and saves. */
   readonly signal: AbortSignal;
-  /** What a run waits by for other machines. Absent: the system's. */
+  /** Clock for waiting on other machines. Absent: the system's. */
   readonly clock?: Clock;
 }

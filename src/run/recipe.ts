@@ -1,5 +1,5 @@
 /**
- * What a kind of run is: one value in a file of recipes/. The skeleton (run_recipe.ts) calls its parts in the order in which
+ * The form of a recipe, a kind of run: one value in a file of recipes/. The skeleton (run_recipe.ts) calls its parts in the order in which
  * they stand here, and does what all runs have in common.
  */
 import type { Device } from "../compute/device.ts";
@@ -11,7 +11,7 @@ import type { Left } from "./ending.ts";
 import type { RunIo } from "./io.ts";
 import type { RunSession } from "./session.ts";
 
-/** What is asked for besides the configuration. */
+/** Requests besides the configuration. */
 export interface RunRequest extends Omit<RunSessionOptions, "isRecorded"> {
   /** Recorded sessions to train on, of the recipe `train`. */
   readonly traces?: TraceOptions;
@@ -47,7 +47,7 @@ export interface Recipe<C extends ComposedRun, D, O, P extends Steps = PreparedR
   prepare(opened: O, opening: Opening): Promise<P>;
 }
 
-/** Where a recipe opens its parts. */
+/** Surroundings in which a recipe opens its parts. */
 export interface Opening {
   readonly io: RunIo;
   /** The weights to continue from, or to attempt with. */
@@ -62,15 +62,15 @@ export interface Opening {
 export interface OpenedRun {
   /** The configuration, with what the checkpoint fixes. */
   readonly config: Tree;
-  /** What the folder keeps: the configuration as the user knows it. */
+  /** Configuration that the folder keeps, as the user knows it. */
   readonly kept: Pick<RunSession, "config" | "added">;
   /** Absent where another machine computes. */
   readonly device?: Device;
-  /** For people: what does the work. */
+  /** Name of what does the work, for people. */
   readonly description: string;
 }
 
-/** What the skeleton gives to the steps of a run. */
+/** Values that the skeleton gives to the steps of a run. */
 export type Watched = Pick<Run, "loggers" | "checkpoints" | "signal" | "onPhase">;
 
 /** The steps of a run, ready to be made. */
@@ -87,19 +87,19 @@ export interface PreparedRun extends Steps {
   readonly steps: number;
   /** The kind of work in a few words, for the report. */
   readonly title: string;
-  /** What the run is made of. */
+  /** Lines that say what the run is made of. */
   readonly parts: readonly Line[];
-  /** What people want to know at the end. */
+  /** Facts that people want at the end. */
   conclude(left: Left): Conclusion;
 }
 
 /** How a run ended, in words. */
 export interface Conclusion {
-  /** What was reached, and the best checkpoint. */
+  /** Result, and the best checkpoint. */
   readonly reached: readonly Line[];
   /** The setting with which a run that was stopped goes on. */
   readonly resume: string;
-  /** Where the model is, when it is not in the folder. */
+  /** Place of the model, when it is not in the folder. */
   readonly saved?: Line | undefined;
   /** A command that uses the model: its words after the program's name, as a shell reads them. */
   readonly command?: Line | undefined;

@@ -4,12 +4,12 @@ import { dpoRecipe } from "./recipes/dpo.ts";
 import { rewardModelRecipe } from "./recipes/reward_model.ts";
 import { sftRecipe } from "./recipes/sft.ts";
 import { trainRecipe } from "./recipes/train.ts";
-import { type RunEnding, type RunOptions, runRecipe } from "./run_recipe.ts";
+import { type RecipeRunOptions, type RunEnding, runRecipe } from "./run_recipe.ts";
 
 export type RecipeName = "train" | "sft" | "dpo" | "reward-model";
 
 /** Makes a run of one kind, from its settings to what it leaves. */
-export type MakeRun = (request: RunRequest, options: RunOptions) => Promise<RunEnding>;
+export type MakeRun = (request: RunRequest, options: RecipeRunOptions) => Promise<RunEnding>;
 
 export const RECIPES: Readonly<Record<RecipeName, MakeRun>> = {
   train: makerOf(trainRecipe),

@@ -23,9 +23,9 @@ import type { ComposedRun, Line, OpenedRun, Recipe, Watched } from "./recipe.ts"
 import type { ModelSession } from "./session.ts";
 import { composeRows, type RowComposition, type RowExamples, readExamples } from "./sft_session.ts";
 
-/** What a recipe on rows does with them. E: a row as an example; R: the same as tokens; B: what trains. */
+/** The parts of a recipe on rows. E: a row as an example; R: the same as tokens; B: what trains. */
 export interface RowTraining<E, R, B extends RowBackend = Backend> {
-  /** For the report. */
+  /** Name in the report. */
   readonly title: string;
   open<S extends ModelSession>(
     session: S,
@@ -37,16 +37,16 @@ export interface RowTraining<E, R, B extends RowBackend = Backend> {
   answersOf(example: E): readonly PlacedExample[];
   encode(examples: readonly E[], options: FitOptions): Omit<EncodedRows, "rows"> & { readonly rows: readonly R[] };
   rowsOf(row: R): readonly EncodedRow[];
-  start(options: RowOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
-  /** What to do with the model. Default: to chat with it or to sample it. */
+  start(options: RowRunOptions<R, B>): { readonly steps: number; run(more: Watched): Promise<TrainOutcome> };
+  /** Advice on what to do with the model. Default: to chat with it or to sample it. */
   command?(model: string): Line;
 }
 
-/** What encoding and describing a run reads of what trains. */
+/** Properties of what trains that encoding and describing a run read. */
 export type RowBackend = Pick<Backend, "name" | "model" | "tokenizer" | "close">;
 
-/** What every training on rows takes. */
-export interface RowOptions<R, B extends RowBackend = Backend>
+/** Options of every training on rows. */
+export interface RowRunOptions<R, B extends RowBackend = Backend>
   extends Pick<SftOptions, "settings" | "batchTokens" | "isShuffled"> {
   readonly backend: B;
   readonly rows: { readonly train: readonly R[]; readonly val: readonly R[] };
@@ -60,7 +60,7 @@ export interface ComposedRows<E, R, B extends RowBackend> extends ComposedRun, R
 export interface RowData<E, R, B extends RowBackend> {
   readonly composed: ComposedRows<E, R, B>;
   readonly examples: RowExamples<E>;
-  /** Of all examples. */
+  /** Number of all examples. */
   readonly texts: readonly SupervisedExample[];
 }
 
@@ -154,7 +154,7 @@ interface Used<E, R, B extends RowBackend> {
   readonly texts: readonly SupervisedExample[];
 }
 
-/** Where the model is, or what to do with it. */
+/** Says where the model is, or what to do with it. */
 function useOf<E, R, B extends RowBackend>(
   { model }: Left,
   { training, texts }: Used<E, R, B>,
@@ -173,7 +173,7 @@ function isConversation(example: SupervisedExample): boolean {
   return "messages" in example || ("prompt" in example && typeof example.prompt !== "string");
 }
 
-/** What opening a model reads of a training run; a new model's characters are those of the examples. */
+/** Returns the parts of a training run that opening a model reads; a new model's characters are those of the examples. */
 function sessionOf({ config, isGiven }: RowComposition, texts: readonly SupervisedExample[]) {
   const examples = texts.map((example) => ("text" in example ? { prompt: "", response: example.text } : example));
   return { config, isGiven, environment: {}, tasks: { train: [], val: [] }, examples };
@@ -191,7 +191,7 @@ interface Encoding<E, R> {
 async function encodeAll<E, R>(
   { train, val }: RowExamples<E>,
   { training, backend, sft, maxLength, io }: Encoding<E, R>,
-): Promise<RowOptions<R>["rows"]> {
+): Promise<RowRunOptions<R>["rows"]> {
   const { tokenizer, model } = backend;
   if (!tokenizer)
     throw new UnsupportedError(`Cannot encode the rows: the backend ${backend.name} has no tokenizer.`, {
@@ -207,7 +207,7 @@ async function encodeAll<E, R>(
   };
   const encode = async (examples: readonly E[], what: string) => {
     const encoded = await encodeInTurns(examples, (example) => training.encode([example], options), io.signal);
-    tellChanges(encoded, { what, maxLength, io });
+    reportChanges(encoded, { what, maxLength, io });
     return encoded.rows;
   };
   return { train: await encode(train, "training"), val: await encode(val, "held-out") };
@@ -225,7 +225,7 @@ async function encodeInTurns<E, R>(
     signal.throwIfAborted();
     each.push(encode(example));
   }
-  const sum = (name: keyof Omit<EncodedRows, "rows">) => each.reduce((total, one) => total + one[name], 0);
+  const sum = (name: keyof Omit<EncodedRows, "rows">) => each.reduce((total, rows) => total + rows[name], 0);
   return {
     rows: each.flatMap(({ rows }) => rows),
     truncated: sum("truncated"),
@@ -235,7 +235,7 @@ async function encodeInTurns<E, R>(
   };
 }
 
-function tellChanges(
+function reportChanges(
   { truncated, skipped, emptied, unanswered }: Omit<EncodedRows, "rows">,
   { what, maxLength, io }: { what: string; maxLength: number; io: RunIo },
 ): void {

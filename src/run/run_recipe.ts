@@ -15,7 +15,7 @@ export interface RunView {
   end?(ending: RunEnding): void;
 }
 
-/** What is known before the first step. */
+/** Facts that are known before the first step. */
 export interface RunHead {
   readonly lines: readonly Line[];
   readonly dir: string;
@@ -23,10 +23,10 @@ export interface RunHead {
   readonly isWatchable: boolean;
 }
 
-/** What a run has left, and how it ended. */
+/** The result of a run, and how it ended. */
 export interface RunEnding extends Left, Conclusion {}
 
-export interface RunOptions {
+export interface RecipeRunOptions {
   readonly io: RunIo;
   readonly view?: RunView;
   /** Writes a trace of the phases and kernels into the folder. Default false. */
@@ -40,7 +40,7 @@ export interface RunOptions {
 export async function runRecipe<C extends ComposedRun, D, O extends OpenedRun>(
   recipe: Recipe<C, D, O>,
   composed: C,
-  options: RunOptions,
+  options: RecipeRunOptions,
 ): Promise<RunEnding> {
   checkLoggers(composed.config, options.io);
   const data = await recipe.read(composed);
@@ -83,7 +83,7 @@ interface Begun<C extends ComposedRun, D, O extends OpenedRun> {
   readonly recipe: Recipe<C, D, O>;
   readonly opened: O;
   readonly opening: Opening;
-  readonly options: RunOptions;
+  readonly options: RecipeRunOptions;
 }
 
 async function runIn<C extends ComposedRun, D, O extends OpenedRun>(

@@ -1,4 +1,4 @@
-/** From a command line to the parts of a run: modules, configuration, environment, tasks, backend. */
+/** Opens the parts of a run from a command line: modules, configuration, environment, tasks, backend. */
 import { backends } from "../backend/backends.ts";
 import type { FetchFunction } from "../chat/endpoint.ts";
 import type { Composed } from "../config/compose.ts";
@@ -101,7 +101,7 @@ export function openTask(
   return describeTask(config, { isGiven, added, isRecorded, judges });
 }
 
-/** Where rewards and evaluators run; undefined: in this process. */
+/** Process in which rewards and evaluators run; undefined: this one. */
 function openJudges(config: Tree, imports: readonly string[]): Judges | undefined {
   const timeoutSeconds = setting(config, "task.judge_timeout");
   const mayHang = imports.length > 0 || UNBOUNDED.has(setting(config, "task.reward") ?? "");

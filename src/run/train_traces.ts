@@ -46,7 +46,7 @@ interface Recorded {
   readonly traces: TraceOptions;
 }
 
-/** What `--from-traces` names; undefined where it was not given. */
+/** Returns the argument of `--from-traces`; undefined where it was not given. */
 export async function openRecorded(of: Recorded, opening: Opening): Promise<TraceTraining | undefined> {
   const { file } = of.traces;
   if (file === undefined) return undefined;

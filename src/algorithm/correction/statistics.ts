@@ -1,4 +1,4 @@
-/** What a rejection measures: the divergence of a token, in both languages, and how a row's are reduced to one number. */
+/** The statistics of a rejection: the divergence of a token, in both languages, and how a row's are reduced to one number. */
 import { sum } from "../../statistics.ts";
 
 /** How far trainer and sampler are apart at one token; x is the bounded log-ratio. */
@@ -41,7 +41,7 @@ export interface Statistic {
   /** Published: `token_k1`, `seq_mean_k3`. */
   readonly name: string;
   readonly divergence: Divergence;
-  /** Of rows; absent by token. */
+  /** Reduction over a row; absent by token. */
   readonly reduction?: Reduction | undefined;
 }
 

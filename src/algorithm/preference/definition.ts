@@ -1,9 +1,9 @@
-/** What a preference loss is: what a row's score is, and a function of the scores of a pair, or of one labelled row. */
+/** The form of a preference loss: a row's score, and a function of the scores of a pair, or of one labelled row. */
 import type { PreferenceKernel } from "./kernel.ts";
 import type { PairFunction, PreferenceSettings } from "./pair.ts";
 
 /** A function of one unit in TypeScript, and the kernel that its WGSL makes. Losses of the same function share a form. */
-export interface PreferenceForm {
+export interface PreferenceLossForm {
   readonly name: string;
   /** Fields of `params.settings` in the WGSL, in its order. */
   readonly params: readonly string[];
@@ -21,7 +21,7 @@ export interface PreferenceLoss {
   readonly sources: readonly string[];
   /** Settings with their defaults. A setting outside this table is refused. */
   readonly settings: PreferenceSettings;
-  /** What each setting means, but for `beta`. */
+  /** Meaning of each setting, but for `beta`. */
   readonly describeSettings: Readonly<Record<string, string>>;
   /** `pair`: a chosen and a rejected row. `row`: rows that are labelled one by one. */
   readonly unit: "pair" | "row";
@@ -33,7 +33,7 @@ export interface PreferenceLoss {
   readonly hasOdds?: boolean | undefined;
   /** Weight of the mean negative log-likelihood of the chosen rows' tokens. */
   nllWeight(settings: PreferenceSettings): number;
-  readonly form: PreferenceForm;
+  readonly form: PreferenceLossForm;
   /** The form's params. @param kl the baseline of a loss of labelled rows */
   params(settings: PreferenceSettings, kl: number): PreferenceSettings;
 }

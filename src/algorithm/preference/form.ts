@@ -1,10 +1,10 @@
 /** The form of a preference loss: one function of a unit's scores, in TypeScript and in WGSL joined to preference/pairs.wgsl. */
 import { ConfigError } from "../../errors.ts";
-import type { PreferenceForm } from "./definition.ts";
+import type { PreferenceLossForm } from "./definition.ts";
 import { preferenceKernel } from "./kernel.ts";
 import type { PairFunction } from "./pair.ts";
 
-/** What a form is made of. */
+/** The parts that a form is made of. */
 export interface PreferenceFormOptions<K extends string> {
   readonly name: string;
   /** Fields of `params.settings` in the WGSL, in its order. */
@@ -18,7 +18,7 @@ export interface PreferenceFormOptions<K extends string> {
 }
 
 /** @throws {ConfigError} when `wgsl` lacks its function */
-export function preferenceForm<const K extends string>(options: PreferenceFormOptions<K>): PreferenceForm {
+export function preferenceForm<const K extends string>(options: PreferenceFormOptions<K>): PreferenceLossForm {
   const { name, params, wgsl } = options;
   if (!/\bfn\s+pair_loss\s*\(/.test(wgsl))
     throw new ConfigError(

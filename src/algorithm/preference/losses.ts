@@ -9,7 +9,7 @@ import { robust } from "./losses/robust.ts";
 import { sigmoid } from "./losses/sigmoid.ts";
 import { simpo } from "./losses/simpo.ts";
 
-/** In the order in which names are listed. */
+/** The losses in the order in which names are listed. */
 const BUILT_IN: readonly PreferenceLoss[] = [sigmoid, robust, hinge, ipo, simpo, orpo, kto];
 
 const registry = createRegistry<PreferenceLoss>("preference loss", {

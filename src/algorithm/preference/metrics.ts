@@ -48,9 +48,9 @@ function sideOf(
   rows: readonly RowSums[],
   has: (row: number) => boolean,
 ): Side {
-  const own = rows.flatMap((sums, row) => (has(row) ? [{ ...sums, tokens: counts.trained[row]! }] : []));
-  const logps = own.map((row) => (loss.hasReference ? row.logps : row.logps / row.tokens));
-  const scores = loss.hasReference ? own.map(({ ratio }) => ratio) : logps;
+  const sideRows = rows.flatMap((sums, row) => (has(row) ? [{ ...sums, tokens: counts.trained[row]! }] : []));
+  const logps = sideRows.map((row) => (loss.hasReference ? row.logps : row.logps / row.tokens));
+  const scores = loss.hasReference ? sideRows.map(({ ratio }) => ratio) : logps;
   return { logps, rewards: scores.map((score) => (settings.beta ?? 1) * score) };
 }
 

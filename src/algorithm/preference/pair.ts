@@ -8,7 +8,7 @@ export interface PairScores {
   readonly rejected: number;
   /** chosen - rejected. */
   readonly d: number;
-  /** In a loss of labelled rows, whether the row is desirable. */
+  /** Whether the row is desirable, in a loss of labelled rows. */
   readonly isDesirable: boolean;
 }
 

@@ -36,7 +36,7 @@ export interface PreferenceRows extends MaskedRows {
 /** Everything that the pass over the units needs to know of a spec. */
 export interface ResolvedPreference {
   readonly loss: PreferenceLoss;
-  /** Under their published names. */
+  /** Settings under their published names. */
   readonly settings: PreferenceSettings;
   /** KTO's baseline. */
   readonly kl: number;

@@ -51,7 +51,7 @@ export function takeUnit(
   const { loss, params, scale, nllScale } = plan;
   const rows = loss.unit === "pair" ? [2 * unit, 2 * unit + 1] : [unit];
   const sums = rows.map((row) => sumRow(row, streams, nllScale > 0 && row === rows[0]));
-  const scores = sums.map((own) => (loss.hasReference ? own.ratio : own.logps) / (loss.isMean ? own.count : 1));
+  const scores = sums.map((row) => (loss.hasReference ? row.ratio : row.logps) / (loss.isMean ? row.count : 1));
   const [chosen, rejected] = scores as [number, number?];
   const { value, ...slopes } = loss.form.pair(
     rejected === undefined ? rowScore(chosen, streams.labels![unit] === 1) : pairScores(chosen, rejected),

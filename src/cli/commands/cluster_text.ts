@@ -1,4 +1,4 @@
-/** What people and programs read of a run on a cluster at its end. */
+/** The text that people and programs read of a run on a cluster at its end. */
 import { join } from "node:path";
 import { JOB_LOG_FILE } from "../../run/cluster/job_record.ts";
 import type { ClusterEnding } from "../../run/cluster/train_on_cluster.ts";

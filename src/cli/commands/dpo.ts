@@ -16,7 +16,7 @@ export const dpoCommand: Command = {
     "`grpu config show --dpo` lists every setting, config/dpo.yaml of the package says what each does.\n" +
     "Ctrl-C finishes the current step, saves a checkpoint and exits; the same command continues from it (trainer.resume_mode=auto, the default).",
   async run(input, io) {
-    const { runCommand } = await import("./recipe_run.ts");
-    return runCommand("dpo", { input, io });
+    const { recipeCommand } = await import("./recipe_run.ts");
+    return recipeCommand("dpo", { input, io });
   },
 };

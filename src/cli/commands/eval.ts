@@ -43,8 +43,8 @@ export const evalCommand: Command = {
 };
 
 function namesOf({ options }: Input): ModelNames {
-  const given = (key: string) => (options[key] as string[] | undefined) ?? [];
-  return { models: [...given("checkpoint"), ...given("model")], runs: given("run") };
+  const listOption = (key: string) => (options[key] as string[] | undefined) ?? [];
+  return { models: [...listOption("checkpoint"), ...listOption("model")], runs: listOption("run") };
 }
 
 async function evaluate(input: Input, io: Io): Promise<void> {

@@ -5,19 +5,19 @@ import { summary } from "../../run/ending.ts";
 import { quoted } from "../../run/quoted.ts";
 import type { RunRequest } from "../../run/recipe.ts";
 import type { RecipeName } from "../../run/recipes.ts";
-import type { RunEnding, RunHead, RunOptions, RunView } from "../../run/run_recipe.ts";
+import type { RecipeRunOptions, RunEnding, RunHead, RunView } from "../../run/run_recipe.ts";
 import type { Input, Io } from "../command.ts";
 import { commandName } from "../command_line.ts";
 import { deviceFlag, deviceOverride, importsOf } from "../options.ts";
 import { EXIT_OK, interruptedStatus } from "../process/exit.ts";
 
-/** What the command line asks of a recipe. */
+/** A recipe as the command line asks for it. */
 export function requestOf(input: Input): RunRequest {
   return { args: input.args, imports: importsOf(input), overrides: deviceOverride(input) };
 }
 
 /** The command of a recipe, from its command line to its status. */
-export async function runCommand(name: RecipeName, { input, io }: Called): Promise<number> {
+export async function recipeCommand(name: RecipeName, { input, io }: Called): Promise<number> {
   const { RECIPES } = await import("../../run/recipes.ts");
   return reporting(name, { input, io }, (options) => RECIPES[name](requestOf(input), options));
 }
@@ -26,14 +26,14 @@ export async function runCommand(name: RecipeName, { input, io }: Called): Promi
 export async function reporting(
   name: RecipeName,
   { input, io }: Called,
-  make: (options: RunOptions) => Promise<unknown>,
+  make: (options: RecipeRunOptions) => Promise<unknown>,
 ): Promise<number> {
   let status = EXIT_OK;
   const view: RunView = {
     begin: (head) => announce(head, io),
     end(ending) {
       if (input.options.json) io.out(`${JSON.stringify(summary(ending))}\n`);
-      farewell(ending, { name, input, io });
+      printEnding(ending, { name, input, io });
       status = io.signal.aborted ? interruptedStatus(io.signal) : EXIT_OK;
     },
   };
@@ -55,11 +55,11 @@ export function announce({ lines, dir, isWatchable }: RunHead, io: Io): void {
   io.err("\n");
 }
 
-interface Farewell extends Called {
+interface EndingRequest extends Called {
   readonly name: RecipeName;
 }
 
-function farewell(ending: RunEnding, { name, input, io }: Farewell): void {
+function printEnding(ending: RunEnding, { name, input, io }: EndingRequest): void {
   const { outcome, model, report, reached, saved, command } = ending;
   const say = (label: string, text: string) => io.err(`${label.padEnd(8)} ${text}\n`);
   io.err("\n");

@@ -16,7 +16,7 @@ export const rewardModelCommand: Command = {
     "`grpu config show --reward-model` lists every setting, config/reward-model.yaml of the package says what each does.\n" +
     "Ctrl-C finishes the current step, saves a checkpoint and exits; the same command continues from it (trainer.resume_mode=auto, the default).",
   async run(input, io) {
-    const { runCommand } = await import("./recipe_run.ts");
-    return runCommand("reward-model", { input, io });
+    const { recipeCommand } = await import("./recipe_run.ts");
+    return recipeCommand("reward-model", { input, io });
   },
 };

@@ -75,7 +75,7 @@ async function sample({ options }: Input, io: Io): Promise<void> {
       );
     }
     io.err(options.json ? "" : `${device.info.kind}: ${device.info.description}\n`);
-    const params = modelSamplingParams(options, await recommendedSampling(folder, { base, given: options, io }));
+    const params = modelSamplingParams(options, await recommendedSampling(folder, { base, options, io }));
     const requests = prompts.flatMap((prompt, p) => {
       const prompt_ids = options.chat ? chatPrompt(prompt, { tokenizer, folder }) : encodeText(tokenizer, prompt);
       const room = backend.model.contextLength - prompt_ids.length;

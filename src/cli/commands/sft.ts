@@ -16,7 +16,7 @@ export const sftCommand: Command = {
     "`grpu config show --sft` lists every setting, config/sft.yaml of the package says what each does.\n" +
     "Ctrl-C finishes the current step, saves a checkpoint and exits; the same command continues from it (trainer.resume_mode=auto, the default).",
   async run(input, io) {
-    const { runCommand } = await import("./recipe_run.ts");
-    return runCommand("sft", { input, io });
+    const { recipeCommand } = await import("./recipe_run.ts");
+    return recipeCommand("sft", { input, io });
   },
 };

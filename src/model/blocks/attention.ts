@@ -23,7 +23,7 @@ import type {
 } from "./block.ts";
 import { attentionParams, keyRows, keyValueOffsets, qkvBuffers, qkvWidth, queryRows, valueRows } from "./qkv_layout.ts";
 
-/** What a forward pass keeps. */
+/** State that a forward pass keeps. */
 export interface AttentionState {
   /** [T, Q + 2 KV D]: rotated, or before normalisation and rotation where the model normalises q and k. */
   readonly qkv: Buffer;
@@ -43,7 +43,7 @@ interface PlacedHeads {
 /** The projections that an adapter can be put on, by the last parts of their names. */
 export const ATTENTION_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj"] as const;
 
-export const attention: BlockKind<AttentionBlock, AttentionState> = {
+export const attentionKind: BlockKind<AttentionBlock, AttentionState> = {
   weights,
 
   cost(block, hiddenSize) {
@@ -136,7 +136,7 @@ function weights(block: AttentionBlock, C: number): BlockTensor[] {
   ];
 }
 
-/** Where k and v lie in the rows of the projection. */
+/** Returns the places of k and v in the rows of the projection. */
 function keyValueRows(block: AttentionBlock): KeyValueRows {
   const { k: keyOffset, v: valueOffset } = keyValueOffsets(block);
   const width = block.kvHeads * block.headDim;
@@ -155,17 +155,19 @@ function attend(
   const kernels = attentionKernels(context.device.info, block);
   const qkv = project(context, weights, { block, x, rows: T, scratch });
   const placed = placeHeads(context, weights, { block, qkv, input, scratch });
-  const given = at.visit?.(keyValueRows(block), placed.qkv);
+  const visited = at.visit?.(keyValueRows(block), placed.qkv);
   const attended = scratch.floats(T * H * D, "attention output");
   const statistics = scratch.floats(T * H * 2, "attention statistics");
   const { sequenceStart } = input;
-  const { buffers, params } = given ? readGiven(block, given) : { buffers: { sequenceStart }, params: { first: 0 } };
+  const { buffers, params } = visited
+    ? readGiven(block, visited)
+    : { buffers: { sequenceStart }, params: { first: 0 } };
   context.device.dispatch(kernels.forward, {
     buffers: { ...qkvBuffers(placed.qkv), ...buffers, out: attended, statistics },
     params: { ...attentionParams(block, { tokens: T }), ...params },
     constants: kernels.constants,
   });
-  if (given) scratch.free(given.k, given.v);
+  if (visited) scratch.free(visited.k, visited.v);
   if (placed.inverseQ && placed.inverseK) scratch.free(placed.qkv, placed.inverseQ, placed.inverseK);
   return { qkv, attended, statistics };
 }

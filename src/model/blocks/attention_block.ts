@@ -26,10 +26,10 @@ const chosen = new WeakMap<DeviceInfo, Map<string, AttentionKernels>>();
 
 /** The kernels for a block's heads on an adapter. */
 export function attentionKernels(info: DeviceInfo, { heads, kvHeads, headDim }: HeadCounts): AttentionKernels {
-  const known = chosen.get(info) ?? new Map<string, AttentionKernels>();
-  chosen.set(info, known);
+  const byShape = chosen.get(info) ?? new Map<string, AttentionKernels>();
+  chosen.set(info, byShape);
   const key = `${heads} ${kvHeads} ${headDim}`;
-  const kernels = known.get(key) ?? chooseAttention(info, { heads, keyHeads: kvHeads, headWidth: headDim });
-  known.set(key, kernels);
+  const kernels = byShape.get(key) ?? chooseAttention(info, { heads, keyHeads: kvHeads, headWidth: headDim });
+  byShape.set(key, kernels);
   return kernels;
 }

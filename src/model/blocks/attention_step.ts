@@ -10,17 +10,17 @@ import {
 import type { attentionStep } from "../kernels/attention_step.ts";
 import { ropeAppend } from "../kernels/rope_append.ts";
 import { type AttentionBlock, attentionKernels } from "./attention_block.ts";
-import type { BlockContext, CachedRows, LayerCache, StepRows } from "./block.ts";
+import type { BlockContext, CachedRows, DecodedRows, LayerCache } from "./block.ts";
 import { kernelWindow, qkvWidth } from "./qkv_layout.ts";
 
 /** Fewer workgroups than this leave most of a GPU idle. */
 const BUSY_WORKGROUPS = 128;
-/** Of fewer chunks, one after another, a second dispatch is reckoned to save too little: both take a few microseconds. */
+/** Least number of chunks, one after another, for which a second dispatch saves more than its own few microseconds. */
 const LEAST_CHUNKS = 5;
 /** Most bytes of what chunks leave. */
 const MOST_BYTES = 2 ** 25;
 
-type StepOf = Pick<StepRows<AttentionBlock>, "block" | "rows" | "cache" | "shift" | "scratch">;
+type StepOf = Pick<DecodedRows<AttentionBlock>, "block" | "rows" | "cache" | "shift" | "scratch">;
 type AttendedStep = StepOf & { readonly qkv: Buffer; readonly out: Buffer };
 
 /** Attention of each row, [rows, H D], from its qkv [rows, (H + 2 KV) D], which is not turned. Records only. */

@@ -1,5 +1,5 @@
 /**
- * What a block is: the part of a layer that reads the residual stream through a norm and adds to it, x += mix(norm(x)), as data. Its
+ * The form of a block: the part of a layer that reads the residual stream through a norm and adds to it, x += mix(norm(x)), as data. Its
  * kind (kinds.ts) knows how it is computed.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
@@ -11,7 +11,7 @@ import type { Scratch } from "../scratch.ts";
 import type { Weights } from "../weights.ts";
 import type { Output, Residual } from "./residual.ts";
 
-/** What all kinds have in common. */
+/** Fields that all kinds have in common. */
 export interface AnyBlock {
   readonly kind: string;
   /** Number of its layer. */
@@ -33,11 +33,11 @@ export interface BlockTensor {
   readonly isOutput?: boolean | undefined;
   /** llama.cpp's name of its module, within a layer. */
   readonly gguf: string;
-  /** Of rows that rotate by position, the number of heads. */
+  /** Number of heads in rows that rotate by position. */
   readonly rotatedHeads?: number | undefined;
 }
 
-/** What a block of a model on a device computes with. */
+/** The parts of a model on a device that its blocks compute with. */
 export interface BlockContext {
   readonly device: Device;
   /** C. */
@@ -62,7 +62,7 @@ export interface ForwardRows<B> extends Rows<B> {
   readonly visit?: KeysVisitor | undefined;
 }
 
-/** What a block makes of its rows, [T, C], and what it keeps for its backward pass. */
+/** A block's result for its rows, [T, C], and the state for its backward pass. */
 export interface ForwardResult<S> {
   readonly out: Buffer;
   readonly state: S | undefined;
@@ -71,7 +71,7 @@ export interface ForwardResult<S> {
 /** A backward pass over packed sequences. */
 export interface BackwardRows<B, S> extends Rows<B> {
   readonly input: PackedInput;
-  /** What the forward pass kept. Absent: it is computed again. */
+  /** State that the forward pass kept. Absent: it is computed again. */
   readonly state: S | undefined;
   /** Gradient of the block's result, [T, C]; overwritten by that of its input. */
   readonly grad: Buffer;
@@ -79,11 +79,11 @@ export interface BackwardRows<B, S> extends Rows<B> {
 }
 
 /** A decoding step: one token of each of many sequences. */
-export interface StepRows<B> extends Rows<B> {
+export interface DecodedRows<B> extends Rows<B> {
   /** [rows, C]. */
   readonly out: Buffer;
   readonly rows: CachedRows;
-  /** Of the block's layer; absent for a kind without keys. */
+  /** Cache of the block's layer; absent for a kind without keys. */
   readonly cache: LayerCache | undefined;
   /** Number of the step within its chunk, from 0. */
   readonly shift: number;
@@ -114,11 +114,11 @@ export interface GivenKeys {
   readonly v: Buffer;
   /** Tokens before those of the pass. */
   readonly first: number;
-  /** As in the input, of all these tokens. */
+  /** First tokens of sequences, as in the input, for all these tokens. */
   readonly sequenceStart: Buffer;
 }
 
-/** Where keys and values lie in the rows of a fused projection. */
+/** The place of keys and values in the rows of a fused projection. */
 export interface KeyValueRows {
   readonly layer: number;
   /** Elements of k, and of v. */
@@ -135,13 +135,13 @@ export type KeysVisitor = (at: KeyValueRows, projected: Buffer) => GivenKeys | u
 export interface BlockCost {
   /** Elements of the matrices that each token is multiplied by. */
   readonly matrixElements: number;
-  /** Of attention: operations for a pair of a query and a key, and the tokens that a query sees. */
+  /** Work of attention: operations for a pair of a query and a key, and the tokens that a query sees. */
   readonly pairs?: { readonly operations: number; readonly window: number } | undefined;
 }
 
-/** What a kind of block is to the rest of the model. `S` is what its forward pass keeps. */
+/** A kind of block as the rest of the model sees it. `S` is the state that its forward pass keeps. */
 export interface BlockKind<B extends AnyBlock, S> {
-  /** In the order of a model folder. @param hiddenSize C */
+  /** Returns the tensors in the order of a model folder. @param hiddenSize C */
   weights(block: B, hiddenSize: number): readonly BlockTensor[];
   cost(block: B, hiddenSize: number): BlockCost;
   /** Elements of a token's row that one binding must cover for all tokens of a pass. */
@@ -151,5 +151,5 @@ export interface BlockKind<B extends AnyBlock, S> {
   /** Records only, as all three. */
   forward(context: BlockContext, weights: Weights, at: ForwardRows<B>): ForwardResult<S>;
   backward(context: BlockContext, weights: Weights, at: BackwardRows<B, S>): void;
-  step(context: BlockContext, weights: Weights, at: StepRows<B>): void;
+  step(context: BlockContext, weights: Weights, at: DecodedRows<B>): void;
 }

@@ -41,7 +41,7 @@ interface RunRows {
   readonly scratch: Scratch;
 }
 
-export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
+export const gatedMlpKind: BlockKind<GatedMlpBlock, GatedMlpState> = {
   weights,
 
   cost: ({ width }, hiddenSize) => ({ matrixElements: 3 * width * hiddenSize }),
@@ -53,9 +53,9 @@ export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
     const { hiddenSize: C } = context;
     const out = scratch.floats(input.count * C, "residual");
     const state = runsOf(context, block, input.count).map((run) => {
-      const own = weights.ofRows?.(run) ?? weights;
+      const runWeights = weights.ofRows?.(run) ?? weights;
       const [x, y] = [bufferRows(at.x, run, C), bufferRows(out, run, C)];
-      return forwardRun(context, own, { block, x, y, rows: run.rows, scratch, keep });
+      return forwardRun(context, runWeights, { block, x, y, rows: run.rows, scratch, keep });
     });
     return { out, state: keep ? state : undefined };
   },
@@ -74,8 +74,10 @@ export const gatedMlp: BlockKind<GatedMlpBlock, GatedMlpState> = {
     const { hiddenSize: C, device } = context;
     for (const run of runsOf(context, at.block, at.rows.count)) {
       const [x, y] = [bufferRows(at.x, run, C), bufferRows(at.out, run, C)];
-      const own = weights.ofRows?.(run) ?? weights;
-      Scratch.during(device, (scratch) => stepRun(context, own, { block: at.block, x, y, rows: run.rows, scratch }));
+      const runWeights = weights.ofRows?.(run) ?? weights;
+      Scratch.during(device, (scratch) =>
+        stepRun(context, runWeights, { block: at.block, x, y, rows: run.rows, scratch }),
+      );
     }
   },
 };

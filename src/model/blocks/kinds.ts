@@ -1,8 +1,8 @@
 /** Every kind of block. A kind is its module and its name here; a model's layers are lists of blocks of these kinds. */
-import { attention } from "./attention.ts";
+import { attentionKind } from "./attention.ts";
 import type { AttentionBlock } from "./attention_block.ts";
 import type { AnyBlock, BlockKind } from "./block.ts";
-import { type GatedMlpBlock, gatedMlp } from "./gated_mlp.ts";
+import { type GatedMlpBlock, gatedMlpKind } from "./gated_mlp.ts";
 
 /** One block of a layer. */
 export type Block = AttentionBlock | GatedMlpBlock;
@@ -13,9 +13,9 @@ export interface Layer {
   readonly blocks: readonly Block[];
 }
 
-const KINDS = { attention, gated_mlp: gatedMlp };
+const KINDS = { attention: attentionKind, gated_mlp: gatedMlpKind };
 
 /** The kind of a block, which takes that block. */
-export function kindOf<B extends Block>(block: B): BlockKind<B, unknown> {
+export function blockKind<B extends Block>(block: B): BlockKind<B, unknown> {
   return KINDS[block.kind] as BlockKind<AnyBlock, unknown> as BlockKind<B, unknown>;
 }

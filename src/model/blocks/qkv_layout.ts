@@ -1,4 +1,4 @@
-/** Where q, k and v lie in a row of the fused projection: [H D | KV D | KV D]. Parameters of the kernels that walk it. */
+/** The layout of q, k and v in a row of the fused projection, [H D | KV D | KV D], as parameters of the kernels that walk it. */
 import type { Buffer } from "../../compute/device.ts";
 import { WHOLE_SEQUENCE } from "../kernels/attention.ts";
 

@@ -1,4 +1,4 @@
-/** What blocks share: products of normed rows, and products that are added to the residual stream; forward and backward. */
+/** The products that blocks share: of normed rows, and those that are added to the residual stream; forward and backward. */
 import type { Buffer, Device } from "../../compute/device.ts";
 import type { GradientSink } from "../gradient_sink.ts";
 import { recordColumnSum } from "../kernels/column_sum.ts";

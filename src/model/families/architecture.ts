@@ -1,4 +1,4 @@
-/** What a file of this folder says about a family of models: how its config.json becomes the shape of a model. */
+/** The form of a family of models: how its config.json becomes a shape, and the blocks of that shape. */
 import type { Layer } from "../blocks/kinds.ts";
 import type { ModelConfig } from "../config.ts";
 import type { Keys, RawConfig } from "./keys.ts";
@@ -36,11 +36,11 @@ export interface GgufFamily {
   readonly isInterleaved?: boolean | undefined;
   /** Keys of config.json beside the common ones, from a file's metadata and tensors. */
   keys?(file: GgufFacts): RawConfig;
-  /** What of a shape the family there does not compute, where it takes more than the common keys; undefined for nothing. */
+  /** Names the part of a shape that the family there does not compute, beyond the common checks; undefined for none. */
   unsupported?(config: ModelConfig): string | undefined;
 }
 
-/** What a GGUF file says of its model. */
+/** Facts of a GGUF file about its model. */
 export interface GgufFacts {
   /** A number under the family's prefix. @throws ConfigError naming the file where it is absent */
   needed(key: string): number;

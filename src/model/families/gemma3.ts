@@ -63,7 +63,7 @@ export const gemma3: Architecture = {
 /** Layers of the 27B model, which divides q by the root of its own number. */
 const LARGEST = 62;
 
-/** What llama.cpp takes from the family's name. */
+/** Returns the keys that llama.cpp takes from the family's name. */
 function ggufKeys({ needed, width, heads, headDim }: GgufFacts): RawConfig {
   return {
     query_pre_attn_scalar: needed("block_count") === LARGEST ? width / heads : headDim,

@@ -23,7 +23,7 @@ const WIDEST_ALONE = 128;
 /** Up to this width it is faster for more than CHAIN_ROWS rows, which keep several cores busy. */
 const WIDEST_CHAINED = 512;
 
-/** What the chain's kernels compute: attention and a gated MLP of equal shapes, without anything in between. */
+/** A layer that the chain's kernels compute: attention and a gated MLP of equal shapes, without anything in between. */
 interface PlainLayer {
   readonly attention: AttentionBlock;
   readonly mlp: GatedMlpBlock;
@@ -186,15 +186,15 @@ export class DecodeChain {
     const layers = this.layers!;
     const matrix = (name: string) => weights.plain!.transposedLayout!.entries.get(name)!.byteOffset / 16;
     const vector = (name: string) => weights.values.entry(name).byteOffset / 4;
-    const own = layers[Math.max(layer, 0)]!;
+    const current = layers[Math.max(layer, 0)]!;
     const next = layers[Math.min(layer + 1, layers.length - 1)]!;
     return {
       ...this.shape,
-      o_at: matrix(own.attention.output.matrix),
-      gate_up_at: matrix(own.mlp.gateUp.matrix),
-      down_at: matrix(own.mlp.output.matrix),
+      o_at: matrix(current.attention.output.matrix),
+      gate_up_at: matrix(current.mlp.gateUp.matrix),
+      down_at: matrix(current.mlp.output.matrix),
       qkv_at: matrix(next.attention.qkv.matrix),
-      norm_at: vector(own.mlp.inputNorm),
+      norm_at: vector(current.mlp.inputNorm),
       next_norm_at: vector(next.attention.inputNorm),
       epsilon: this.model.norms.epsilon,
       embeds: layer < 0 ? 1 : 0,

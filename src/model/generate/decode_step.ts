@@ -12,7 +12,7 @@
  * On software adapters narrow models take fewer, larger ones: decode_chain.ts.
  */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { kindOf, type Layer } from "../blocks/kinds.ts";
+import { blockKind, type Layer } from "../blocks/kinds.ts";
 import { recordLogprob } from "../kernels/logprob.ts";
 import { maskLogits } from "../kernels/mask_logits.ts";
 import { recordSample } from "../kernels/sample_tiled.ts";
@@ -88,7 +88,7 @@ export class DecodeStep {
     for (const [i, block] of layer.blocks.entries()) {
       const isLast = i === layer.blocks.length - 1;
       const out = isLast ? at.out : scratch.floats(rows.count * this.model.config.hiddenSize, "residual");
-      kindOf(block).step(this.model.context, weights, { block, x, out, rows, cache, shift, scratch });
+      blockKind(block).step(this.model.context, weights, { block, x, out, rows, cache, shift, scratch });
       x = out;
     }
   }

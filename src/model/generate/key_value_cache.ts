@@ -6,7 +6,7 @@ import type { Buffer, Device } from "../../compute/device.ts";
 import { capacityFor, formatBytes, largestWithin } from "../../compute/memory.ts";
 import { ConfigError } from "../../errors.ts";
 import type { KeyValueRows, LayerCache } from "../blocks/block.ts";
-import { kindOf } from "../blocks/kinds.ts";
+import { blockKind } from "../blocks/kinds.ts";
 import type { ModelConfig } from "../config.ts";
 import { cacheAppend, cacheCopy, cacheGather } from "../kernels/cache.ts";
 import { CACHE_BYTES, type CacheDtype, PAGE_TOKENS } from "../kernels/cache_storage.ts";
@@ -37,7 +37,7 @@ export interface KeyValueCache {
   /** Sequences that may run together. */
   readonly sequences: number;
   readonly pages: number;
-  /** Of the layers that keep keys, by number: [pages, PAGE_TOKENS, KV D] each. */
+  /** Buffers of the layers that keep keys, by number: [pages, PAGE_TOKENS, KV D] each. */
   readonly layers: ReadonlyMap<number, LayerKeys>;
 }
 
@@ -49,7 +49,7 @@ interface LayerKeys {
   readonly width: number;
 }
 
-/** What a cache is allocated for. */
+/** The model and the options that a cache is allocated for. */
 interface Shape {
   readonly config: ModelConfig;
   readonly options: CacheOptions;
@@ -58,16 +58,16 @@ interface Shape {
 /** Elements of a token's keys in each layer that keeps some, by its number. */
 function cachedWidths(config: ModelConfig): Map<number, number> {
   const widths = blocksOf(config).flatMap((block) => {
-    const width = kindOf(block).cachedWidth?.(block);
+    const width = blockKind(block).cachedWidth?.(block);
     return width === undefined ? [] : [[block.layer, width] as const];
   });
   return new Map(widths);
 }
 
-/** What a block of a layer reads and writes; undefined where the layer keeps no keys. */
+/** Returns the cache that a block of a layer reads and writes; undefined where the layer keeps no keys. */
 export function layerCache({ dtype, layers }: KeyValueCache, layer: number): LayerCache | undefined {
-  const own = layers.get(layer);
-  return own && { dtype, keys: own.keys, values: own.values };
+  const stored = layers.get(layer);
+  return stored && { dtype, keys: stored.keys, values: stored.values };
 }
 
 /**
@@ -93,12 +93,12 @@ export function allocateCache(
   return { dtype, sequences, pages, layers: new Map(layers) };
 }
 
-/** Of the keys or the values of one layer. */
+/** Bytes of a page of the keys or the values of one layer. */
 function pageBytes(width: number, dtype: CacheDtype): number {
   return PAGE_TOKENS * width * CACHE_BYTES[dtype];
 }
 
-/** Of the keys or the values of each layer. */
+/** Bytes of a page of the keys or the values, for each layer. */
 function layerPageBytes({ config, options: { dtype = "float32" } }: Shape): number[] {
   return [...cachedWidths(config).values()].map((width) => pageBytes(width, dtype));
 }
@@ -112,9 +112,9 @@ function affordablePages(shape: Shape, device: Device): number {
 /** Pages whose buffers, of keys and of values in each layer, take at most `bytes` together. */
 function pagesWithin(bytes: number, shape: Shape): number {
   const layers = layerPageBytes(shape);
-  const all = layers.reduce((sum, each) => sum + each, 0);
+  const total = layers.reduce((sum, each) => sum + each, 0);
   // Of the layers' shares, each rounded down to what a buffer can hold.
-  return Math.min(...layers.map((each) => Math.floor(largestWithin(bytes / (2 * (all / each))) / each)));
+  return Math.min(...layers.map((each) => Math.floor(largestWithin(bytes / (2 * (total / each))) / each)));
 }
 
 function freeBytes({ memory }: Device): number {

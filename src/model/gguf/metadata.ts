@@ -55,7 +55,7 @@ function ropeScaling({ ropeScaling: scaling }: ModelConfig): [string, GgufValue]
   ];
 }
 
-/** What llama.cpp takes from the name of the family, and no key changes. */
+/** Refuses what llama.cpp takes from the name of the family, and no key changes. */
 function checkShape(config: ModelConfig, family: GgufFamily): void {
   const { architecture, ropeScaling: scaling, layerTypes } = config;
   if (scaling && "betaFast" in scaling) throw unsupported("YaRN's rotary positions");

@@ -1,6 +1,6 @@
 /** The backward pass of transformer.ts, recorded on a device. */
 import type { Buffer, Device } from "../../compute/device.ts";
-import { kindOf, type Layer } from "../blocks/kinds.ts";
+import { blockKind, type Layer } from "../blocks/kinds.ts";
 import type { BlockState, ForwardState } from "../forward_state.ts";
 import type { GradientSink } from "../gradient_sink.ts";
 import { embeddingBackward, groupByToken } from "../kernels/embedding.ts";
@@ -31,7 +31,7 @@ export class BackwardPass {
         const layer = this.model.layers[index]!;
         const states = kept.blocks ?? this.repeat(weights, { layer, x: kept.x, input, scratch });
         for (const [i, block] of [...layer.blocks.entries()].reverse())
-          kindOf(block).backward(this.model.context, weights, { block, ...states[i]!, input, grad, sink, scratch });
+          blockKind(block).backward(this.model.context, weights, { block, ...states[i]!, input, grad, sink, scratch });
       });
     const table = sink.slot(EMBEDDING);
     if (!table) return;
@@ -49,7 +49,7 @@ export class BackwardPass {
     let x = first;
     for (const block of layer.blocks.slice(0, -1)) {
       const at = { block, x, input, scratch, keep: true };
-      const { out, state } = kindOf(block).forward(this.model.context, weights, at);
+      const { out, state } = blockKind(block).forward(this.model.context, weights, at);
       states.push({ x, state });
       x = out;
     }

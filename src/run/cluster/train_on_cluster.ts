@@ -52,7 +52,7 @@ export interface ClusterComposition extends Composition {
 export interface ClusterOptions {
   /** Writes the job into a folder and submits nothing. */
   readonly isDryRun: boolean;
-  /** Of a dry run. Default: `job` in the run's folder. */
+  /** Folder of a dry run. Default: `job` in the run's folder. */
   readonly jobFolder: string | undefined;
   /** Follows the job that the run's folder names. */
   readonly isAttached: boolean;
@@ -222,7 +222,7 @@ async function submit({ folder, jobs, service, token, id, ...run }: Submission):
 interface Submitted {
   readonly record: JobRecord;
   readonly gateway: string | undefined;
-  /** Where the service listens. */
+  /** Address at which the service listens. */
   readonly service: string;
   readonly dir: string;
 }

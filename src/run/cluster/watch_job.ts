@@ -26,7 +26,7 @@ export interface JobWatchOptions {
   /** The run validates and stops: it makes none of its steps. */
   readonly onlyValidates: boolean;
   readonly io: RunIo;
-  /** What a signal means for the job. */
+  /** Effect of a signal on the job. */
   readonly leaveOrStop: LeaveOrStop;
 }
 

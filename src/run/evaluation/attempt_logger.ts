@@ -1,4 +1,4 @@
-/** What an evaluation keeps of its attempts, and the line that shows how far it is. */
+/** The record that an evaluation keeps of its attempts, and the line that shows how far it is. */
 import type { Episode } from "../../data/types.ts";
 import type { Logger } from "../../log/logger.ts";
 import { Progress } from "../../log/progress.ts";

@@ -12,7 +12,7 @@ export interface NamedModel {
   readonly checkpoint: string | undefined;
 }
 
-/** What a person names. */
+/** A model as a person names it. */
 export interface ModelNames {
   /** Folders of runs (their latest step), checkpoints, adapters and models. */
   readonly models: readonly string[];

@@ -31,7 +31,7 @@ export function openRay(io: RunIo, { address, headers, patienceMs }: RayClusterO
   });
 }
 
-/** Where Ray's own client finds it: the file at home counts only where token authentication is asked for. */
+/** Path where Ray's own client finds the token: the file at home counts only where token authentication is asked for. */
 function tokenOf({ env }: RunIo): string | undefined {
   if (env.RAY_AUTH_TOKEN) return env.RAY_AUTH_TOKEN.trim();
   const atHome = env.RAY_AUTH_MODE === "token" ? join(env.HOME || homedir(), ".ray", "auth_token") : undefined;

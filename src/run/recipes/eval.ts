@@ -16,13 +16,13 @@ import { type Composition, composeRun, openTask, type RunSession } from "../sess
 
 export interface ComposedEvaluation extends ComposedRun, Composition {}
 
-/** What all models of an evaluation attempt. */
+/** The tasks and settings that all models of an evaluation attempt. */
 export interface EvaluationData {
   readonly session: RunSession;
   readonly settings: LoopSettings;
   /** Modules of the user's. */
   readonly imports: readonly string[];
-  /** Of the attempts, in a trace store. */
+  /** Store of the attempts, among traces. */
   readonly recording?: Recording | undefined;
   /** Attempts of the model that earlier evaluations made. */
   readonly store?: KnownAttempts | undefined;
@@ -63,8 +63,8 @@ export const evalRecipe: Recipe<ComposedEvaluation, EvaluationData, OpenedEvalua
     if (folder !== null && existsSync(folder)) await offerSampling(session, { folder, io });
     const rollout = recording?.wrap(session.rollout) ?? session.rollout;
     const stages = store ? { ...STAGES, generate: remembering(store) } : STAGES;
-    const known = store?.size ?? 0;
-    if (known > 0) io.err(`${known} attempts are known from an earlier evaluation\n`);
+    const knownCount = store?.size ?? 0;
+    if (knownCount > 0) io.err(`${knownCount} attempts are known from an earlier evaluation\n`);
     return { drive: (watched) => train({ ...session, ...watched, rollout, stages, backend, rewardModel, settings }) };
   },
 };

@@ -65,10 +65,10 @@ export const trainRecipe: Recipe<ComposedTraining, TrainingData, OpenedTraining>
 
   async prepare(opened, { io, onClose }) {
     const { session, backend, device, teacher, rewardModel, settings, recorded } = opened;
-    const tell = (line: string) => io.err(`gateway: ${line}\n`);
+    const notify = (line: string) => io.err(`gateway: ${line}\n`);
     onClose(() => session.gateway?.close());
-    const gateway = await session.gateway?.open(tell);
-    const recording = await openRecording(gatewaySettings(session.config), tell);
+    const gateway = await session.gateway?.open(notify);
+    const recording = await openRecording(gatewaySettings(session.config), notify);
     onClose(() => recording?.close());
     if (recorded) recorded.check(backend);
     else checkPrompts(session, { backend, io });

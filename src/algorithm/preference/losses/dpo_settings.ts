@@ -1,4 +1,4 @@
-/** What the losses of TRL's DPOTrainer share: sums of log-ratios to a reference, and RPO's likelihood term. */
+/** The settings that the losses of TRL's DPOTrainer share: sums of log-ratios to a reference, and RPO's likelihood term. */
 import type { PreferenceSettings } from "../pair.ts";
 
 /** `rpo_alpha` weighs the likelihood term. */

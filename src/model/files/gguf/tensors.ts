@@ -22,9 +22,9 @@ export interface HubTensor {
   readonly rows: (of: Rows) => Promise<Float32Array | Uint8Array>;
 }
 
-/** What a file's tensors are read by. */
+/** The facts by which a file's tensors are read. */
 export interface TensorReading {
-  /** By llama.cpp's names. */
+  /** Tensors by llama.cpp's names. */
   readonly named: ReadonlyMap<string, ModelTensor>;
   /** Whether the rows of q and k are interleaved. */
   readonly isInterleaved: boolean;
@@ -35,9 +35,9 @@ export interface TensorReading {
 
 /** Undefined for a tensor that Hugging Face's layout does not have, such as rope_freqs. */
 export function hubTensor(tensor: StoredTensor, reading: TensorReading): HubTensor | undefined {
-  const own = reading.named.get(tensor.name);
-  if (!own) return undefined;
-  const { name, role, rotatedHeads } = own;
+  const named = reading.named.get(tensor.name);
+  if (!named) return undefined;
+  const { name, role, rotatedHeads } = named;
   const { type, shape } = tensor;
   if (reading.hasUnitOffsetNorms && role === "norm") {
     const rows = async (of: Rows) => (await decodedRows(tensor, of)).map((value) => value - 1);
