@@ -28,7 +28,10 @@ export interface PlanInput extends SessionOptions {
 }
 
 /** @throws ConfigError for a setting, a size or a model folder that cannot be read. */
-export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ request: PlanRequest; model: string }> {
+export async function readPlanRequest(
+  input: PlanInput,
+  io: Io,
+): Promise<{ request: PlanRequest; model: string; budgetSource: string }> {
   const composed = await composeRun(input, io);
   const { config } = composed;
   const backend = setting(config, "rllm.backend");
@@ -49,8 +52,8 @@ export async function readPlanRequest(input: PlanInput, io: Io): Promise<{ reque
     folder === undefined ? undefined : await wholeShape(await checkpointDir(folder, io), PATH_OF_REWARDS);
   const taught = localTeacherFolder(config);
   const teacher = taught === undefined ? undefined : await wholeShape(await checkpointDir(taught, io), PATH_OF_TEACHER);
-  const device = await describedDevice(config, input);
-  return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model" };
+  const { budgetSource, ...device } = await describedDevice(config, input);
+  return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model", budgetSource };
 }
 
 async function modelShape(composed: Composition): Promise<ModelShape> {
@@ -80,12 +83,13 @@ export async function wholeShape(folder: string, path: string): Promise<ModelSha
 async function describedDevice(
   config: Tree,
   { memory, isDeviceNamed }: PlanInput,
-): Promise<{ info: DeviceInfo; budget: number }> {
+): Promise<{ info: DeviceInfo; budget: number; budgetSource: string }> {
   const given = memory === undefined ? setting(config, "memory_budget_bytes") : readBytes(memory);
-  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: given! };
+  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: given!, budgetSource: "--memory" };
   const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: given ?? undefined });
   try {
-    return { info: device.info, budget: device.memory.budget };
+    const { budget, budgetSource } = device.memory;
+    return { info: device.info, budget, budgetSource: memory === undefined ? budgetSource : "--memory" };
   } finally {
     device.destroy();
   }
