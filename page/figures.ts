@@ -19,7 +19,7 @@ export function tiles(): HTMLElement | undefined {
     fromTo(curve(run, "val", "val/loss"), "held-out loss"),
     stepsTile(run),
     tile(duration(seconds(run)), "in all"),
-    tokens > 0 ? tile(number(tokens), "tokens trained on") : undefined,
+    tokens > 0 ? tile(number(tokens), "tokens, prompts included") : undefined,
   ]);
 }
 
@@ -71,7 +71,7 @@ function finalRows(): Row[] {
     { label: "val/loss", note: "least", of: (run) => curve(run, "val", "val/loss")?.min },
     { label: "training steps", of: steps },
     { label: "time", of: seconds, show: duration },
-    { label: "tokens trained on", of: (run) => sum(run, "train", TOKENS) || undefined },
+    { label: "tokens, prompts included", of: (run) => sum(run, "train", TOKENS) || undefined },
     { label: "tokens/s", note: "mean", of: meanOf("perf/throughput") },
     ...["train/loss", "actor/entropy", "actor/ppo_kl", "response_length/mean"].map(
       (name): Row => ({ label: name, note: "last", of: last("train", name) }),

@@ -41,8 +41,22 @@ export interface Course extends Pick<Run, Parts> {
  * @param open makes the run; called again after the loss of a device, with the `warn` of the first run
  */
 export async function drive(open: (before?: Pick<Run, "warn">) => Course): Promise<TrainOutcome> {
-  let run = open();
+  const run = open();
   if (run.settings.trainer.val_only) checkHeldOut(run.tasks.val);
+  const { signal, loggers } = run;
+  const reportStop = () => {
+    for (const logger of loggers) logger.stopping?.();
+  };
+  signal.addEventListener("abort", reportStop, { once: true });
+  try {
+    return await driveToTheEnd(run, open);
+  } finally {
+    signal.removeEventListener("abort", reportStop);
+  }
+}
+
+async function driveToTheEnd(opened: Course, open: (before: Pick<Run, "warn">) => Course): Promise<TrainOutcome> {
+  let run = opened;
   const start = await resumeFrom(await run.checkpoints?.find(), run);
   const at = cursorAt(start);
   let isWhole: boolean | undefined;

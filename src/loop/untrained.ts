@@ -105,7 +105,9 @@ function whyUnchanged(
 ): string | undefined {
   if (metrics["actor/lr"] === 0)
     return `the learning rate is 0 (actor/lr${endOfSchedule(context)}): the weights do not change`;
-  return isFlat(metrics) ? `every advantage is 0: ${rewardsOf(groups)}` : undefined;
+  return isFlat(metrics)
+    ? `every advantage is 0: ${rewardsOf(groups)}; rllm.rejection_sample.mode=group leaves such groups out`
+    : undefined;
 }
 
 /** rLLM's schedules reach 0 at the last step. */

@@ -42,7 +42,7 @@ describe("grpu plan", () => {
   test("prints a table for people", async () => {
     const { code, out } = await plan("model.lora_rank=16", "--memory", "24GiB");
     expect(code).toBe(0);
-    expect(out).toMatch(/^budget {4}24\.00 GiB$/m);
+    expect(out).toMatch(/^budget {4}24\.00 GiB \(--memory\)$/m);
     expect(out).toMatch(/^ +load +sampling +scoring +training$/m);
     expect(out).toMatch(/^kv cache +\S+ GiB/m);
     expect(out).toMatch(/^fits: \S+ GiB to spare$/m);
@@ -61,7 +61,7 @@ describe("grpu plan", () => {
     const { code, out } = await plan("model.lora_rank=16", "--device", "cpu", "memory_budget_bytes=30000000000");
     expect(code).toBe(0);
     expect(out).toMatch(/^device {4}cpu/m);
-    expect(out).toMatch(/^budget {4}27\.94 GiB$/m);
+    expect(out).toMatch(/^budget {4}27\.94 GiB \(memory_budget_bytes\)$/m);
   });
 
   test("plans the models that configurations describe", async () => {

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { clockDuration, labelled, shortNumber, sparkline } from "../../src/log/format.ts";
 import { ConsoleLogger } from "../../src/log/loggers/console.ts";
 
@@ -158,4 +158,51 @@ test("sparkline() rises from the smallest to the largest value", () => {
   expect(sparkline([5, 5], 8)).toBe("▁▁");
   expect(sparkline([0, 0, 7, 7], 2)).toBe("▁█");
   expect(sparkline([], 8)).toBe("");
+});
+
+test.each([false, true])("a long step says what it is at, on a terminal: %s", (isTerminal) => {
+  vi.useFakeTimers();
+  try {
+    const io = screen({ isTerminal });
+    const log = new ConsoleLogger(io);
+    const at = { phase: "train" as const, step: 1, totalSteps: 3 };
+    const attempts = { ...at, doing: "generating", total: 36, unit: "attempts" };
+    log.during({ ...attempts, done: 0 });
+    vi.advanceTimersByTime(2000);
+    expect(io.written).toEqual([]);
+    vi.advanceTimersByTime(2000);
+    // The only line without a bar on a terminal: it stays.
+    expect(io.written.join("")).toBe(
+      "step 1/3  generating 0 of 36 attempts  3 s  a GPU's first step compiles its kernels\n",
+    );
+    io.written.length = 0;
+    log.during({ ...attempts, done: 24 });
+    log.during({ ...at, doing: "updating" });
+    vi.advanceTimersByTime(31_000);
+    const said = io.written.join("");
+    if (isTerminal) expect(said).toMatch(/train ━*─+ 0\/3 {2}updating {2}3\d s$/);
+    else expect(said).toMatch(/^step 1\/3 {2}updating {2}3\d s\n$/);
+    log.log(step(1));
+    io.written.length = 0;
+    // Nothing runs, so nothing is said.
+    vi.advanceTimersByTime(60_000);
+    expect(io.written).toEqual([]);
+    log.during({ ...attempts, step: 2, done: 24 });
+    vi.advanceTimersByTime(29_000);
+    if (!isTerminal) expect(io.written).toEqual([]);
+    vi.advanceTimersByTime(2000);
+    expect(io.written.join("")).toContain("generating 24 of 36 attempts  3");
+    log.finish();
+    io.written.length = 0;
+    vi.advanceTimersByTime(60_000);
+    expect(io.written).toEqual([]);
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("a run that is stopped says so at once, and what a second Ctrl-C does", () => {
+  const io = screen();
+  new ConsoleLogger(io).stopping();
+  expect(io.written.join("")).toMatch(/^stopping: .* press Ctrl-C again to stop at once\n$/);
 });

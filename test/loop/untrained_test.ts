@@ -205,10 +205,12 @@ describe("a run that holds its groups back", () => {
   });
 });
 
+const FLAT = "every advantage is 0: all rewards are 0.5; rllm.rejection_sample.mode=group leaves such groups out";
+
 test("a step with equal rewards is reported, and the run continues", async () => {
   const { error, notes } = await ended({ rollout: same });
   expect(error).toBeUndefined();
-  expect(notes).toEqual(Array(5).fill("every advantage is 0: all rewards are 0.5"));
+  expect(notes).toEqual(Array(5).fill(FLAT));
 });
 
 test("the first failure of a kind is shown with its stack, all are counted", async () => {

@@ -36,7 +36,7 @@ async function plan(input: Input, io: Io): Promise<number> {
     import("./plan_text.ts"),
   ]);
   const { options } = input;
-  const { request, model } = await readPlanRequest(
+  const { request, model, budgetSource } = await readPlanRequest(
     {
       args: input.args,
       imports: importsOf(input),
@@ -49,6 +49,6 @@ async function plan(input: Input, io: Io): Promise<number> {
   const made = await planRun(request);
   const advice = made.fits ? [] : await adviceFor(request);
   if (options.json) io.out(`${JSON.stringify(text.planJson(made, advice))}\n`);
-  else io.out(text.planText(made, { advice, model, device: request.info.description }));
+  else io.out(text.planText(made, { advice, model, device: request.info.description, budgetSource }));
   return made.fits ? EXIT_OK : EXIT_FAILED;
 }

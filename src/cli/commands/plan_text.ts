@@ -23,14 +23,19 @@ export function planJson(plan: Plan, advice: readonly string[]): object {
 
 export function planText(
   plan: Plan,
-  { advice, model, device }: { advice: readonly string[]; model: string; device: string },
+  {
+    advice,
+    model,
+    device,
+    budgetSource,
+  }: { advice: readonly string[]; model: string; device: string; budgetSource: string },
 ): string {
   const { budget, fits, peakBytes, tokensPerPass, gradientCheckpointing, slots } = plan;
   const recomputed = gradientCheckpointing ? ", activations computed again (gradient checkpointing)" : "";
   const lines: readonly (readonly [string, string])[] = [
     ["model", model],
     ["device", device],
-    ["budget", gibibytes(budget)],
+    ["budget", `${gibibytes(budget)} (${budgetSource})`],
     ["pass", `${tokensPerPass} tokens${recomputed}`],
     ["sampling", `${slots} ${slots === 1 ? "sequence" : "sequences"} together`],
   ];

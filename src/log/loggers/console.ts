@@ -1,6 +1,6 @@
 /** A run's progress for people: one line that is redrawn on a terminal, plain lines elsewhere. */
 import { clockDuration, shortNumber, sparkline } from "../format.ts";
-import type { Logger, LogRecord } from "../logger.ts";
+import type { Logger, LogRecord, Moment } from "../logger.ts";
 import { meanReward } from "../mean_reward.ts";
 import { processScreen, type Screen } from "../terminal.ts";
 
@@ -21,6 +21,14 @@ const SUPERVISED: ReadonlySet<string> = new Set([
 /** Number of lines that warm-up prints without a terminal. */
 const WARMUP_LINES = 5;
 
+/** How often it looks whether a step has been silent for long. */
+const TICK_MS = 1000;
+/** A step of minutes says what it is at: without a terminal after this long in silence, in the first step earlier, on a terminal at once. */
+const SILENT_MS = 30_000;
+const FIRST_SILENT_MS = 3000;
+const REDRAW_MS = 1500;
+const COMPILES = "a GPU's first step compiles its kernels";
+
 /**
  * Prints a run's progress to standard error, or to `screen`.
  * @example
@@ -35,12 +43,53 @@ export class ConsoleLogger implements Logger {
   private isDrawn = false;
   /** The note of the last step: it is printed when it changes. */
   private note: string | undefined;
+  private moment: (Moment & { readonly since: number }) | undefined;
+  private timer: ReturnType<typeof setInterval> | undefined;
+  /** When something was said last. */
+  private said = performance.now();
+  private isFirst = true;
 
   constructor(screen: Screen = processScreen()) {
     this.screen = screen;
   }
 
+  during(moment: Moment): void {
+    const { moment: before } = this;
+    const now = performance.now();
+    if (before === undefined) this.said = now;
+    const isSame = before !== undefined && before.phase === moment.phase && before.step === moment.step;
+    this.moment = { ...moment, since: isSame ? before.since : now };
+    if (this.timer !== undefined) return;
+    this.timer = setInterval(() => this.breakSilence(), TICK_MS);
+    // Node's: the process ends without it.
+    (this.timer as { unref?(): void }).unref?.();
+  }
+
+  stopping(): void {
+    this.line(
+      "stopping: the step under way is finished or dropped, then a checkpoint is saved; press Ctrl-C again to stop at once",
+    );
+  }
+
+  private breakSilence(): void {
+    const { moment, isFirst } = this;
+    const { isTerminal } = this.screen;
+    const limit = isFirst ? FIRST_SILENT_MS : isTerminal ? REDRAW_MS : SILENT_MS;
+    const now = performance.now();
+    if (moment === undefined || now - this.said < limit) return;
+    const { phase, step, totalSteps, doing, done, total, unit } = moment;
+    const counted = total === undefined ? doing : `${doing} ${done} of ${total} ${unit}`;
+    const facts = [counted, clockDuration((now - moment.since) / 1000), isFirst ? COMPILES : ""].filter(Boolean);
+    if (isTerminal && !isFirst && phase === "train") this.draw(`train ${this.bar(step - 1, totalSteps)}`, facts);
+    else
+      this.line([phase === "val" ? `validation at step ${step}` : `step ${step}/${totalSteps}`, ...facts].join("  "));
+    this.isFirst = false;
+    this.said = now;
+  }
+
   log(record: LogRecord): void {
+    this.moment = undefined;
+    this.isFirst = false;
     if (record.phase === "val") this.logValidation(record);
     else this.logProgress(record);
   }
@@ -130,6 +179,8 @@ export class ConsoleLogger implements Logger {
   }
 
   finish(): void {
+    clearInterval(this.timer);
+    this.timer = undefined;
     this.keep();
   }
 

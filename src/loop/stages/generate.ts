@@ -1,6 +1,7 @@
 /** Stage 1, generate: attempts every task of the batch `rollout.n` times (and greedily, for `remax`), all attempts at once. */
 import type { Episode, Task } from "../../data/types.ts";
 import type { StageContext, Staged } from "../contract.ts";
+import { reportMoment } from "../moment.ts";
 import { runAttempt } from "../rollout/attempt.ts";
 import { type Attempt, attemptsAt, attemptsPerTask } from "../rollout/attempts_per_task.ts";
 import { DrawQueue } from "../rollout/draw_queue.ts";
@@ -16,10 +17,23 @@ export async function generate(tasks: readonly Task[], context: StageContext): P
   const isGreedyPlayed = !isValidation && playsGreedy(settings);
   const attemptsOf = isGreedyPlayed ? withGreedyAttempt : attemptsAt;
   const attempts = tasks.flatMap((task, task_index) => attemptsOf(task, { task_index, count }));
-  const attempted = await attemptEach(attempts, context);
+  const attempted = await attemptEach(attempts, reported(context, attempts.length));
   const ofTask = (_: Task, i: number) => attempted.slice(i * (count + 1), (i + 1) * (count + 1));
   const episodes = isGreedyPlayed ? tasks.map(ofTask).flatMap((each) => withBaselines(each, settings)) : attempted;
   return { value: episodes, metrics: episodeMetrics(episodes) };
+}
+
+/** The context, with the attempts that ended reported to the loggers. */
+function reported(context: StageContext, total: number): StageContext {
+  let done = 0;
+  const report = () => reportMoment(context, { doing: "generating", done, total, unit: "attempts" });
+  report();
+  const onEpisode = (episode: Episode) => {
+    done++;
+    report();
+    context.onEpisode?.(episode);
+  };
+  return { ...context, onEpisode };
 }
 
 /** These attempts alone, of any tasks; episodes in their order. */

@@ -4,6 +4,7 @@ import type { PackedRows } from "../../data/pack.ts";
 import { largest, mean } from "../../statistics.ts";
 import type { ProcessedRows, StageContext, Staged } from "../contract.ts";
 import { teacherScores } from "../distill/score.ts";
+import { reportMoment } from "../moment.ts";
 import type { LoopSettings } from "../settings.ts";
 
 /**
@@ -14,6 +15,7 @@ import type { LoopSettings } from "../settings.ts";
  */
 export async function process(rows: PackedRows, context: StageContext): Promise<Staged<ProcessedRows>> {
   const { backend, settings } = context;
+  reportMoment(context, { doing: "scoring" });
   const temperature = settings.rollout.train.temperature || 1;
   const { kl_beta, rollout_correction } = settings.algorithm;
   const bypass = rollout_correction.bypass_mode;

@@ -6,6 +6,7 @@ import { ConfigError } from "../../errors.ts";
 import { largest, mean, smallest } from "../../statistics.ts";
 import type { AdvantageRows, StageContext, Staged } from "../contract.ts";
 import { isTeacherOnly, topkSpec } from "../distill/choices.ts";
+import { reportMoment } from "../moment.ts";
 import { updateCritic } from "./critic.ts";
 import { optimParams } from "./learning_rate.ts";
 import { lossSpec } from "./loss_settings.ts";
@@ -26,7 +27,10 @@ export async function update(rows: AdvantageRows, context: StageContext): Promis
   const measured: Metrics[] = backend.critic ? await updateCritic(backend.critic, rows, context) : [];
   if (backend.critic && context.step < settings.trainer.critic_warmup)
     return { value: undefined, metrics: reduceMetrics(measured) };
-  for (const range of minibatches(rowCount(rows), settings.training.num_minibatches)) {
+  const ranges = [...minibatches(rowCount(rows), settings.training.num_minibatches)];
+  for (const [done, range] of ranges.entries()) {
+    const counted = ranges.length > 1 && { done, total: ranges.length, unit: "mini-batches" };
+    reportMoment(context, { doing: "updating", ...counted });
     const parts = [...partsByLoss(rows, { range, settings })];
     if (parts.length === 0) continue;
     const totals = denominators(parts.map(([, part]) => part));

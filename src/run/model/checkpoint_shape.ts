@@ -6,9 +6,8 @@ import { getAt, setAt, type Tree } from "../../config/yaml/tree.ts";
 import { ConfigError } from "../../errors.ts";
 import type { ModelConfig } from "../../model/config.ts";
 import { parseModelConfig } from "../../model/files/config_json.ts";
-import { diskFolder } from "../../model/files/disk.ts";
 import { configDifferences } from "../../model/files/fingerprint.ts";
-import { folderKind } from "../../model/files/open_folder.ts";
+import { folderKind, openFolder } from "../../model/files/open_folder.ts";
 import { readAdapterShape } from "../../model/files/peft.ts";
 import { readFolderJson } from "../../model/files/reader.ts";
 import { ATTENTION_TARGETS, type LoraConfig, MLP_TARGETS, UNEMBED_TARGET } from "../../model/lora.ts";
@@ -101,7 +100,7 @@ async function ownModel(dir: string): Promise<Fixed[]> {
 }
 
 async function configOf(dir: string): Promise<ModelConfig> {
-  return parseModelConfig(await readFolderJson(await diskFolder(dir), "config.json"), join(dir, "config.json"));
+  return parseModelConfig(await readFolderJson(await openFolder(dir), "config.json"), join(dir, "config.json"));
 }
 
 function conflictError(config: Tree, { dir, conflicts }: { dir: string; conflicts: readonly Fixed[] }): ConfigError {

@@ -29,7 +29,10 @@ export interface PlanInput extends RunSessionOptions {
 }
 
 /** @throws ConfigError for a setting, a size or a model folder that cannot be read. */
-export async function readPlanRequest(input: PlanInput, io: RunIo): Promise<{ request: PlanRequest; model: string }> {
+export async function readPlanRequest(
+  input: PlanInput,
+  io: RunIo,
+): Promise<{ request: PlanRequest; model: string; budgetSource: string }> {
   const composed = await composeRun(input, io);
   const { config } = composed;
   const backend = setting(config, "rllm.backend");
@@ -50,8 +53,8 @@ export async function readPlanRequest(input: PlanInput, io: RunIo): Promise<{ re
     folder === undefined ? undefined : await wholeShape(await checkpointDir(folder, io), PATH_OF_REWARDS);
   const taught = localTeacherFolder(config);
   const teacher = taught === undefined ? undefined : await wholeShape(await checkpointDir(taught, io), PATH_OF_TEACHER);
-  const device = await describedDevice(config, input);
-  return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model" };
+  const { budgetSource, ...device } = await describedDevice(config, input);
+  return { request: { ...work, ...device, rewardModel, teacher }, model: name ?? "a new model", budgetSource };
 }
 
 async function modelShape(composed: Composition): Promise<ModelShape> {
@@ -81,12 +84,13 @@ export async function wholeShape(folder: string, path: string): Promise<ModelSha
 async function describedDevice(
   config: Tree,
   { memory, isDeviceNamed }: PlanInput,
-): Promise<{ info: DeviceInfo; budget: number }> {
+): Promise<{ info: DeviceInfo; budget: number; budgetSource: string }> {
   const bytes = memory === undefined ? setting(config, "memory_budget_bytes") : readMemorySize(memory);
-  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: bytes! };
+  if (memory !== undefined && !isDeviceNamed) return { info: TYPICAL_GPU, budget: bytes!, budgetSource: "--memory" };
   const device = await openDevice({ ...deviceOptions(config), memoryBudgetBytes: bytes ?? undefined });
   try {
-    return { info: device.info, budget: device.memory.budget };
+    const { budget, budgetSource } = device.memory;
+    return { info: device.info, budget, budgetSource: memory === undefined ? budgetSource : "--memory" };
   } finally {
     device.destroy();
   }

@@ -31,6 +31,8 @@ export function placedLogger(inner: Logger, place: LoggedPlace): Logger {
       await inner.log(record);
       if (record.phase !== "warmup") place.markBegun();
     },
+    ...(inner.during && { during: (moment) => inner.during?.(moment) }),
+    ...(inner.stopping && { stopping: () => inner.stopping?.() }),
     ...(inner.warn && { warn: (message) => inner.warn?.(message) }),
     position: async () => {
       // The position after the rewind that is due.

@@ -163,6 +163,12 @@ test("the command writes a folder, and others take the file", async () => {
   expect([sampled.code, sampled.err]).toEqual([0, expect.any(String)]);
   const plan = await grpu(["plan", "examples/gsm8k_smollm/run.yaml", `model.name=${file}`, "--memory", "1GiB"]);
   expect(plan.out + plan.err).toMatch(/fits/);
+  const rows = join(dir, "rows.jsonl");
+  writeFileSync(rows, `${JSON.stringify({ prompt: "ab", answer: "1" })}\n`);
+  const run = ["examples/gsm8k/run.yaml", `data.val_files=${rows}`, "data.prompt_key=prompt", "--no-cache"];
+  const short = ["rllm.data.max_response_length=2", "--device", "cpu"];
+  const scored = await grpu(["eval", ...run, "--model", file, ...short]);
+  expect([scored.code, scored.err]).toEqual([0, expect.any(String)]);
 });
 
 const u32 = (value: number): GgufValue => ({ type: "u32", value });
