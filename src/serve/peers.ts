@@ -164,8 +164,8 @@ export class Peers {
 
   /** A redirect would lead to a server that is no peer. */
   private get(url: string, { watch, headers = {} }: { watch: Watch; headers?: Record<string, string> }) {
-    const { fetch: fetchOnce = fetch } = this.options;
-    return fetchOnce(url, { headers, redirect: "error", signal: watch.signal });
+    const { fetch: peerFetch = fetch } = this.options;
+    return peerFetch(url, { headers, redirect: "error", signal: watch.signal });
   }
 }
 

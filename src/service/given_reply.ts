@@ -37,22 +37,22 @@ interface Given {
   readonly name: string;
 }
 
-function givenPolicy(policy: Policy, replies: Given): Policy {
+function givenPolicy(policy: Policy, replyState: Given): Policy {
   const record = <T extends Completion>(step: T): T => {
-    if (replies.recorded.length > 0)
+    if (replyState.recorded.length > 0)
       throw new Error(
         "Cannot judge the reply by itself: the rollout calls the model again. Run it as a rollout (POST /rollouts).",
       );
-    replies.recorded.push({ name: replies.name, steps: [step] });
+    replyState.recorded.push({ name: replyState.name, steps: [step] });
     return step;
   };
-  const givenReply: Partial<Policy> = {
-    name: replies.name,
-    complete: async (prompt) => record(completion(policy.tokenizer, { prompt, reply: replies.reply })),
-    chat: async (messages) => record(chatReply(policy.tokenizer, { messages, reply: replies.reply })),
-    agent: (name) => givenPolicy(policy, { ...replies, name }),
+  const overrides: Partial<Policy> = {
+    name: replyState.name,
+    complete: async (prompt) => record(completion(policy.tokenizer, { prompt, reply: replyState.reply })),
+    chat: async (messages) => record(chatReply(policy.tokenizer, { messages, reply: replyState.reply })),
+    agent: (name) => givenPolicy(policy, { ...replyState, name }),
   };
-  return Object.assign(Object.create(policy) as Policy, givenReply);
+  return Object.assign(Object.create(policy) as Policy, overrides);
 }
 
 function completion(

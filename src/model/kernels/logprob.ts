@@ -139,11 +139,8 @@ export const logprobSegments = defineKernel({
   params: PARAMS,
   grid: segmentGrid,
   reference({ logits, segments }, params) {
-    forEachSegment(params, (at, rowLogits) => {
-      segments.set(
-        [...softmaxOf(logits.subarray(rowLogits.from, rowLogits.end), params.inverse_temperature), 0],
-        4 * at,
-      );
+    forEachSegment(params, (at, segment) => {
+      segments.set([...softmaxOf(logits.subarray(segment.from, segment.end), params.inverse_temperature), 0], 4 * at);
     });
   },
   tolerance: { relative: 1e-5, absolute: 1e-4 },

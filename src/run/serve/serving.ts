@@ -155,10 +155,10 @@ async function named(name: string, folder: string): Promise<Named> {
 /** The folder whose weights all models share, and the tokenizer of the model that is named first. */
 async function baseOf(
   { dir, kind }: Named,
-  alias: string | undefined,
+  baseFolder: string | undefined,
 ): Promise<{ base: string; tokenizer: TextTokenizer }> {
-  const base = kind === "adapter" ? (await openBase(dir, { base: alias })).mark.folder : dir;
-  const { tokenizer } = await openModel(dir, { base: alias });
+  const base = kind === "adapter" ? (await openBase(dir, { base: baseFolder })).mark.folder : dir;
+  const { tokenizer } = await openModel(dir, { base: baseFolder });
   if (tokenizer) return { base, tokenizer };
   throw new UnsupportedError(`Cannot serve the model: it has no tokenizer.json (${dir}). Add the file.`, {
     part: "serve",
