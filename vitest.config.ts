@@ -41,8 +41,7 @@ export const isolated = defineConfig({
 });
 
 /** Rooms whose files share two processes, because to start one and to load the sources takes longer than most files. */
-const ROOMS =
-  /^test\/(algorithm|backend|chat|compute|config|convert|data|evaluation|gateway|http|log|loop|model|serve|service|task|trace)\//;
+const ROOMS = /^test\/(chat|cluster|engine|leaves|serve|train)\//;
 
 /** What other files of the same process would meet: a replaced module, a registered name, what a command line imports. */
 const CHANGES_ITS_PROCESS = /\bvi\.(mock|doMock|resetModules)\(|\b(register|define)[A-Z]\w*\(|\brunCli\(/;

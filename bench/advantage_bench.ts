@@ -3,12 +3,12 @@
  * members do or do not), and generalised advantages over a million tokens, against tight JavaScript loops.
  */
 
-import type { AdvantageBuffers } from "../src/algorithm/advantage/definition.ts";
-import { recordAdvantages } from "../src/algorithm/advantage/device.ts";
-import { type Groups, packGroups } from "../src/algorithm/advantage/groups.ts";
-import { countRows } from "../src/algorithm/rows.ts";
-import { type Device, readFloats } from "../src/compute/device.ts";
-import { mulberry32 } from "../src/random.ts";
+import type { AdvantageBuffers } from "../src/engine/algorithm/advantage/definition.ts";
+import { recordAdvantages } from "../src/engine/algorithm/advantage/device.ts";
+import { type Groups, packGroups } from "../src/engine/algorithm/advantage/groups.ts";
+import { countRows } from "../src/engine/algorithm/rows.ts";
+import { type Device, readFloats } from "../src/engine/compute/device.ts";
+import { mulberry32 } from "../src/leaves/random.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const MILLION = 2 ** 20;

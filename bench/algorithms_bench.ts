@@ -10,7 +10,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, w
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { PRESETS } from "../src/config/hydra/groups.ts";
+import { PRESETS } from "../src/train/config/hydra/groups.ts";
 import { type Curve, curvesSvg } from "./curves_svg.ts";
 import { check, heading, remark } from "./harness.ts";
 import { learningOptions } from "./options.ts";

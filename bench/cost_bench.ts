@@ -4,9 +4,9 @@
  * encode the work is measured on this machine. `--kernels` lists the dispatches of each phase by kernel.
  */
 import { fileURLToPath } from "node:url";
-import { TYPICAL_GPU } from "../src/compute/counting.ts";
-import { unpackMatrix } from "../src/compute/matmul/unpack.ts";
-import { openModelShape } from "../src/model/model_shape.ts";
+import { TYPICAL_GPU } from "../src/engine/compute/counting.ts";
+import { unpackMatrix } from "../src/engine/compute/matmul/unpack.ts";
+import { openModelShape } from "../src/engine/model/model_shape.ts";
 import { byKernel, MACHINES } from "./cost/machines.ts";
 import { type CountedModel, type CountedPhase, countPhases } from "./cost/phases.ts";
 import { count, countedOn, heading, openBenchDevice, processorSeconds, remark } from "./harness.ts";

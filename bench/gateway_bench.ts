@@ -7,8 +7,8 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createFetch } from "../src/chat/endpoint.ts";
-import { startGateway } from "../src/gateway/mod.ts";
-import { openTraceStore } from "../src/trace/mod.ts";
+import { startGateway } from "../src/serve/gateway/mod.ts";
+import { openTraceStore } from "../src/train/trace/mod.ts";
 import { END, scriptedHost } from "../test/fixtures/gateway.ts";
 import { check, heading, remark } from "./harness.ts";
 

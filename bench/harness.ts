@@ -1,6 +1,6 @@
 /** What the benchmarks share: timing with its spread, and results for people, for machines (`--json`) and for the history. */
-import type { Device } from "../src/compute/device.ts";
-import { openDevice } from "../src/compute/open.ts";
+import type { Device } from "../src/engine/compute/device.ts";
+import { openDevice } from "../src/engine/compute/open.ts";
 import { type Figure, formatRate } from "./history.ts";
 
 /** Seconds of the repeated runs. */

@@ -3,22 +3,22 @@
  * H 8, KV 4, D 8, F 172, V 512), each checked against its reference on a smaller batch first. Rates count the bytes that
  * a kernel must move at least, against the copy bandwidth of the same run.
  */
-import { CpuDevice } from "../src/compute/cpu.ts";
-import type { Buffer, Data, Device } from "../src/compute/device.ts";
-import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/compute/kernel.ts";
-import { measureCeilings } from "../src/compute/measure.ts";
-import { adamw, squareSum } from "../src/model/kernels/adamw.ts";
-import { WHOLE_SEQUENCE } from "../src/model/kernels/attention.ts";
-import { chooseAttention } from "../src/model/kernels/attention_choice.ts";
-import { PAGE_TOKENS } from "../src/model/kernels/cache_storage.ts";
-import { addScaled, transpose } from "../src/model/kernels/elementwise.ts";
-import { embedding, embeddingBackward, groupByToken } from "../src/model/kernels/embedding.ts";
-import { logprob, logprobBackward } from "../src/model/kernels/logprob.ts";
-import { plainRows, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../src/model/kernels/norm.ts";
-import { rope, ropeTable } from "../src/model/kernels/rope.ts";
-import { sample } from "../src/model/kernels/sample.ts";
-import { swiglu, swigluBackward } from "../src/model/kernels/swiglu.ts";
-import { ropeFrequencies } from "../src/model/rope.ts";
+import { CpuDevice } from "../src/engine/compute/cpu.ts";
+import type { Buffer, Data, Device } from "../src/engine/compute/device.ts";
+import type { BindingKinds, Constants, Kernel, ParamTypes, Values } from "../src/engine/compute/kernel.ts";
+import { measureCeilings } from "../src/engine/compute/measure.ts";
+import { adamw, squareSum } from "../src/engine/model/kernels/adamw.ts";
+import { WHOLE_SEQUENCE } from "../src/engine/model/kernels/attention.ts";
+import { chooseAttention } from "../src/engine/model/kernels/attention_choice.ts";
+import { PAGE_TOKENS } from "../src/engine/model/kernels/cache_storage.ts";
+import { addScaled, transpose } from "../src/engine/model/kernels/elementwise.ts";
+import { embedding, embeddingBackward, groupByToken } from "../src/engine/model/kernels/embedding.ts";
+import { logprob, logprobBackward } from "../src/engine/model/kernels/logprob.ts";
+import { plainRows, rmsNorm, rmsNormBackward, rmsNormWeightPartials } from "../src/engine/model/kernels/norm.ts";
+import { rope, ropeTable } from "../src/engine/model/kernels/rope.ts";
+import { sample } from "../src/engine/model/kernels/sample.ts";
+import { swiglu, swigluBackward } from "../src/engine/model/kernels/swiglu.ts";
+import { ropeFrequencies } from "../src/engine/model/rope.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const [C, H, KV, D, F, V] = [64, 8, 4, 8, 172, 512];

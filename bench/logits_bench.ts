@@ -3,11 +3,11 @@
  * loop: 512 rows of 32,768 and 200 of 150,016. Then the fused head against the same work with all logits in memory.
  */
 
-import { recordHeadLogprobs } from "../src/algorithm/logprobs/head.ts";
-import { recordLogprobs } from "../src/algorithm/logprobs/logits.ts";
-import { type Device, readFloats } from "../src/compute/device.ts";
-import { measureCeilings } from "../src/compute/measure.ts";
-import { mulberry32 } from "../src/random.ts";
+import { recordHeadLogprobs } from "../src/engine/algorithm/logprobs/head.ts";
+import { recordLogprobs } from "../src/engine/algorithm/logprobs/logits.ts";
+import { type Device, readFloats } from "../src/engine/compute/device.ts";
+import { measureCeilings } from "../src/engine/compute/measure.ts";
+import { mulberry32 } from "../src/leaves/random.ts";
 import { check, heading, openBenchDevice, report, type Timing, time } from "./harness.ts";
 
 function pseudoRandom(length: number, scale: number): Float32Array {

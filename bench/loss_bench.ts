@@ -5,13 +5,13 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import type { LossBuffers } from "../src/algorithm/loss/binding_slots.ts";
-import { recordPolicyLoss } from "../src/algorithm/loss/device.ts";
-import { countRows } from "../src/algorithm/rows.ts";
-import { type Device, readFloats } from "../src/compute/device.ts";
-import { measureCeilings } from "../src/compute/measure.ts";
-import { rowsOfTokens } from "../src/data/offsets.ts";
-import { mulberry32 } from "../src/random.ts";
+import type { LossBuffers } from "../src/engine/algorithm/loss/binding_slots.ts";
+import { recordPolicyLoss } from "../src/engine/algorithm/loss/device.ts";
+import { countRows } from "../src/engine/algorithm/rows.ts";
+import { type Device, readFloats } from "../src/engine/compute/device.ts";
+import { measureCeilings } from "../src/engine/compute/measure.ts";
+import { rowsOfTokens } from "../src/engine/packing/offsets.ts";
+import { mulberry32 } from "../src/leaves/random.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 const ROW = 256;

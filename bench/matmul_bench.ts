@@ -1,11 +1,11 @@
 /** Matrix products in the shapes of a small model's training, against the arithmetic peak measured in the same run. */
-import { CpuDevice } from "../src/compute/cpu.ts";
-import { type Device, readFloats } from "../src/compute/device.ts";
-import { matmul, matmulFamily, prefersColumns } from "../src/compute/matmul/matmul.ts";
-import type { MatmulOptions, Matrix } from "../src/compute/matmul/product.ts";
-import { measureCeilings } from "../src/compute/measure.ts";
-import type { PackedFormat } from "../src/compute/packed.ts";
-import { packElements, unpackElements } from "../src/model/formats/pack.ts";
+import { CpuDevice } from "../src/engine/compute/cpu.ts";
+import { type Device, readFloats } from "../src/engine/compute/device.ts";
+import { matmul, matmulFamily, prefersColumns } from "../src/engine/compute/matmul/matmul.ts";
+import type { MatmulOptions, Matrix } from "../src/engine/compute/matmul/product.ts";
+import { measureCeilings } from "../src/engine/compute/measure.ts";
+import type { PackedFormat } from "../src/engine/compute/packed.ts";
+import { packElements, unpackElements } from "../src/engine/model/formats/pack.ts";
 import { check, heading, openBenchDevice, report, time } from "./harness.ts";
 
 type Shape = Pick<MatmulOptions, "m" | "n" | "k" | "transposeA" | "transposeB"> & { readonly what: string };

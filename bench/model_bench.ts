@@ -4,12 +4,12 @@
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { LocalBackend } from "../src/backend/local/backend.ts";
-import type { Device } from "../src/compute/device.ts";
-import type { LossSpec, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
-import type { ModelConfig } from "../src/model/config.ts";
-import { LanguageModel, type LanguageModelOptions } from "../src/model/language_model.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/model/lora.ts";
+import type { Device } from "../src/engine/compute/device.ts";
+import type { LossSpec, SampleRequest, TrainBatch } from "../src/engine/contract/backend.ts";
+import type { ModelConfig } from "../src/engine/model/config.ts";
+import { LanguageModel, type LanguageModelOptions } from "../src/engine/model/language_model.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../src/engine/model/lora.ts";
+import { LocalBackend } from "../src/train/backend/local/backend.ts";
 import { check, heading, openBenchDevice, report, type Timing, time } from "./harness.ts";
 
 export const STORIES_SHAPE: ModelConfig = {

@@ -7,11 +7,11 @@
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
-import { LocalBackend } from "../src/backend/local/backend.ts";
-import type { Device } from "../src/compute/device.ts";
-import type { SampleRequest } from "../src/contract/backend.ts";
-import { exportFolder } from "../src/model/export.ts";
-import { loadModel, openModel } from "../src/model/open_model.ts";
+import type { Device } from "../src/engine/compute/device.ts";
+import type { SampleRequest } from "../src/engine/contract/backend.ts";
+import { exportFolder } from "../src/engine/model/export.ts";
+import { loadModel, openModel } from "../src/engine/model/open_model.ts";
+import { LocalBackend } from "../src/train/backend/local/backend.ts";
 import { check, count, heading, openBenchDevice, remark, time } from "./harness.ts";
 import { formatRate } from "./history.ts";
 import { BATCH, LENGTH, LORA, samplingRate, trainingRate } from "./model_bench.ts";

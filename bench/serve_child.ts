@@ -2,9 +2,9 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { saveLocalCheckpoint } from "../src/backend/local/checkpoint.ts";
-import { LocalEngine } from "../src/backend/local/engine.ts";
-import { LanguageModel } from "../src/model/language_model.ts";
+import { LanguageModel } from "../src/engine/model/language_model.ts";
+import { saveLocalCheckpoint } from "../src/train/backend/local/checkpoint.ts";
+import { LocalEngine } from "../src/train/backend/local/engine.ts";
 import { type MemoryUse, openLoadedServer } from "../test/fixtures/serve_load.ts";
 import { openBenchDevice } from "./harness.ts";
 import { STORIES_SHAPE } from "./model_bench.ts";

@@ -1,9 +1,10 @@
 /** The process of a service that `service_bench.ts` loads: it answers each message with its figures. */
-import { loopSettings } from "../src/loop/settings.ts";
-import { openService } from "../src/service/service.ts";
-import { exactMatch } from "../src/task/rewards.ts";
-import { singleTurn } from "../src/task/rollout.ts";
-import { multiTurn } from "../src/task/workflows.ts";
+
+import { openService } from "../src/cluster/rewards/service.ts";
+import { loopSettings } from "../src/train/loop/settings.ts";
+import { exactMatch } from "../src/train/task/rewards.ts";
+import { singleTurn } from "../src/train/task/rollout.ts";
+import { multiTurn } from "../src/train/task/workflows.ts";
 import { CHATML, chatTokenizer } from "../test/fixtures/chat.ts";
 
 /** Sent to the parent once, and then as the answer to each of its messages. */

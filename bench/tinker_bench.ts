@@ -5,14 +5,14 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { TinkerBackend } from "../src/backend/tinker/backend.ts";
-import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../src/contract/backend.ts";
-import type { Trainer, TrainerConfig } from "../src/contract/engine.ts";
-import { listen } from "../src/http/listen.ts";
-import { httpFetch } from "../src/run/net/http.ts";
-import { createApp } from "../src/serve/app.ts";
-import { Checkpoints } from "../src/serve/checkpoint/checkpoints.ts";
-import { TinkerService } from "../src/serve/service.ts";
+import type { LossSpec, OptimParams, SampleRequest, TrainBatch } from "../src/engine/contract/backend.ts";
+import type { Trainer, TrainerConfig } from "../src/engine/contract/engine.ts";
+import { listen } from "../src/leaves/http/listen.ts";
+import { createApp } from "../src/serve/tinker/app.ts";
+import { Checkpoints } from "../src/serve/tinker/checkpoint/checkpoints.ts";
+import { TinkerService } from "../src/serve/tinker/service.ts";
+import { TinkerBackend } from "../src/train/backend/tinker/backend.ts";
+import { httpFetch } from "../src/train/run/net/http.ts";
 import { ToyEngine } from "../test/fixtures/toy_engine.ts";
 import { check, heading, report, time } from "./harness.ts";
 

@@ -2,8 +2,8 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { TraceRecord } from "../src/contract/trace.ts";
-import { type OpenTraceStore, openTraceStore } from "../src/trace/mod.ts";
+import type { TraceRecord } from "../src/engine/contract/trace.ts";
+import { type OpenTraceStore, openTraceStore } from "../src/train/trace/mod.ts";
 import { check, heading, remark } from "./harness.ts";
 
 const SESSIONS = 500;

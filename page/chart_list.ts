@@ -1,6 +1,6 @@
 /** Which charts the page draws, from the published names of metrics. */
-import type { Phase } from "../src/log/logger.ts";
-import { MEAN_REWARD } from "../src/log/page/page_data.ts";
+import type { Phase } from "../src/train/log/logger.ts";
+import { MEAN_REWARD } from "../src/train/log/page/page_data.ts";
 import { curve, data, metricNames } from "./data.ts";
 
 export interface Line {

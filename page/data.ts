@@ -1,6 +1,6 @@
 /** The page's data and what a person chose to see of it. */
-import type { Phase } from "../src/log/logger.ts";
-import type { CurveData, PageData, RunData } from "../src/log/page/page_data.ts";
+import type { Phase } from "../src/train/log/logger.ts";
+import type { CurveData, PageData, RunData } from "../src/train/log/page/page_data.ts";
 
 export let data: PageData = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
 

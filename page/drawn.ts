@@ -1,6 +1,6 @@
 /** What is drawn: a line of a chart, and the plots on the page. */
 import type uPlot from "uplot";
-import type { CurveData } from "../src/log/page/page_data.ts";
+import type { CurveData } from "../src/train/log/page/page_data.ts";
 import type { Chart, Line } from "./chart_list.ts";
 import { isMany, type Placed } from "./data.ts";
 import { color, ifMany } from "./dom.ts";

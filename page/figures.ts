@@ -1,6 +1,6 @@
 /** Figures: tiles for one run, tables of final figures and differing settings for several. */
-import type { Phase } from "../src/log/logger.ts";
-import { type CurveData, MEAN_REWARD, type RunData } from "../src/log/page/page_data.ts";
+import type { Phase } from "../src/train/log/logger.ts";
+import { type CurveData, MEAN_REWARD, type RunData } from "../src/train/log/page/page_data.ts";
 import { curve, data, isMany, mean, metricNames, seconds, steps, sum } from "./data.ts";
 import { h, runHeads, section, table } from "./dom.ts";
 import { counted, duration, number } from "./format.ts";

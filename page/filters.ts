@@ -1,5 +1,5 @@
 /** What each filter of the loop dropped over the whole run, and how attempts ended that were cut short. */
-import type { RunData } from "../src/log/page/page_data.ts";
+import type { RunData } from "../src/train/log/page/page_data.ts";
 import { curve, isMany, type Placed, shown } from "./data.ts";
 import { h, headSwatch, section, table } from "./dom.ts";
 import { number } from "./format.ts";

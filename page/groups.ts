@@ -1,5 +1,5 @@
 /** The rewards of each group of attempts, at a step to choose. */
-import type { GroupEntry, GroupsLine } from "../src/log/run_files.ts";
+import type { GroupEntry, GroupsLine } from "../src/train/log/run_files.ts";
 import { type Placed, placed, state } from "./data.ts";
 import { h, inputValue, section } from "./dom.ts";
 import { number, precise } from "./format.ts";

@@ -1,5 +1,5 @@
 /** The page's head: what it shows, whether it runs, smoothing and theme; and the legend of several runs. */
-import type { RunData } from "../src/log/page/page_data.ts";
+import type { RunData } from "../src/train/log/page/page_data.ts";
 import { data, isMany, placed, state } from "./data.ts";
 import { color, h, inputValue } from "./dom.ts";
 import { duration } from "./format.ts";

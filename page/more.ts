@@ -1,5 +1,5 @@
 /** Everything else, closed until it is asked for: a chart of each metric, and the settings as text. */
-import type { Phase } from "../src/log/logger.ts";
+import type { Phase } from "../src/train/log/logger.ts";
 import { chartCard } from "./chart_card.ts";
 import { metricChart } from "./chart_list.ts";
 import { data, isMany, metricNames, state } from "./data.ts";

@@ -1,5 +1,5 @@
 /** The same tasks at the first and at the last validation. */
-import type { SampleLine } from "../src/log/run_files.ts";
+import type { SampleLine } from "../src/train/log/run_files.ts";
 import { data, isMany } from "./data.ts";
 import { h, section, table } from "./dom.ts";
 import { number } from "./format.ts";

@@ -5,11 +5,11 @@
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { type Plan, planRun } from "../src/backend/local/plan/plan.ts";
-import { DEFAULT_SHAPE } from "../src/backend/local/plan/run_shape.ts";
-import { TYPICAL_GPU } from "../src/compute/counting.ts";
-import type { LanguageModelOptions } from "../src/model/language_model.ts";
-import { openModelShape } from "../src/model/model_shape.ts";
+import { TYPICAL_GPU } from "../src/engine/compute/counting.ts";
+import type { LanguageModelOptions } from "../src/engine/model/language_model.ts";
+import { openModelShape } from "../src/engine/model/model_shape.ts";
+import { type Plan, planRun } from "../src/train/backend/local/plan/plan.ts";
+import { DEFAULT_SHAPE } from "../src/train/backend/local/plan/run_shape.ts";
 
 export const MODELS = [
   "SmolLM2-135M",

@@ -1,7 +1,7 @@
 /**
- * Writes config/verl/ from published packages of verl, for every version in `VERL_ENGINES` (src/config/fields/verl_tree.ts).
+ * Writes config/verl/ from published packages of verl, for every version in `VERL_ENGINES` (src/train/config/fields/verl_tree.ts).
  * `node scripts/verl_trees.mjs`; it needs Python 3 with pip, and installs Hydra under .cache/verl.
- * A new version: add it to `VERL_ENGINES`, run this, then `npx vitest run test/config/yaml_test.ts`.
+ * A new version: add it to `VERL_ENGINES`, run this, then `npx vitest run test/train/config/yaml_test.ts`.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";

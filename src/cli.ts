@@ -4,7 +4,7 @@ import { runProgram } from "./cli/front.ts";
 import { EXIT_FAILED } from "./cli/process/exit.ts";
 import { processIo } from "./cli/process/io.ts";
 import { PROGRAM } from "./cli/program.ts";
-import { closeJudges } from "./run/task/judges.ts";
+import { closeJudges } from "./train/run/task/judges.ts";
 
 // Of a process that ends before its command does, because what the command waits for can never come.
 process.exitCode = EXIT_FAILED;

@@ -9,26 +9,28 @@
  * @module
  */
 
-export { type CustomEstimator, defineEstimator, type Group } from "./algorithm/advantage/custom.ts";
-export { registerEstimator } from "./algorithm/advantage/estimators.ts";
-export { type CustomLoss, defineLoss } from "./algorithm/loss/custom.ts";
-export { registerLoss } from "./algorithm/loss/losses.ts";
-export { type OpenBackend, registerBackend } from "./backend/backends.ts";
-export { type BackendDefinition, defineBackend } from "./backend/define.ts";
-export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./backend/local/backend.ts";
-export { LocalRewardModel, type LocalRewardModelOptions } from "./backend/local/reward_model.ts";
-export { LocalRewardScorer } from "./backend/local/reward_scorer.ts";
-export { TinkerBackend, type TinkerOptions } from "./backend/tinker/backend.ts";
-export type { ModelInfo, WantedModel } from "./backend/tinker/create_model.ts";
-export type { Device } from "./compute/device.ts";
-export { type DeviceName, type OpenDeviceOptions, openDevice } from "./compute/open.ts";
-export type * from "./contract/backend.ts";
-export type * from "./contract/reward_model.ts";
-export type * from "./contract/text.ts";
-export { type AnswerOptions, answerOf, type NeedsAnswer } from "./data/answer.ts";
-export type { Dataset, DatasetRow, DatasetRows, Split } from "./data/dataset.ts";
-export { tasksFromJsonl, tasksFromParquet } from "./data/rows.ts";
-export type * from "./data/types.ts";
+export { type CustomEstimator, defineEstimator, type Group } from "./engine/algorithm/advantage/custom.ts";
+export { registerEstimator } from "./engine/algorithm/advantage/estimators.ts";
+export { type CustomLoss, defineLoss } from "./engine/algorithm/loss/custom.ts";
+export { registerLoss } from "./engine/algorithm/loss/losses.ts";
+export type { Device } from "./engine/compute/device.ts";
+export { type DeviceName, type OpenDeviceOptions, openDevice } from "./engine/compute/open.ts";
+export type * from "./engine/contract/backend.ts";
+export type * from "./engine/contract/reward_model.ts";
+export type * from "./engine/contract/text.ts";
+export { type ModelFolder, openModelFolder } from "./engine/model/files/folder.ts";
+export { httpFolder } from "./engine/model/files/http_folder.ts";
+export { blobFolder, MemoryFolder } from "./engine/model/files/memory_folder.ts";
+export {
+  byteTokenizer,
+  characterTokenizer,
+  PLAIN_CHAT_TEMPLATE,
+  type TextTokenizer,
+  withChatTemplate,
+} from "./engine/model/files/tokenizer.ts";
+export { LanguageModel, type LanguageModelOptions } from "./engine/model/language_model.ts";
+export type { LoraOptions } from "./engine/model/lora.ts";
+export { saveAdapterFolder, saveModelFolder } from "./engine/model/save_model.ts";
 export {
   ConfigError,
   DeviceLostError,
@@ -36,10 +38,21 @@ export {
   RemoteError,
   ShaderError,
   UnsupportedError,
-} from "./errors.ts";
-export type { CheckpointStore } from "./log/checkpoint/store.ts";
-export type { Logger, LogRecord } from "./log/logger.ts";
-export { type OpenLogger, registerLogger } from "./log/loggers/loggers.ts";
+} from "./leaves/errors.ts";
+export { type OpenBackend, registerBackend } from "./train/backend/backends.ts";
+export { type BackendDefinition, defineBackend } from "./train/backend/define.ts";
+export { LocalBackend, type LocalBackendOptions, type OpenLocalOptions } from "./train/backend/local/backend.ts";
+export { LocalRewardModel, type LocalRewardModelOptions } from "./train/backend/local/reward_model.ts";
+export { LocalRewardScorer } from "./train/backend/local/reward_scorer.ts";
+export { TinkerBackend, type TinkerOptions } from "./train/backend/tinker/backend.ts";
+export type { ModelInfo, WantedModel } from "./train/backend/tinker/create_model.ts";
+export { type AnswerOptions, answerOf, type NeedsAnswer } from "./train/data/answer.ts";
+export type { Dataset, DatasetRow, DatasetRows, Split } from "./train/data/dataset.ts";
+export { tasksFromJsonl, tasksFromParquet } from "./train/data/rows.ts";
+export type * from "./train/data/types.ts";
+export type { CheckpointStore } from "./train/log/checkpoint/store.ts";
+export type { Logger, LogRecord } from "./train/log/logger.ts";
+export { type OpenLogger, registerLogger } from "./train/log/loggers/loggers.ts";
 export type {
   GroupingHook,
   LoopState,
@@ -47,25 +60,12 @@ export type {
   RejectionInput,
   TrainOptions,
   TrainOutcome,
-} from "./loop/contract.ts";
-export { registerStage, registerWrapper } from "./loop/pipeline/registered.ts";
-export { type LoopSettings, loopSettings } from "./loop/settings.ts";
-export { registerGrouping, registerRejection } from "./loop/stages/hooks.ts";
-export { groupByTaskAndName } from "./loop/stages/transform.ts";
-export { train } from "./loop/train.ts";
-export { type ModelFolder, openModelFolder } from "./model/files/folder.ts";
-export { httpFolder } from "./model/files/http_folder.ts";
-export { blobFolder, MemoryFolder } from "./model/files/memory_folder.ts";
-export {
-  byteTokenizer,
-  characterTokenizer,
-  PLAIN_CHAT_TEMPLATE,
-  type TextTokenizer,
-  withChatTemplate,
-} from "./model/files/tokenizer.ts";
-export { LanguageModel, type LanguageModelOptions } from "./model/language_model.ts";
-export type { LoraOptions } from "./model/lora.ts";
-export { saveAdapterFolder, saveModelFolder } from "./model/save_model.ts";
+} from "./train/loop/contract.ts";
+export { registerStage, registerWrapper } from "./train/loop/pipeline/registered.ts";
+export { type LoopSettings, loopSettings } from "./train/loop/settings.ts";
+export { registerGrouping, registerRejection } from "./train/loop/stages/hooks.ts";
+export { groupByTaskAndName } from "./train/loop/stages/transform.ts";
+export { train } from "./train/loop/train.ts";
 export {
   registerAgent,
   registerDataset,
@@ -73,7 +73,7 @@ export {
   registerEvaluator,
   registerReward,
   registerWorkflow,
-} from "./task/registered.ts";
+} from "./train/task/registered.ts";
 export {
   type Args,
   type ChatCallOptions,
@@ -96,11 +96,11 @@ export {
   singleTurn,
   Termination,
   type Turn,
-} from "./task/rollout.ts";
-export type { AgentFunction, Workflow, WorkflowOptions } from "./task/workflow.ts";
+} from "./train/task/rollout.ts";
+export type { AgentFunction, Workflow, WorkflowOptions } from "./train/task/workflow.ts";
 export {
   type MultiTurnOptions,
   multiTurn,
   type SolverJudgeOptions,
   solverJudge,
-} from "./task/workflows.ts";
+} from "./train/task/workflows.ts";

@@ -6,15 +6,16 @@
  * fields of the files that they write. A minor version may change the rest.
  * @module
  */
+
+export { diskFolder } from "./engine/model/files/disk.ts";
 export {
   FolderCheckpoints,
   type FolderCheckpointsOptions,
   readCheckpoint,
-} from "./log/checkpoint/folder_checkpoints.ts";
-export { ConsoleLogger } from "./log/loggers/console.ts";
-export { EpisodeFiles } from "./log/loggers/episode_files.ts";
-export { GroupsFile, jsonlFiles, MetricsFile, SamplesFile } from "./log/loggers/jsonl.ts";
-export { ReportFile, type ReportOptions } from "./log/loggers/report_file.ts";
-export { TensorBoardFile } from "./log/loggers/tensorboard.ts";
-export { openWandb, type WandbOptions } from "./log/loggers/wandb.ts";
-export { diskFolder } from "./model/files/disk.ts";
+} from "./train/log/checkpoint/folder_checkpoints.ts";
+export { ConsoleLogger } from "./train/log/loggers/console.ts";
+export { EpisodeFiles } from "./train/log/loggers/episode_files.ts";
+export { GroupsFile, jsonlFiles, MetricsFile, SamplesFile } from "./train/log/loggers/jsonl.ts";
+export { ReportFile, type ReportOptions } from "./train/log/loggers/report_file.ts";
+export { TensorBoardFile } from "./train/log/loggers/tensorboard.ts";
+export { openWandb, type WandbOptions } from "./train/log/loggers/wandb.ts";

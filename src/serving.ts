@@ -4,11 +4,6 @@
  * @module
  */
 
-export type { GatewayAuth, GatewayLimits } from "./gateway/mod.ts";
-export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./run/serve/served_gateway.ts";
-export { type OpenedServing, type OpenServingOptions, openServing } from "./run/serve/serving.ts";
-export { servedEngine } from "./serve/openai/engine.ts";
-export type { Serving } from "./serve/openai/serving.ts";
 export {
   type EpisodePlace,
   type FailureKind,
@@ -21,4 +16,9 @@ export {
   type ServiceOptions,
   type ServiceStats,
   type ServiceTimeouts,
-} from "./service/service.ts";
+} from "./cluster/rewards/service.ts";
+export type { GatewayAuth, GatewayLimits } from "./serve/gateway/mod.ts";
+export { servedEngine } from "./serve/openai/engine.ts";
+export type { Serving } from "./serve/openai/serving.ts";
+export { openServedGateway, type ServedGateway, type ServedGatewayOptions } from "./train/run/serve/served_gateway.ts";
+export { type OpenedServing, type OpenServingOptions, openServing } from "./train/run/serve/serving.ts";

@@ -24,7 +24,7 @@ beforeEach(async () => {
   vi.doMock("../src/cli/process/io.ts", () => ({
     processIo: () => ({ err: (text: string) => void told.push(text), signal: interrupt }),
   }));
-  vi.doMock("../src/run/task/judges.ts", () => ({ closeJudges: () => void closed++ }));
+  vi.doMock("../src/train/run/task/judges.ts", () => ({ closeJudges: () => void closed++ }));
   vi.spyOn(process, "on").mockImplementation(((name: string, listener: (code: number) => void) => {
     if (name === "exit") onExit = listener;
     return process;

@@ -7,104 +7,83 @@ import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 
-/** Files that every part may import, and that import each other alone. */
-const LEAVES: readonly string[] = [
-  "clock.ts",
-  "errors.ts",
-  "half.ts",
-  "json.ts",
-  "nearest.ts",
-  "node_module.ts",
-  "random.ts",
-  "read_reply.ts",
-  "recent_cache.ts",
-  "registry.ts",
-  "shape.ts",
-  "statistics.ts",
-  "utf8.ts",
-];
+/** Rooms whose folders are parts of their own: `train/loop` is one, and `chat` is one with all its folders. */
+const DIVIDED = /^(cluster|engine|leaves|serve|train)\//;
 
-/** What each part of src/ may import besides itself and the {@link LEAVES}; `*` is everything. A part is a folder or a file. */
+/** What every part may import. Its files import each other alone. */
+const LEAVES = "leaves";
+
+/** What each part of src/ may import besides itself and the {@link LEAVES}; `*` is everything below it in this list. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
-  "clock.ts": [],
-  "errors.ts": [],
-  "half.ts": [],
-  "json.ts": [],
-  "nearest.ts": [],
-  "node_module.ts": [],
-  "random.ts": [],
-  "read_reply.ts": [],
-  "recent_cache.ts": [],
-  "registry.ts": [],
-  "shape.ts": [],
-  "statistics.ts": [],
-  "utf8.ts": [],
-  contract: [],
-  compute: [],
-  "protobuf.ts": [],
-  http: [],
-  data: ["contract"],
-  chat: ["contract", "data"],
-  config: ["algorithm", "data"],
-  log: ["data", "http", "protobuf.ts"],
-  task: ["chat", "contract", "data"],
-  model: ["compute", "contract"],
-  algorithm: ["compute", "contract", "data"],
-  convert: ["algorithm", "config"],
-  backend: ["algorithm", "compute", "config", "contract", "convert", "data", "model", "protobuf.ts"],
-  loop: ["algorithm", "chat", "compute", "config", "contract", "data", "log", "task", "trace"],
-  evaluation: ["contract", "data", "http", "loop"],
-  trace: ["contract", "data"],
-  gateway: ["chat", "contract", "data", "http", "trace"],
-  service: ["chat", "contract", "data", "http", "loop", "task"],
-  serve: ["chat", "compute", "config", "contract", "data", "http", "log", "model", "protobuf.ts"],
-  run: [
-    "algorithm",
-    "backend",
-    "chat",
-    "compute",
-    "config",
-    "contract",
-    "data",
-    "evaluation",
-    "gateway",
-    "http",
-    "log",
-    "loop",
-    "model",
-    "serve",
-    "service",
-    "task",
-    "trace",
-    // For the modules of a user's, which import the package by its name.
-    "mod.ts",
-    "node.ts",
+  leaves: [],
+  "leaves/http": [],
+  "engine/contract": [],
+  "engine/compute": [],
+  "engine/packing": [],
+  "engine/model": ["engine/compute", "engine/contract"],
+  "engine/algorithm": ["engine/compute", "engine/contract", "engine/packing"],
+  chat: ["engine/contract"],
+  "train/data": ["chat", "engine/contract", "engine/packing"],
+  "train/config": ["chat", "engine/algorithm", "train/data"],
+  "train/log": ["leaves/http", "train/data"],
+  "train/task": ["chat", "engine/contract", "train/data"],
+  "train/trace": ["chat", "engine/contract", "train/data"],
+  "train/backend": [
+    ...["engine/algorithm", "engine/compute", "engine/contract", "engine/model", "engine/packing"],
+    ...["train/config", "train/data"],
   ],
-  cli: ["*"],
-  "cli.ts": ["*"],
+  "train/loop": [
+    ...["chat", "engine/algorithm", "engine/compute", "engine/contract", "engine/packing"],
+    ...["train/config", "train/data", "train/log", "train/task", "train/trace"],
+  ],
+  "train/evaluation": ["engine/contract", "leaves/http", "train/data", "train/loop"],
+  "serve/gateway": ["chat", "engine/contract", "leaves/http", "train/data", "train/trace"],
+  "serve/tinker": [
+    ...["chat", "engine/compute", "engine/contract", "engine/model"],
+    ...["leaves/http", "train/config", "train/data", "train/log"],
+  ],
+  "serve/openai": ["chat", "engine/contract", "leaves/http", "serve/tinker", "train/data"],
+  "cluster/convert": ["engine/algorithm", "train/config"],
+  "cluster/rewards": ["chat", "engine/contract", "leaves/http", "train/data", "train/loop", "train/task"],
+  "cluster/ray": ["cluster/convert", "engine/contract", "train/backend", "train/config", "train/data"],
+  "cluster/verl": [
+    ...["cluster/convert", "cluster/ray", "engine/algorithm", "engine/contract"],
+    ...["train/backend", "train/config", "train/data"],
+  ],
+  "cluster/trinity": [
+    "cluster/convert",
+    "cluster/ray",
+    "cluster/verl",
+    "engine/contract",
+    "train/config",
+    "train/data",
+  ],
   "mod.ts": ["*"],
   "node.ts": ["*"],
+  "train/run": ["*"],
   "serving.ts": ["*"],
+  cli: ["*"],
+  "cli.ts": ["*"],
 };
 
 /** Where `process`, `Deno`, node: modules, `globalThis` and `navigator.gpu` may appear. */
 const RUNTIME_ALLOWED: readonly RegExp[] = [
   /^cli(\/|\.ts$)/,
   // Copies of the package share their registries.
-  /^registry\.ts$/,
-  /^log\//,
-  /^http\/listen\.ts$/,
-  /^serve\/checkpoint\/(age|archive|checkpoints|state_folder)\.ts$/,
-  /^compute\/budget\/machine\.ts$/,
-  /^compute\/webgpu\/(adapter|dawn|poll_sleep)\.ts$/,
-  /^model\/files\/disk\.ts$/,
-  /^node_module\.ts$/,
-  /^run\/task\/modules\.ts$/,
-  /^trace\/sqlite\/driver\.ts$/,
+  /^leaves\/registry\.ts$/,
+  /^train\/log\//,
+  /^leaves\/http\/listen\.ts$/,
+  /^serve\/tinker\/checkpoint\/(age|archive|checkpoints|state_folder)\.ts$/,
+  /^engine\/compute\/budget\/machine\.ts$/,
+  /^engine\/compute\/webgpu\/(adapter|dawn|poll_sleep)\.ts$/,
+  /^engine\/model\/files\/disk\.ts$/,
+  /^leaves\/node_module\.ts$/,
+  /^train\/run\/task\/modules\.ts$/,
+  /^train\/trace\/sqlite\/driver\.ts$/,
 ];
 
 /** Where node: modules may appear besides, but not the process: no exit, no environment, no streams. */
-const NODE_ALLOWED = /^run\//;
+const NODE_ALLOWED = /^train\/run\//;
 
 const RUNTIME_USES: readonly (readonly [RegExp, string])[] = [
   // Only members that the runtime's object has: `process` is also a stage of the loop.
@@ -134,9 +113,15 @@ function importViolations(path: string, text: string): string[] {
   return filesImportedBy(path, text)
     .filter((target) => {
       const to = partOf(target);
-      return to !== from && !LEAVES.includes(to) && !allowed.includes("*") && !allowed.includes(to);
+      return to !== from && to !== LEAVES && !mayImport(allowed, { from, to });
     })
     .map((target) => `${path}: ${from} may not import ${target}`);
+}
+
+const PARTS = Object.keys(MAY_IMPORT);
+
+function mayImport(allowed: readonly string[], { from, to }: { from: string; to: string }): boolean {
+  return allowed.includes(to) || (allowed.includes("*") && PARTS.indexOf(to) < PARTS.indexOf(from));
 }
 
 /** Paths within src/. */
@@ -166,8 +151,9 @@ function folderGraph(sources: Readonly<Record<string, string>>): ImportGraph {
 
 /** `loop/stages/batch.ts` is in `loop/stages/`; a file at the top of its room stands for itself. */
 function folderOf(path: string): string {
-  const [room, folder, file] = path.split("/");
-  return file === undefined ? path : `${room}/${folder}/`;
+  const part = partOf(path);
+  const [folder, file] = path.slice(part.length + 1).split("/");
+  return file === undefined ? path : `${part}/${folder}/`;
 }
 
 /** Every set of nodes that reach each other, in the order of the graph. */
@@ -202,7 +188,8 @@ function runtimeViolations(path: string, text: string): string[] {
 }
 
 function partOf(path: string): string {
-  return path.split(/[\\/]/)[0]!;
+  const [room, folder, file] = path.split(/[\\/]/);
+  return DIVIDED.test(path) && file !== undefined ? `${room}/${folder}` : room!;
 }
 
 /** Specifiers of static, re-exporting and dynamic imports, types included. */
@@ -227,33 +214,64 @@ function withoutCommentsAndStrings(text: string): string {
 
 describe("findViolations() finds made-up ones", () => {
   const cases: [path: string, text: string, found: string | undefined][] = [
-    ["loop/train.ts", 'import type { Local } from "../backend/local.ts";', "loop may not import backend/local.ts"],
-    ["loop/train.ts", 'import type { Backend } from "../contract/backend.ts";', undefined],
-    ["loop/a.ts", 'import {\n  a,\n  b,\n} from "../backend/tinker.ts";', "loop may not import backend/tinker.ts"],
-    ["serve/app.ts", 'export { run } from "../loop/run.ts";', "serve may not import loop/run.ts"],
-    ["compute/device.ts", 'const d = await import("../data/pack.ts");', "compute may not import data/pack.ts"],
-    ["compute/device.ts", 'import { ConfigError } from "../errors.ts";', undefined],
-    ["data/order.ts", 'import { seedOf } from "../random.ts";', undefined],
-    ["random.ts", 'import { Rows } from "./data/rows.ts";', "random.ts may not import data/rows.ts"],
-    ["data/types.ts", 'import "../algorithm/kl.ts";', "data may not import algorithm/kl.ts"],
-    ["algorithm/a.ts", 'import { x } from "../model/x.ts";', "algorithm may not import model/x.ts"],
-    ["model/a.ts", '// import { x } from "../loop/x.ts";\nimport { y } from "./y.ts";', undefined],
+    [
+      "train/loop/a.ts",
+      'import type { L } from "../backend/local.ts";',
+      "train/loop may not import train/backend/local.ts",
+    ],
+    ["train/loop/train.ts", 'import type { Backend } from "../../engine/contract/backend.ts";', undefined],
+    [
+      "train/loop/a.ts",
+      'import {\n  a,\n  b,\n} from "../backend/x.ts";',
+      "train/loop may not import train/backend/x.ts",
+    ],
+    [
+      "serve/tinker/a.ts",
+      'export { run } from "../../train/loop/run.ts";',
+      "serve/tinker may not import train/loop/run.ts",
+    ],
+    ["engine/compute/a.ts", 'const d = await import("../../chat/a.ts");', "engine/compute may not import chat/a.ts"],
+    ["engine/compute/device.ts", 'import { ConfigError } from "../../leaves/errors.ts";', undefined],
+    ["train/data/order.ts", 'import { seedOf } from "../../leaves/random.ts";', undefined],
+    ["leaves/random.ts", 'import { R } from "../train/data/rows.ts";', "leaves may not import train/data/rows.ts"],
+    ["leaves/json.ts", 'import "./http/guard.ts";', "leaves may not import leaves/http/guard.ts"],
+    [
+      "train/data/types.ts",
+      'import "../../engine/algorithm/kl.ts";',
+      "train/data may not import engine/algorithm/kl.ts",
+    ],
+    [
+      "engine/algorithm/a.ts",
+      'import { x } from "../model/x.ts";',
+      "engine/algorithm may not import engine/model/x.ts",
+    ],
+    ["engine/model/a.ts", '// import { x } from "../../train/loop/x.ts";\nimport { y } from "./y.ts";', undefined],
+    ["mod.ts", 'import "./cli/front.ts";', "mod.ts may not import cli/front.ts"],
+    ["train/run/place.ts", 'import { open } from "node:fs/promises";', undefined],
+    ["train/run/place.ts", "process.exit(1);", "may not touch the runtime: process"],
+    ["train/run/place.ts", 'import { Io } from "../../cli/command.ts";', "train/run may not import cli/command.ts"],
     ["novelty/a.ts", "", "no rule for novelty"],
-    ["data/a.ts", 'import { readFile } from "node:fs/promises";', "may not touch the runtime: node:fs/promises"],
-    ["data/a.ts", "const x = process.env.HOME;", "may not touch the runtime: process"],
-    ["data/a.ts", "const x = `$" + "{process.env.HOME}`;", "may not touch the runtime: process"],
-    ["data/a.ts", "if (typeof Deno !== 'undefined') run();", "may not touch the runtime: Deno"],
-    ["compute/webgpu/device.ts", "const gpu = navigator.gpu;", "may not touch the runtime: navigator"],
-    ["compute/webgpu/device.ts", "const r = globalThis as unknown as R;", "may not touch the runtime: globalThis"],
-    ["task/a.ts", "const t = globalThis as unknown as Record<symbol, T>;", "may not touch the runtime: globalThis"],
-    ["registry.ts", "const t = globalThis as unknown as Record<symbol, T>;", undefined],
-    ["data/a.ts", '/* process.env */ const x = "Deno.args"; // navigator.gpu', undefined],
-    ["loop/a.ts", "const r = stages.process.name; const { process } = stages; process(r);", undefined],
-    ["cli/process/io.ts", 'import { x } from "../backend/local.ts"; process.exit(Deno.pid);', undefined],
-    ["run/place.ts", 'import { open } from "node:fs/promises";', undefined],
-    ["run/place.ts", "process.exit(1);", "may not touch the runtime: process"],
-    ["run/place.ts", 'import { Io } from "../cli/command.ts";', "run may not import cli/command.ts"],
-    ["model/files/disk.ts", 'import { open } from "node:fs/promises";', undefined],
+    ["train/novelty/a.ts", "", "no rule for train/novelty"],
+    ["train/data/a.ts", 'import { readFile } from "node:fs/promises";', "may not touch the runtime: node:fs/promises"],
+    ["train/data/a.ts", "const x = process.env.HOME;", "may not touch the runtime: process"],
+    ["train/data/a.ts", "const x = `$" + "{process.env.HOME}`;", "may not touch the runtime: process"],
+    ["train/data/a.ts", "if (typeof Deno !== 'undefined') run();", "may not touch the runtime: Deno"],
+    ["engine/compute/webgpu/device.ts", "const gpu = navigator.gpu;", "may not touch the runtime: navigator"],
+    [
+      "engine/compute/webgpu/device.ts",
+      "const r = globalThis as unknown as R;",
+      "may not touch the runtime: globalThis",
+    ],
+    [
+      "train/task/a.ts",
+      "const t = globalThis as unknown as Record<symbol, T>;",
+      "may not touch the runtime: globalThis",
+    ],
+    ["leaves/registry.ts", "const t = globalThis as unknown as Record<symbol, T>;", undefined],
+    ["train/data/a.ts", '/* process.env */ const x = "Deno.args"; // navigator.gpu', undefined],
+    ["train/loop/a.ts", "const r = stages.process.name; const { process } = stages; process(r);", undefined],
+    ["cli/process/io.ts", 'import { x } from "../../train/backend/local.ts"; process.exit(Deno.pid);', undefined],
+    ["engine/model/files/disk.ts", 'import { open } from "node:fs/promises";', undefined],
   ];
   test.each(cases)("%s: %s", (path, text, found) => {
     const violations = findViolations({ [path]: text });
@@ -304,23 +322,25 @@ describe("findCircles() finds made-up ones", () => {
 
   test("among folders of a room, where no files form one", () => {
     const sources = {
-      "loop/train.ts": 'import "./stages/a.ts";',
-      "loop/contract.ts": "",
-      "loop/stages/a.ts": 'import "./b.ts";\nimport "../contract.ts";',
-      "loop/stages/b.ts": 'import "../rollout/a.ts";',
-      "loop/rollout/a.ts": 'import "../contract.ts";',
+      "train/loop/train.ts": 'import "./stages/a.ts";',
+      "train/loop/contract.ts": "",
+      "train/loop/stages/a.ts": 'import "./b.ts";\nimport "../contract.ts";',
+      "train/loop/stages/b.ts": 'import "../rollout/a.ts";',
+      "train/loop/rollout/a.ts": 'import "../contract.ts";',
     };
     expect(findCircles(folderGraph(sources))).toEqual([]);
-    const upward = { ...sources, "loop/rollout/b.ts": 'import "../stages/a.ts";' };
+    const upward = { ...sources, "train/loop/rollout/b.ts": 'import "../stages/a.ts";' };
     expect(findCircles(fileGraph(upward))).toEqual([]);
-    expect(findCircles(folderGraph(upward))).toEqual([["loop/stages/", "loop/rollout/"]]);
-    const toTheDoor = { ...sources, "loop/rollout/b.ts": 'import type { Run } from "../train.ts";' };
-    expect(findCircles(folderGraph(toTheDoor))).toEqual([["loop/train.ts", "loop/stages/", "loop/rollout/"]]);
+    expect(findCircles(folderGraph(upward))).toEqual([["train/loop/stages/", "train/loop/rollout/"]]);
+    const toTheDoor = { ...sources, "train/loop/rollout/b.ts": 'import type { Run } from "../train.ts";' };
+    expect(findCircles(folderGraph(toTheDoor))).toEqual([
+      ["train/loop/train.ts", "train/loop/stages/", "train/loop/rollout/"],
+    ]);
   });
 });
 
 /** Contracts can be read alone: their imports are types. */
-const CONTRACTS = /^contract\/|^loop\/contract\.ts$/;
+const CONTRACTS = /^engine\/contract\/|^train\/loop\/contract\.ts$/;
 
 const SRC = fileURLToPath(new URL("../src", import.meta.url));
 const PATHS = readdirSync(SRC, { recursive: true, withFileTypes: true })
@@ -337,6 +357,15 @@ test("the sources keep to the table", () => {
 
 test("no files of the sources import each other in a circle", () => {
   expect(findCircles(fileGraph(SOURCES))).toEqual([]);
+});
+
+test("no part imports one that leads back to it", () => {
+  const parts = new Map<string, Set<string>>();
+  for (const [path, targets] of fileGraph(SOURCES)) {
+    const others = [...targets].map(partOf).filter((part) => part !== partOf(path));
+    parts.set(partOf(path), new Set([...(parts.get(partOf(path)) ?? []), ...others]));
+  }
+  expect(findCircles(parts)).toEqual([]);
 });
 
 test("no folder imports one that leads back to it", () => {

@@ -11,9 +11,9 @@ import { describe, expect, test } from "vitest";
 
 /** Folders and files whose exports carry the names that users write, so that a second registry may have the same ones. */
 const REGISTRIES: readonly [path: RegExp, reason: string][] = [
-  [/^src\/algorithm\/advantage\/estimators\//, "estimators, by the names of settings"],
-  [/^src\/algorithm\/loss\/losses\//, "losses, by the names of settings"],
-  [/^src\/model\/files\/jinja\/\w+_filters\.ts$/, "filters, by Jinja's names"],
+  [/^src\/engine\/algorithm\/advantage\/estimators\//, "estimators, by the names of settings"],
+  [/^src\/engine\/algorithm\/loss\/losses\//, "losses, by the names of settings"],
+  [/^src\/engine\/model\/files\/jinja\/\w+_filters\.ts$/, "filters, by Jinja's names"],
 ];
 
 /** Names that several files export on purpose, with the reason. */
@@ -249,8 +249,8 @@ describe("findFaults() finds made-up ones", () => {
     [
       "an estimator and a loss",
       {
-        "src/algorithm/loss/losses/gpg.ts": "export const gpg = 1;",
-        "src/algorithm/advantage/estimators/gpg.ts": "export const gpg = 1;",
+        "src/engine/algorithm/loss/losses/gpg.ts": "export const gpg = 1;",
+        "src/engine/algorithm/advantage/estimators/gpg.ts": "export const gpg = 1;",
       },
       undefined,
     ],

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { importModules } from "../src/run/task/modules.ts";
+import { importModules } from "../src/train/run/task/modules.ts";
 
 const root = new URL("../", import.meta.url);
 const read = (name: string) => JSON.parse(readFileSync(new URL(name, root), "utf8"));

@@ -1,7 +1,7 @@
 /** A device that counts what the real code asks of it: dispatches, their workgroups, bytes and operations, and read-backs. */
-import { CountingDevice } from "../../src/compute/counting.ts";
-import type { Buffer, Data, DispatchOptions, ReadRequest } from "../../src/compute/device.ts";
-import type { BindingKinds, Kernel, ParamTypes } from "../../src/compute/kernel.ts";
+import { CountingDevice } from "../../src/engine/compute/counting.ts";
+import type { Buffer, Data, DispatchOptions, ReadRequest } from "../../src/engine/compute/device.ts";
+import type { BindingKinds, Kernel, ParamTypes } from "../../src/engine/compute/kernel.ts";
 import { bytesOf, flopOf } from "./work.ts";
 
 /** One dispatch. */

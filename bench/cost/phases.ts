@@ -1,12 +1,12 @@
 /** The phases of training and sampling, run on a device that counts. */
 
-import { fullBatch } from "../../src/backend/local/plan/run_shape.ts";
-import { accumulateLoss } from "../../src/backend/local/policy_loss.ts";
-import type { DeviceInfo } from "../../src/compute/device.ts";
-import type { SampleRequest } from "../../src/contract/backend.ts";
-import { LanguageModel, type LanguageModelOptions } from "../../src/model/language_model.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/model/lora.ts";
-import type { ModelShape } from "../../src/model/model_shape.ts";
+import type { DeviceInfo } from "../../src/engine/compute/device.ts";
+import type { SampleRequest } from "../../src/engine/contract/backend.ts";
+import { LanguageModel, type LanguageModelOptions } from "../../src/engine/model/language_model.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/engine/model/lora.ts";
+import type { ModelShape } from "../../src/engine/model/model_shape.ts";
+import { fullBatch } from "../../src/train/backend/local/plan/run_shape.ts";
+import { accumulateLoss } from "../../src/train/backend/local/policy_loss.ts";
 import { processorSeconds } from "../harness.ts";
 import { CLIPPED_LOSS } from "../model_bench.ts";
 import { CostDevice, type Dispatch } from "./counted.ts";

@@ -3,11 +3,11 @@
  * where it binds more than it uses: those have formulas here. Caches of a real device are taken as large enough for nothing
  * to be read twice.
  */
-import { blocksBytes } from "../../src/compute/matmul/blocks.ts";
-import { MODE } from "../../src/compute/matmul/kernels.ts";
-import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../../src/compute/packed.ts";
-import { SEGMENT, segmentCount } from "../../src/model/kernels/segments.ts";
-import { SEGMENT_FLOATS } from "../../src/model/kernels/selection.ts";
+import { blocksBytes } from "../../src/engine/compute/matmul/blocks.ts";
+import { MODE } from "../../src/engine/compute/matmul/kernels.ts";
+import { FORMAT, matrixBytes, type PackedFormat, scalesBytes } from "../../src/engine/compute/packed.ts";
+import { SEGMENT, segmentCount } from "../../src/engine/model/kernels/segments.ts";
+import { SEGMENT_FLOATS } from "../../src/engine/model/kernels/selection.ts";
 import type { RawDispatch } from "./counted.ts";
 
 type Formula = (it: RawDispatch, context: number) => number;

@@ -1,13 +1,14 @@
 /** Decoding, training and a GRPO step of one model, next to the least time of what they count. */
-import { LocalBackend } from "../../src/backend/local/backend.ts";
-import { fullBatch } from "../../src/backend/local/plan/run_shape.ts";
-import { accumulateLoss } from "../../src/backend/local/policy_loss.ts";
-import type { Device } from "../../src/compute/device.ts";
-import type { SampledSequence, SampleRequest, TrainBatch } from "../../src/contract/backend.ts";
-import type { ModelConfig } from "../../src/model/config.ts";
-import type { LanguageModel } from "../../src/model/language_model.ts";
-import { openModelShape } from "../../src/model/model_shape.ts";
-import { loadModel, type OpenedModel, openModel } from "../../src/model/open_model.ts";
+
+import type { Device } from "../../src/engine/compute/device.ts";
+import type { SampledSequence, SampleRequest, TrainBatch } from "../../src/engine/contract/backend.ts";
+import type { ModelConfig } from "../../src/engine/model/config.ts";
+import type { LanguageModel } from "../../src/engine/model/language_model.ts";
+import { openModelShape } from "../../src/engine/model/model_shape.ts";
+import { loadModel, type OpenedModel, openModel } from "../../src/engine/model/open_model.ts";
+import { LocalBackend } from "../../src/train/backend/local/backend.ts";
+import { fullBatch } from "../../src/train/backend/local/plan/run_shape.ts";
+import { accumulateLoss } from "../../src/train/backend/local/policy_loss.ts";
 import { leastSeconds, type Machine } from "../cost/machines.ts";
 import { type CountedPhase, countPhases, loraOf } from "../cost/phases.ts";
 import { check, count, heading, time } from "../harness.ts";

@@ -1,6 +1,6 @@
 /** Products of float32 matrices next to those of jax-js on the same adapter. */
-import { type Device, readFloats } from "../../src/compute/device.ts";
-import { matmul } from "../../src/compute/matmul/matmul.ts";
+import { type Device, readFloats } from "../../src/engine/compute/device.ts";
+import { matmul } from "../../src/engine/compute/matmul/matmul.ts";
 import { check, heading, remark, report, time } from "../harness.ts";
 import { linesOfNode } from "./peer_process.ts";
 

@@ -1,9 +1,9 @@
 /** A model folder in the shape of Qwen2.5-0.5B with random weights, which every peer reads. */
-import type { ModelConfig } from "../../src/model/config.ts";
-import type { TensorSource } from "../../src/model/files/safetensors_write.ts";
-import { writeModelFolder } from "../../src/model/files/write_model_folder.ts";
-import { weightShapes } from "../../src/model/layers.ts";
-import { mulberry32 } from "../../src/random.ts";
+import type { ModelConfig } from "../../src/engine/model/config.ts";
+import type { TensorSource } from "../../src/engine/model/files/safetensors_write.ts";
+import { writeModelFolder } from "../../src/engine/model/files/write_model_folder.ts";
+import { weightShapes } from "../../src/engine/model/layers.ts";
+import { mulberry32 } from "../../src/leaves/random.ts";
 
 export const QWEN_SHAPE: ModelConfig = {
   architecture: "qwen2",

@@ -1,5 +1,5 @@
 /** The page of an evaluation: scores with their intervals, differences, and every task with its attempts. */
-import type { EvaluationPageData } from "../../src/evaluation/contract.ts";
+import type { EvaluationPageData } from "../../src/train/evaluation/contract.ts";
 import { h } from "../element.ts";
 import { followSystemTheme, toggleTheme } from "../theme.ts";
 import { differenceSection, scoreSections } from "./scores.ts";

@@ -1,5 +1,5 @@
 /** Tables of scores: a row a model, a column a measure, each with a bar of its interval. */
-import type { Estimates, EvaluationPageData, IntervalEstimate } from "../../src/evaluation/contract.ts";
+import type { Estimates, EvaluationPageData, IntervalEstimate } from "../../src/train/evaluation/contract.ts";
 import { h } from "../element.ts";
 
 const NOTE =

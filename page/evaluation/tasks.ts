@@ -1,5 +1,5 @@
 /** The tasks: how many attempts of each model were correct, and what the attempts were. */
-import type { EvaluationPageData, ShownAttempt, TaskRow } from "../../src/evaluation/contract.ts";
+import type { EvaluationPageData, ShownAttempt, TaskRow } from "../../src/train/evaluation/contract.ts";
 import { h, inputValue } from "../element.ts";
 import { counted } from "../format.ts";
 

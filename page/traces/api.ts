@@ -1,5 +1,5 @@
 /** What the page asks its server for. */
-import type { SessionList, SessionView, TracePageData } from "../../src/gateway/page/trace_data.ts";
+import type { SessionList, SessionView, TracePageData } from "../../src/serve/gateway/page/trace_data.ts";
 
 export const data: TracePageData = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
 

@@ -1,5 +1,5 @@
 /** The list of sessions. */
-import type { ListedSession } from "../../src/gateway/page/trace_data.ts";
+import type { ListedSession } from "../../src/serve/gateway/page/trace_data.ts";
 import { h, inputValue } from "../element.ts";
 import { counted, number } from "../format.ts";
 import { found, state } from "./state.ts";

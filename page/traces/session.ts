@@ -1,5 +1,5 @@
 /** One session: its facts, and its calls from the first to the last. */
-import type { SessionView, TraceView } from "../../src/gateway/page/trace_data.ts";
+import type { SessionView, TraceView } from "../../src/serve/gateway/page/trace_data.ts";
 import { type Child, h } from "../element.ts";
 import { counted, number } from "../format.ts";
 import { rewardMark } from "./list.ts";

@@ -1,5 +1,5 @@
 /** What a person sees and has chosen. */
-import type { SessionList, SessionView } from "../../src/gateway/page/trace_data.ts";
+import type { SessionList, SessionView } from "../../src/serve/gateway/page/trace_data.ts";
 
 /** What the color of a sampled token says. */
 export type Coloring = "logprob" | "mask";

@@ -1,5 +1,5 @@
 /** Tokens in a row, each with its color and what is known of it. */
-import type { TokenView } from "../../src/gateway/page/trace_data.ts";
+import type { TokenView } from "../../src/serve/gateway/page/trace_data.ts";
 import { h } from "../element.ts";
 import { number } from "../format.ts";
 import type { Coloring } from "./state.ts";

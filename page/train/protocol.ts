@@ -1,6 +1,6 @@
 /** The messages between the page and the worker that trains: plain data, and the bytes of files. */
-import type { Phase } from "../../src/log/logger.ts";
-import type { GroupsLine, SampleLine } from "../../src/log/run_files.ts";
+import type { Phase } from "../../src/train/log/logger.ts";
+import type { GroupsLine, SampleLine } from "../../src/train/log/run_files.ts";
 import type { RecipeName } from "./recipes.ts";
 import type { DeviceChoice, Given } from "./settings.ts";
 

@@ -1,10 +1,10 @@
 /** One run as the page knows it: what its worker has told, as the curves and figures that the page of runs draws. */
 
-import type { Phase } from "../../src/log/logger.ts";
-import { meanReward } from "../../src/log/mean_reward.ts";
-import { Curve } from "../../src/log/page/curve.ts";
-import { type CurveData, MEAN_REWARD, type RunData } from "../../src/log/page/page_data.ts";
-import type { GroupsLine, SampleLine } from "../../src/log/run_files.ts";
+import type { Phase } from "../../src/train/log/logger.ts";
+import { meanReward } from "../../src/train/log/mean_reward.ts";
+import { Curve } from "../../src/train/log/page/curve.ts";
+import { type CurveData, MEAN_REWARD, type RunData } from "../../src/train/log/page/page_data.ts";
+import type { GroupsLine, SampleLine } from "../../src/train/log/run_files.ts";
 import type { GroupView, News, RecordNews, StageName } from "./protocol.ts";
 import { type RecipeName, recipeNamed } from "./recipes.ts";
 import { type Given, PAGE_SETTINGS } from "./settings.ts";

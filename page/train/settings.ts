@@ -1,5 +1,5 @@
 /** The settings that the page offers, under their names in a configuration, and how the address holds them. */
-import { nearest } from "../../src/nearest.ts";
+import { nearest } from "../../src/leaves/nearest.ts";
 import { RECIPES, type RecipeName, recipeNamed } from "./recipes.ts";
 
 export interface PageSetting {

@@ -1,5 +1,5 @@
 /** The worker: everything that computes. */
-import "../../src/task/environments.ts";
+import "../../src/train/task/environments.ts";
 import "../../examples/stories/reward.ts";
 import { WorkerSession } from "./engine/worker_session.ts";
 import { PACKAGED } from "./packaged.ts";

@@ -1,6 +1,6 @@
 /** The lines that a change adds, as what to mutate. */
 import { execFileSync } from "node:child_process";
-import { ROOT, ROOT_FILES } from "./folders.ts";
+import { ROOT, ROOT_FILES, topOf } from "./folders.ts";
 import type { Plan } from "./mutant.ts";
 
 /** Plans for the lines of src/ and shaders/ added or changed since `ref`, one per folder. */
@@ -44,6 +44,7 @@ function lengthOf(range: string): number {
 
 function folderOf(file: string): string | undefined {
   if (/^shaders\/.*\.wgsl$/.test(file)) return "shaders";
-  const [, folder, name] = /^src\/(?:([^/]+)\/)?(.*)\.ts$/.exec(file) ?? [];
-  return folder ?? (name && ROOT_FILES);
+  const [, path] = /^src\/(.*\.ts)$/.exec(file) ?? [];
+  if (path === undefined) return undefined;
+  return path.includes("/") ? topOf(path) : ROOT_FILES;
 }

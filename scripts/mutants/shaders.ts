@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { LONG_TESTS, NIGHTLY_TESTS, SLOW_TESTS } from "../../vitest.slow.ts";
-import { ROOT } from "./folders.ts";
+import { ROOT, topOf } from "./folders.ts";
 import type { Chosen, Mutant } from "./mutant.ts";
 import { isChosen, type Part } from "./sample.ts";
 import { mutantsOf, type WgslMutant } from "./wgsl.ts";
@@ -125,12 +125,12 @@ function runTests(checkout: string, tests: readonly string[]): { status: number 
  * doors lie further up, all tests. For an included file: those of all kernels that include it.
  */
 export function ownTests(file: string): string[] {
-  if (/^src\/algorithm\//.test(file)) return algorithmTests();
+  if (/^src\/engine\/algorithm\//.test(file)) return algorithmTests();
   const name = file.replace(/^shaders\/|\.wgsl$/g, "");
   const owners = sourceFiles().filter((path) => textOf(path).includes(`"${name}"`));
   if (owners.length === 0) return [...new Set(includers(name).flatMap(ownTests))].sort();
-  const top = owners[0]!.split("/")[1]!;
-  if (top === "algorithm") return algorithmTests();
+  const top = topOf(owners[0]!.slice("src/".length));
+  if (top === "engine/algorithm") return algorithmTests();
   const beside = sourceFiles().filter((path) => dirname(path) === dirname(owners[0]!) && importsAny(path, owners));
   return testFiles(`test/${top}`).filter((path) => importsAny(path, [...owners, ...beside]));
 }
@@ -139,7 +139,7 @@ export function ownTests(file: string): string[] {
 const LEFT_OUT = [...SLOW_TESTS.filter((path) => !LONG_TESTS.includes(path)), ...NIGHTLY_TESTS];
 
 /** A browser runs what is built, not the changed checkout. */
-const algorithmTests = () => testFiles("test/algorithm").filter((path) => !path.endsWith("/browser_test.ts"));
+const algorithmTests = () => testFiles("test/engine/algorithm").filter((path) => !path.endsWith("/browser_test.ts"));
 
 function importsAny(path: string, files: readonly string[]): boolean {
   return importsOf(path).some((imported) => files.includes(imported));

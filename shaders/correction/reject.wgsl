@@ -1,6 +1,6 @@
 // Rejects tokens or whole rows by how far trainer and sampler are apart: clears `kept` where the statistic is outside
 // [low, high]. x = clamp(logprob - rollout, 20). The functions divergence of x and reduce of a row's divergences, and BY_ROW, are
-// written from the statistic (src/algorithm/correction/statistics.ts). A row without trained tokens has 0.
+// written from the statistic (src/engine/algorithm/correction/statistics.ts). A row without trained tokens has 0.
 // Grid: one invocation per row.
 
 //#include "parts/rows.wgsl"

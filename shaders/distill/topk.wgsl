@@ -1,5 +1,5 @@
 // KL between student and teacher over the teacher's k likeliest tokens at each place, its slope in the student's
-// log-probs times the place's weight, and the student's mass on these tokens. Formulas: src/algorithm/distill/topk.ts.
+// log-probs times the place's weight, and the student's mass on these tokens. Formulas: src/engine/algorithm/distill/topk.ts.
 //   student, teacher, dlogprobs [rows, k]; weights, values, masses [rows]
 // Grid: a thread per row.
 

@@ -9,7 +9,7 @@
 // `workspace`: row table in columns of `row_stride` floats {weight, advantage, a, b}, then GROUPS x 8 partial sums,
 // then the selection threshold (u32 bits).
 // Grid: GROUPS workgroups whatever T is, so that sums are added in the same order on every device.
-// The function token_loss of a loss (src/algorithm/loss/form.ts) is joined to this frame, with the Settings that it reads.
+// The function token_loss of a loss (src/engine/algorithm/loss/form.ts) is joined to this frame, with the Settings that it reads.
 
 //#include "loss/parts/kl.wgsl"
 //#include "parts/spans.wgsl"

@@ -1,5 +1,5 @@
 // What couples the tokens of a row, before the loss pass: columns 2 and 3 of the row table (a, b), by the function
-// row_numbers of a row statistic (src/algorithm/loss/row_statistic.ts), which is joined to this frame with its Settings.
+// row_numbers of a row statistic (src/engine/algorithm/loss/row_statistic.ts), which is joined to this frame with its Settings.
 // d = logprob - old over the row's trained tokens.
 // Grid: one invocation per row; rows are ragged and nothing is shared between them.
 

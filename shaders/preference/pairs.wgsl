@@ -1,6 +1,6 @@
 // Preference losses over pairs of packed rows (2i chosen, 2i + 1 rejected), or over labelled rows.
 // c, r = scores: sum of log-probs minus the reference's, or of log-probs (REFERENCE), divided by the tokens (MEAN).
-// The function pair_loss of a loss (src/algorithm/preference/form.ts) is joined to this frame, with the Settings that it reads. To the
+// The function pair_loss of a loss (src/engine/algorithm/preference/form.ts) is joined to this frame, with the Settings that it reads. To the
 // gradient comes, at the tokens of nll_mask of chosen rows, nll_scale times the negative log-likelihood's.
 // rows: [N, 4], a row's sums of log-probs, of log-ratios and of negative log-likelihoods, and the loss of its unit.
 // Grid: one workgroup per unit, folded over y. Each sum is a fixed tree.

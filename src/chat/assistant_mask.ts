@@ -2,9 +2,9 @@
  * Finds the tokens of a conversation that the assistant wrote, for supervised training on its turns alone. Rollouts
  * need none of this: they keep the tokens that were sampled.
  */
-import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../contract/text.ts";
-import type { TrainOnWhat } from "../data/supervised.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
+import type { ChatMessage, ChatOptions, RenderedChat, Tokenizer } from "../engine/contract/text.ts";
+import { ConfigError, UnsupportedError } from "../leaves/errors.ts";
+import type { TrainOnWhat } from "./train_on_what.ts";
 import { turnWeights } from "./turn_weights.ts";
 
 /** A conversation as tokens. */

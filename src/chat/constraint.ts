@@ -1,10 +1,10 @@
 /** Demands of a request on its reply's tokens: a form of its content, calls of tools, alternatives. */
 
-import type { SampleRequest, TokenConstraint } from "../contract/backend.ts";
-import type { Tokenizer } from "../contract/text.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
-import { stringifyJson } from "../json.ts";
-import { RecentCache } from "../recent_cache.ts";
+import type { SampleRequest, TokenConstraint } from "../engine/contract/backend.ts";
+import type { Tokenizer } from "../engine/contract/text.ts";
+import { ConfigError, UnsupportedError } from "../leaves/errors.ts";
+import { stringifyJson } from "../leaves/json.ts";
+import { RecentCache } from "../leaves/recent_cache.ts";
 import { anyTokens, relaxedTo } from "./grammar/relaxed.ts";
 import type { GrammarRule } from "./grammar/rules.ts";
 import { GrammarConstraint } from "./grammar/vocabulary.ts";

@@ -3,10 +3,10 @@
  * tokens of every call, so that later turns continue what was sampled. Rollouts and served sessions both use it.
  */
 
-import type { SampledSequence, SampleRequest, SamplingParams, TokenListener } from "../contract/backend.ts";
-import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
-import type { PromptOrigin, TraceRecord } from "../contract/trace.ts";
-import { mergedJson } from "../json.ts";
+import type { SampledSequence, SampleRequest, SamplingParams, TokenListener } from "../engine/contract/backend.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../engine/contract/text.ts";
+import type { PromptOrigin, TraceRecord } from "../engine/contract/trace.ts";
+import { mergedJson } from "../leaves/json.ts";
 import type { ReplyDemands } from "./constraint.ts";
 import type { ChatCall, ChoiceStart } from "./engine.ts";
 import { PrefixTree } from "./prefix_tree.ts";

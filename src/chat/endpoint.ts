@@ -3,7 +3,7 @@
  * engine.
  */
 
-import { parseJson } from "../json.ts";
+import { parseJson } from "../leaves/json.ts";
 import { answerChat, answerOptions, streamChat } from "./apis/chat/answer.ts";
 import { readChatRequest } from "./apis/chat/request.ts";
 import { type ChatCompletion, type ChatCompletionChunk, chatCompletion } from "./apis/chat/response.ts";

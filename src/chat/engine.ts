@@ -1,7 +1,7 @@
 /** Engines that answer requests: the contract between the APIs and a model. */
-import type { SamplingParams, TokenListener, TopLogprob } from "../contract/backend.ts";
-import type { Tokenizer, ToolCall } from "../contract/text.ts";
-import type { PromptOrigin } from "../contract/trace.ts";
+import type { SamplingParams, TokenListener, TopLogprob } from "../engine/contract/backend.ts";
+import type { Tokenizer, ToolCall } from "../engine/contract/text.ts";
+import type { PromptOrigin } from "../engine/contract/trace.ts";
 import type { ParseOptions, ReplyPart } from "./reply_reader.ts";
 import type { ChatRequest, TextRequest } from "./request.ts";
 import type { Drawn, DrawnChat } from "./response.ts";

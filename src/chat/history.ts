@@ -1,7 +1,7 @@
 /** Numbers the beginnings of conversations, so that equal ones are found without comparing every message again. */
 
-import type { ChatMessage } from "../contract/text.ts";
-import { stringifyJson } from "../json.ts";
+import type { ChatMessage } from "../engine/contract/text.ts";
+import { stringifyJson } from "../leaves/json.ts";
 
 /** The conversation without messages. */
 const ROOT = 0;

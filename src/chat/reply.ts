@@ -1,7 +1,7 @@
 /** A model's reply as a message: its reasoning, its answer, its tool calls. */
 
-import type { ChatMessage, ToolCall } from "../contract/text.ts";
-import { stringifyJson } from "../json.ts";
+import type { ChatMessage, ToolCall } from "../engine/contract/text.ts";
+import { stringifyJson } from "../leaves/json.ts";
 import { type ParseOptions, type ReplyPart, ReplyReader, type ToolFormat } from "./reply_reader.ts";
 
 export type { ParseOptions, ToolFormat } from "./reply_reader.ts";

@@ -3,7 +3,7 @@
  * text that follows, so that a streamed reply equals a whole one.
  */
 
-import { numberText, parseJson } from "../json.ts";
+import { numberText, parseJson } from "../leaves/json.ts";
 
 /** The syntax of tool calls in a family of models. */
 export type ToolFormat = "hermes" | "llama3";

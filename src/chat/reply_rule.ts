@@ -1,5 +1,5 @@
 /** The grammars of replies: their reasoning, a form of their content, calls of tools. */
-import { ConfigError } from "../errors.ts";
+import { ConfigError } from "../leaves/errors.ts";
 import { MOST_STATES, type StateBudget } from "./grammar/intersection.ts";
 import { ANY_OBJECT, member, SPACE } from "./grammar/json.ts";
 import {

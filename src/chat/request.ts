@@ -1,6 +1,6 @@
 /** Requests as an engine takes them, whichever API they came by. */
-import type { SamplingParams } from "../contract/backend.ts";
-import type { ChatMessage } from "../contract/text.ts";
+import type { SamplingParams } from "../engine/contract/backend.ts";
+import type { ChatMessage } from "../engine/contract/text.ts";
 
 /** An error that an API answers with: in OpenAI's form `{"error": {message, type, param, code}}`. */
 export class ApiError extends Error {

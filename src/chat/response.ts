@@ -1,7 +1,7 @@
 /** Sampled replies, and what every API reports of them. */
-import type { Constrained, SamplingParams, TopLogprob } from "../contract/backend.ts";
-import type { Tokenizer } from "../contract/text.ts";
-import type { PromptOrigin } from "../contract/trace.ts";
+import type { Constrained, SamplingParams, TopLogprob } from "../engine/contract/backend.ts";
+import type { Tokenizer } from "../engine/contract/text.ts";
+import type { PromptOrigin } from "../engine/contract/trace.ts";
 import type { AssistantMessage } from "./reply.ts";
 import { firstStop } from "./stop.ts";
 

@@ -1,6 +1,6 @@
 /** Roles of messages. */
-import type { ChatMessage } from "../contract/text.ts";
-import { ConfigError } from "../errors.ts";
+import type { ChatMessage } from "../engine/contract/text.ts";
+import { ConfigError } from "../leaves/errors.ts";
 
 /** Roles of OpenAI's chat API; `developer` is read as `system`. */
 const ROLES: ReadonlySet<string> = new Set(["system", "developer", "user", "assistant", "tool", "function"]);

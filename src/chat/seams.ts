@@ -1,5 +1,5 @@
 /** Texts as tokens where one follows another: both are encoded at once, as a reader of the whole text has them. */
-import type { Tokenizer } from "../contract/text.ts";
+import type { Tokenizer } from "../engine/contract/text.ts";
 
 /** A text with the special tokens around it; one that the text begins with itself is not put before it again. */
 export function encodeText(tokenizer: Tokenizer, text: string): number[] {

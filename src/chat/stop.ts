@@ -1,6 +1,6 @@
 /** Stop strings: texts that end a reply. */
-import type { SampledSequence } from "../contract/backend.ts";
-import type { Tokenizer } from "../contract/text.ts";
+import type { SampledSequence } from "../engine/contract/backend.ts";
+import type { Tokenizer } from "../engine/contract/text.ts";
 import { isLlamaCall } from "./reply_reader.ts";
 
 export interface Stopped {

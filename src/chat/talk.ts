@@ -1,7 +1,7 @@
 /** One conversation with a model: what was said, under which settings. Knows nothing of terminals. */
 
-import type { ChatMessage } from "../contract/text.ts";
-import { ConfigError } from "../errors.ts";
+import type { ChatMessage } from "../engine/contract/text.ts";
+import { ConfigError } from "../leaves/errors.ts";
 import type { ChatEngine, LivePart } from "./engine.ts";
 import { chatLive } from "./live/live_reply.ts";
 import { type ChatRequest, PLAIN_REQUEST, type SamplingRequest } from "./request.ts";

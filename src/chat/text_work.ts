@@ -2,7 +2,7 @@
  * Work on the texts of prompts that many callers wait for: short texts in turns, long ones in a thread, and none that no context
  * could hold. The callers' code stays synchronous: it runs again with what the thread has answered so far.
  */
-import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../engine/contract/text.ts";
 import { Turns } from "./turns.ts";
 
 /** Renders and encodes away from the event loop. */

@@ -7,12 +7,12 @@
  * reasoning, for example), the reply's tokens are placed between newly encoded pieces.
  */
 
-import type { ChatMessage, ChatOptions, Tokenizer } from "../contract/text.ts";
-import type { PromptOrigin } from "../contract/trace.ts";
-import { readMessages } from "../data/messages.ts";
-import { ConfigError, UnsupportedError } from "../errors.ts";
-import { stringifyJson } from "../json.ts";
+import type { ChatMessage, ChatOptions, Tokenizer } from "../engine/contract/text.ts";
+import type { PromptOrigin } from "../engine/contract/trace.ts";
+import { ConfigError, UnsupportedError } from "../leaves/errors.ts";
+import { stringifyJson } from "../leaves/json.ts";
 import { HistoryTree, messageKey } from "./history.ts";
+import { readMessages } from "./messages.ts";
 import { type PrefixNode, PrefixTree, unitsOf } from "./prefix_tree.ts";
 import { splitReasoning } from "./reply.ts";
 import { endsInReasoning } from "./reply_reader.ts";

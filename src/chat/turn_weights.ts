@@ -1,9 +1,9 @@
 /** Weights of a conversation's turns in supervised training. */
 
-import type { ChatMessage } from "../contract/text.ts";
-import { type TrainOnWhat, TURN_WEIGHTS } from "../data/supervised.ts";
-import { ConfigError } from "../errors.ts";
-import { stringifyJson } from "../json.ts";
+import type { ChatMessage } from "../engine/contract/text.ts";
+import { ConfigError } from "../leaves/errors.ts";
+import { stringifyJson } from "../leaves/json.ts";
+import { type TrainOnWhat, TURN_WEIGHTS } from "./train_on_what.ts";
 
 /** Weights besides 0. f32, which holds them and the sums of their losses, turns much smaller ones into 0 and larger ones into infinity. */
 const [LEAST, MOST] = [1e-6, 1e6];

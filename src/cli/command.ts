@@ -1,5 +1,5 @@
 /** A command as plain data. One small file, front.ts, drives commands with commander; another library needs no other change. */
-import type { RunIo } from "../run/io.ts";
+import type { RunIo } from "../train/run/io.ts";
 
 /** The process as a command sees it: `err` takes everything for people. Tests pass their own. */
 export interface Io extends RunIo {

@@ -1,6 +1,6 @@
 /** Drives `Command` values with commander: parsing, help, nearest names, and one line for what went wrong. */
 import { CommanderError, Command as Parser, Option as ParserOption } from "commander";
-import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../errors.ts";
+import { ConfigError, fileError, RemoteError, ShaderError, UnsupportedError } from "../leaves/errors.ts";
 import type { Command, Input, Io, Option } from "./command.ts";
 import { EXIT_FAILED, EXIT_OK, EXIT_USAGE, EXITS, Fault, failedStatus, interruptedStatus } from "./process/exit.ts";
 

@@ -1,5 +1,5 @@
 /** Options that several commands share. */
-import type { DeviceName, OpenDeviceOptions } from "../compute/open.ts";
+import type { DeviceName, OpenDeviceOptions } from "../engine/compute/open.ts";
 import type { Input, Option } from "./command.ts";
 
 export const IMPORT: Option = {

@@ -1,6 +1,6 @@
 /** Every command there is. */
 
-import { packageVersion } from "../run/files.ts";
+import { packageVersion } from "../train/run/files.ts";
 import { chatCommand } from "./commands/chat.ts";
 import { computeCommands } from "./commands/compute.ts";
 import { configCommands } from "./commands/config.ts";

@@ -1,5 +1,5 @@
 /** Bodies that are not what they seem, for a server of Tinker's protocol; the largest of each kind that is read, too. */
-import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/leaves/protobuf.ts";
 import type { Hostile } from "./requests.ts";
 
 /** What is known of the server. */

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { randomStream } from "../../src/random.ts";
+import { randomStream } from "../../src/leaves/random.ts";
 import { type Attacked, attack } from "./attacked.ts";
 import { savedPaths, stepsOf } from "./checkpoints.ts";
 import { Client } from "./client.ts";

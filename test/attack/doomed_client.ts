@@ -3,7 +3,7 @@
  * client and two samples under way, and writes what it sends and what is answered to its journal, one JSON line each.
  */
 import { appendFileSync } from "node:fs";
-import { encodeForwardBackward } from "../../src/backend/tinker/protobuf_messages.ts";
+import { encodeForwardBackward } from "../../src/train/backend/tinker/protobuf_messages.ts";
 import { Client } from "./client.ts";
 
 export interface DoomedPlan {

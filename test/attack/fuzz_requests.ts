@@ -1,6 +1,6 @@
 /** Random requests for a server of Tinker's protocol: most of them nearly right, which reaches furthest. */
 import { request } from "node:http";
-import { bytesOf, ProtobufWriter } from "../../src/protobuf.ts";
+import { bytesOf, ProtobufWriter } from "../../src/leaves/protobuf.ts";
 import type { Known } from "./bodies.ts";
 import { type Chance, mutateBytes, mutateJson, mutateText } from "./mutate.ts";
 

@@ -6,7 +6,7 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { createConnection, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import { openTraceStore } from "../../src/train/trace/mod.ts";
 
 const TARGET = fileURLToPath(new URL("gateway_target.ts", import.meta.url));
 const KEY = "sk-attacked";

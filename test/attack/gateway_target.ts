@@ -2,8 +2,9 @@
  * A recording gateway in a process of its own, over an engine that draws letters: `gateway_target STORE PORT SESSION_MIB [CHUNK_MS]`.
  * Sends `{url}` when it listens, and for every message what it holds.
  */
-import { openServedGateway } from "../../src/run/serve/served_gateway.ts";
+
 import { Serving } from "../../src/serve/openai/serving.ts";
+import { openServedGateway } from "../../src/train/run/serve/served_gateway.ts";
 import { TextEngine } from "../fixtures/text_engine.ts";
 
 const [store, port, sessionMib, chunkMs] = process.argv.slice(2);

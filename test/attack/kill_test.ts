@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { randomStream } from "../../src/random.ts";
+import { randomStream } from "../../src/leaves/random.ts";
 import { attack } from "./attacked.ts";
 import { savedPaths, stepsOf } from "./checkpoints.ts";
 import { Client } from "./client.ts";

@@ -1,8 +1,8 @@
 /** A model that costs nothing, so that what a server spends is the server's own. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { Engine, EnginePolicy, LossRows, Trainer, TrainerConfig } from "../../src/contract/engine.ts";
-import { writeFolder } from "../../src/model/files/disk.ts";
+import type { Engine, EnginePolicy, LossRows, Trainer, TrainerConfig } from "../../src/engine/contract/engine.ts";
+import { writeFolder } from "../../src/engine/model/files/disk.ts";
 
 export const CONTEXT = 512;
 /** Of each trainer and policy. */

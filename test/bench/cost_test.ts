@@ -5,10 +5,10 @@ import { byKernel, costOf, leastSeconds, MACHINES } from "../../bench/cost/machi
 import { countPhases } from "../../bench/cost/phases.ts";
 import { countedModels } from "../../bench/cost_bench.ts";
 import { compareFigures, type Figure } from "../../bench/history.ts";
-import { TYPICAL_GPU } from "../../src/compute/counting.ts";
-import { matmul } from "../../src/compute/matmul/matmul.ts";
-import type { MatmulOptions } from "../../src/compute/matmul/product.ts";
-import { rmsNorm } from "../../src/model/kernels/norm.ts";
+import { TYPICAL_GPU } from "../../src/engine/compute/counting.ts";
+import { matmul } from "../../src/engine/compute/matmul/matmul.ts";
+import type { MatmulOptions } from "../../src/engine/compute/matmul/product.ts";
+import { rmsNorm } from "../../src/engine/model/kernels/norm.ts";
 
 function deviceWith(...bytes: number[]) {
   const device = new CostDevice();

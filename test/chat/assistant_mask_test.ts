@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { encodeConversation } from "../../src/chat/assistant_mask.ts";
-import type { ChatMessage, Tokenizer } from "../../src/contract/text.ts";
-import { createTokenizer } from "../../src/model/files/tokenizer.ts";
+import type { ChatMessage, Tokenizer } from "../../src/engine/contract/text.ts";
+import { createTokenizer } from "../../src/engine/model/files/tokenizer.ts";
 import { CHATML, chatTokenizer, THINKING } from "../fixtures/chat.ts";
 
 const FOLDER = "test/fixtures/chat_templates";

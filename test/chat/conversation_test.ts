@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { type CallSettings, Conversation, type ConversationOptions, type Reply } from "../../src/chat/conversation.ts";
-import type { ChatMessage } from "../../src/contract/text.ts";
-import { mergeSteps } from "../../src/data/pack.ts";
-import { randomStream } from "../../src/random.ts";
+import type { ChatMessage } from "../../src/engine/contract/text.ts";
+import { randomStream } from "../../src/leaves/random.ts";
+import { mergeSteps } from "../../src/train/data/pack.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 
 const user = (content: string): ChatMessage => ({ role: "user", content });

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { PrefixTree, unitsOf } from "../../src/chat/prefix_tree.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
-import type { ChatMessage } from "../../src/contract/text.ts";
-import { randomStream } from "../../src/random.ts";
+import type { ChatMessage } from "../../src/engine/contract/text.ts";
+import { randomStream } from "../../src/leaves/random.ts";
 import { CHATML, chatTokenizer } from "../fixtures/chat.ts";
 
 /** The rule, written out: all sequences are compared. */

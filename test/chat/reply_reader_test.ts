@@ -4,7 +4,7 @@ import { TextBeforeStop, TokenText } from "../../src/chat/live/token_text.ts";
 import { parseReply } from "../../src/chat/reply.ts";
 import { endsInReasoning, heldBack, type ReplyPart, ReplyReader } from "../../src/chat/reply_reader.ts";
 import { cutAtStop } from "../../src/chat/stop.ts";
-import { uniformAt } from "../../src/random.ts";
+import { uniformAt } from "../../src/leaves/random.ts";
 import { chatTokenizer } from "../fixtures/chat.ts";
 
 /** Whole numbers below `below`. */

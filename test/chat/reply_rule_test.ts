@@ -8,7 +8,7 @@ import { parseReply } from "../../src/chat/reply.ts";
 import type { ToolFormat } from "../../src/chat/reply_reader.ts";
 import { type Demand, freeReplyRules } from "../../src/chat/reply_rule.ts";
 import type { ChatRequest } from "../../src/chat/request.ts";
-import type { ConstraintState } from "../../src/contract/backend.ts";
+import type { ConstraintState } from "../../src/engine/contract/backend.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 import { dice } from "../fixtures/random_schemas.ts";
 

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { encodeJoined, encodeText } from "../../src/chat/seams.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
-import { encodeExample } from "../../src/loop/sft/encode.ts";
-import { createTokenizer, type TextTokenizer, withChatTemplate } from "../../src/model/files/tokenizer.ts";
+import { createTokenizer, type TextTokenizer, withChatTemplate } from "../../src/engine/model/files/tokenizer.ts";
+import { encodeExample } from "../../src/train/loop/sft/encode.ts";
 
 const small = JSON.parse(readFileSync(new URL("../fixtures/tokenizers/small.json", import.meta.url), "utf8"));
 

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { longestToken, type TextThread, TextWork } from "../../src/chat/text_work.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
-import { ConfigError } from "../../src/errors.ts";
+import { ConfigError } from "../../src/leaves/errors.ts";
 import { CHATML, chatTokenizer, THINKING } from "../fixtures/chat.ts";
 
 const tokenizer = chatTokenizer(CHATML);

@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { parseReply } from "../../src/chat/reply.ts";
 import { Transcript } from "../../src/chat/transcript.ts";
-import type { ChatMessage } from "../../src/contract/text.ts";
-import { randomStream } from "../../src/random.ts";
+import type { ChatMessage } from "../../src/engine/contract/text.ts";
+import { randomStream } from "../../src/leaves/random.ts";
 import { CHATML, chatTokenizer, HEADERS, THINKING } from "../fixtures/chat.ts";
 
 /** One token per byte where the tokenizer would merge, as a sampler may draw. */

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { F32, F64, furthest, readGolden } from "../algorithm/golden.ts";
+import { F32, F64, furthest, readGolden } from "../engine/algorithm/golden.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { devices as opened } from "../fixtures/devices.ts";
 

@@ -7,8 +7,8 @@ import type { Io } from "../../src/cli/command.ts";
 import { configCommands } from "../../src/cli/commands/config.ts";
 import { metricsCommands } from "../../src/cli/commands/metrics.ts";
 import { runProgram } from "../../src/cli/front.ts";
-import { readYaml } from "../../src/config/yaml/read.ts";
-import { splitArguments } from "../../src/run/arguments.ts";
+import { readYaml } from "../../src/train/config/yaml/read.ts";
+import { splitArguments } from "../../src/train/run/arguments.ts";
 import { captured } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 

@@ -1,7 +1,7 @@
 /** The server of `grpu demo`. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { serveDemo } from "../../src/cli/process/demo_server.ts";
-import type { Listening } from "../../src/http/listen.ts";
+import type { Listening } from "../../src/leaves/http/listen.ts";
 import { grpu } from "../fixtures/cli.ts";
 
 describe("grpu demo", () => {

@@ -1,12 +1,12 @@
 import { appendFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { CpuDevice } from "../../src/compute/cpu.ts";
-import { modelConfigJson, parseModelConfig } from "../../src/model/files/config_json.ts";
-import { characterTokenizer } from "../../src/model/files/tokenizer.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
-import { saveModelFolder } from "../../src/model/save_model.ts";
-import { registerReward } from "../../src/task/registered.ts";
+import { CpuDevice } from "../../src/engine/compute/cpu.ts";
+import { modelConfigJson, parseModelConfig } from "../../src/engine/model/files/config_json.ts";
+import { characterTokenizer } from "../../src/engine/model/files/tokenizer.ts";
+import { LanguageModel } from "../../src/engine/model/language_model.ts";
+import { saveModelFolder } from "../../src/engine/model/save_model.ts";
+import { registerReward } from "../../src/train/task/registered.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";

@@ -6,7 +6,7 @@ import { beforeAll, expect, test } from "vitest";
 import { type CommandProgram, runProgram } from "../../src/cli/front.ts";
 import { EXITS, Fault, Interruption } from "../../src/cli/process/exit.ts";
 import { PROGRAM } from "../../src/cli/program.ts";
-import { ConfigError, fileError, RemoteError } from "../../src/errors.ts";
+import { ConfigError, fileError, RemoteError } from "../../src/leaves/errors.ts";
 import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { someMetrics, writeRun } from "../fixtures/run_folder.ts";

@@ -1,8 +1,8 @@
 import { cpSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { diskFile } from "../../src/model/files/disk.ts";
-import { openSafetensors } from "../../src/model/files/safetensors.ts";
+import { diskFile } from "../../src/engine/model/files/disk.ts";
+import { openSafetensors } from "../../src/engine/model/files/safetensors.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";

@@ -1,14 +1,14 @@
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-import { ConfigError } from "../../src/errors.ts";
-import { readMemorySize } from "../../src/run/model/plan_request.ts";
-import { plannedWork } from "../../src/run/model/plan_settings.ts";
-import { compose } from "../config/disk.ts";
+import { ConfigError } from "../../src/leaves/errors.ts";
+import { readMemorySize } from "../../src/train/run/model/plan_request.ts";
+import { plannedWork } from "../../src/train/run/model/plan_settings.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { SMALL_MODEL } from "../fixtures/small_model.ts";
 import { smallRun } from "../fixtures/small_run.ts";
+import { compose } from "../train/config/disk.ts";
 
 const root = temporaryFolder("plan-cli");
 const QWEN = fileURLToPath(new URL("../fixtures/published/Qwen2.5-0.5B", import.meta.url));

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { TraceEvent } from "../../src/compute/profile/trace.ts";
+import type { TraceEvent } from "../../src/engine/compute/profile/trace.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";

@@ -2,11 +2,11 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { CpuDevice } from "../../src/compute/cpu.ts";
-import { parseModelConfig } from "../../src/model/files/config_json.ts";
-import { byteTokenizer, withChatTemplate } from "../../src/model/files/tokenizer.ts";
-import { LanguageModel } from "../../src/model/language_model.ts";
-import { saveModelFolder } from "../../src/model/save_model.ts";
+import { CpuDevice } from "../../src/engine/compute/cpu.ts";
+import { parseModelConfig } from "../../src/engine/model/files/config_json.ts";
+import { byteTokenizer, withChatTemplate } from "../../src/engine/model/files/tokenizer.ts";
+import { LanguageModel } from "../../src/engine/model/language_model.ts";
+import { saveModelFolder } from "../../src/engine/model/save_model.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { publishedConfig } from "../fixtures/published.ts";
@@ -103,7 +103,7 @@ test("a template that fails ends the run before it samples, and names the file",
 
 test("the reward gives 1 for the number, and 0.2 for the form of the answer", async () => {
   await import("../../examples/gsm8k/reward.ts");
-  const { rewards } = await import("../../src/task/registered.ts");
+  const { rewards } = await import("../../src/train/task/registered.ts");
   const judge = rewards.find("number_and_format");
   const task = { id: "a", instruction: "", metadata: { answer: "1,2 and 3\n#### 1,024" } };
   const rewardOf = async (response: string) => ((await judge(response, task, {})) as { reward: number }).reward;

@@ -1,7 +1,7 @@
 /** `task.agent`: a run whose attempts are made in another process equals the run in this one, bit for bit. */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import { openTraceStore } from "../../src/train/trace/mod.ts";
 import { type AgentProcess, startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";

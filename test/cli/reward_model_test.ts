@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { openModelFolder } from "../../src/model/files/folder.ts";
+import { openModelFolder } from "../../src/engine/model/files/folder.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { idleSettings, linesOf, PAIRS, rowRuns } from "../fixtures/row_runs.ts";

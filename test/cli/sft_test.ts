@@ -2,11 +2,11 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { setting } from "../../src/config/schema.ts";
-import { readYaml } from "../../src/config/yaml/read.ts";
-import { flatten } from "../../src/config/yaml/tree.ts";
-import { packagedText } from "../../src/run/files.ts";
-import { composeRows } from "../../src/run/sft_session.ts";
+import { setting } from "../../src/train/config/schema.ts";
+import { readYaml } from "../../src/train/config/yaml/read.ts";
+import { flatten } from "../../src/train/config/yaml/tree.ts";
+import { packagedText } from "../../src/train/run/files.ts";
+import { composeRows } from "../../src/train/run/sft_session.ts";
 import { captured, grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { idleSettings, rowRuns, SMALL_ROW_RUN } from "../fixtures/row_runs.ts";

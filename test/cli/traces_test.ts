@@ -2,10 +2,10 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import { openTraceStore } from "../../src/train/trace/mod.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
-import { makeTrace } from "../trace/make_trace.ts";
+import { makeTrace } from "../train/trace/make_trace.ts";
 
 const dir = temporaryFolder("traces");
 const at = (name: string) => join(dir, name);

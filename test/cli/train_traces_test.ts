@@ -3,13 +3,13 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { TraceRecord } from "../../src/contract/trace.ts";
-import { openTraceStore } from "../../src/trace/mod.ts";
+import type { TraceRecord } from "../../src/engine/contract/trace.ts";
+import { openTraceStore } from "../../src/train/trace/mod.ts";
 import { startTypeScriptAgent } from "../fixtures/agent_process.ts";
 import { grpu } from "../fixtures/cli.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
 import { rewardModule, SMALL_SETTINGS } from "../fixtures/small_run.ts";
-import { makeTrace } from "../trace/make_trace.ts";
+import { makeTrace } from "../train/trace/make_trace.ts";
 
 const dir = temporaryFolder("train-traces");
 

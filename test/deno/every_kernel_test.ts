@@ -1,12 +1,12 @@
 /** Every kernel compiles on the runtime's own WebGPU, except those that need subgroups where it has none. */
 import { readdirSync } from "node:fs";
 import { expect, test } from "vitest";
-import { kernelText } from "../../src/compute/shader.ts";
+import { kernelText } from "../../src/engine/compute/shader.ts";
 import { gpuDevice } from "../fixtures/devices.ts";
 import { kernelsOf } from "../fixtures/kernel_contract.ts";
 import { lossKernels } from "../fixtures/loss_kernels.ts";
 
-const files = ["compute", "model", "algorithm"].flatMap((room) =>
+const files = ["engine/compute", "engine/model", "engine/algorithm"].flatMap((room) =>
   readdirSync(`src/${room}`, { recursive: true, encoding: "utf8" })
     .filter((name) => name.endsWith(".ts"))
     .map((name) => `../../src/${room}/${name}`),

@@ -12,7 +12,7 @@ const RIGHT = '{"name": "Nora", "age": 34, "city": "Milan"}';
 
 async function judge(response: string) {
   await import("../../examples/json_smollm/reward.ts");
-  const { rewards } = await import("../../src/task/registered.ts");
+  const { rewards } = await import("../../src/train/task/registered.ts");
   const task = { id: "a", instruction: "", metadata: { answer: JSON.stringify(ANSWER) } };
   return rewards.find("json_fields")(response, task, {});
 }

@@ -3,10 +3,10 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { fileURLToPath } from "node:url";
-import type { JobSpec, RayOptions } from "../../src/backend/ray/contract.ts";
-import { RayJobs } from "../../src/backend/ray/jobs.ts";
-import { httpFetch } from "../../src/run/net/http.ts";
-import { readWebSocket } from "../../src/run/net/websocket.ts";
+import type { JobSpec, RayOptions } from "../../src/cluster/ray/contract.ts";
+import { RayJobs } from "../../src/cluster/ray/jobs.ts";
+import { httpFetch } from "../../src/train/run/net/http.ts";
+import { readWebSocket } from "../../src/train/run/net/websocket.ts";
 
 const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
 

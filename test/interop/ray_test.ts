@@ -4,12 +4,12 @@ import { readFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { CauseFinder } from "../../src/backend/ray/cause.ts";
-import type { JobSpec } from "../../src/backend/ray/contract.ts";
-import { jobFailureText } from "../../src/backend/ray/failure.ts";
-import { MOST_OF_A_LINE } from "../../src/backend/ray/lines.ts";
-import { type NodeAnswer, probe, unreachableMessage } from "../../src/backend/ray/probe.ts";
-import { httpFetch } from "../../src/run/net/http.ts";
+import { CauseFinder } from "../../src/cluster/ray/cause.ts";
+import type { JobSpec } from "../../src/cluster/ray/contract.ts";
+import { jobFailureText } from "../../src/cluster/ray/failure.ts";
+import { MOST_OF_A_LINE } from "../../src/cluster/ray/lines.ts";
+import { type NodeAnswer, probe, unreachableMessage } from "../../src/cluster/ray/probe.ts";
+import { httpFetch } from "../../src/train/run/net/http.ts";
 import { hasRay, python, type RayCluster, startRay, treeOf } from "./ray_cluster.ts";
 
 const PROBE = readFileSync(new URL("../../config/ray/grpu_probe.py", import.meta.url), "utf8");

@@ -4,10 +4,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { openTraceStore } from "../../src/trace/mod.ts";
-import { openDatabase } from "../../src/trace/sqlite/driver.ts";
+import { openTraceStore } from "../../src/train/trace/mod.ts";
+import { openDatabase } from "../../src/train/trace/sqlite/driver.ts";
 import { temporaryFolder } from "../fixtures/folder.ts";
-import { makeTrace } from "../trace/make_trace.ts";
+import { makeTrace } from "../train/trace/make_trace.ts";
 import { rllmGateway } from "./rllm.ts";
 
 const rllm = await rllmGateway();

@@ -1,16 +1,16 @@
 /** A run of verl's real trainer as a job of a real Ray cluster without GPUs: it goes as far as it can, and says why it ends. */
 import { readFile } from "node:fs/promises";
 import { afterAll, expect, test } from "vitest";
-import { RayJobs } from "../../src/backend/ray/jobs.ts";
-import { verlJob } from "../../src/backend/verl/job.ts";
-import { VerlLog } from "../../src/backend/verl/log.ts";
-import { verlVersion } from "../../src/backend/verl/versions.ts";
 import { type RayHead, startRayHead } from "../../src/cli/process/ray_head.ts";
-import { composeConfig } from "../../src/config/compose.ts";
-import { httpFetch } from "../../src/run/net/http.ts";
-import { readWebSocket } from "../../src/run/net/websocket.ts";
-import { readConfig } from "../config/disk.ts";
+import { RayJobs } from "../../src/cluster/ray/jobs.ts";
+import { verlJob } from "../../src/cluster/verl/job.ts";
+import { VerlLog } from "../../src/cluster/verl/log.ts";
+import { verlVersion } from "../../src/cluster/verl/versions.ts";
+import { composeConfig } from "../../src/train/config/compose.ts";
+import { httpFetch } from "../../src/train/run/net/http.ts";
+import { readWebSocket } from "../../src/train/run/net/websocket.ts";
 import { hasShared, sharedPath } from "../fixtures/shared.ts";
+import { readConfig } from "../train/config/disk.ts";
 import { cpuEnv, freePort, installVerl, type VerlPython } from "./verl.ts";
 
 /** The newest; what differs in others is tested without Ray. */

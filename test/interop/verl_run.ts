@@ -1,10 +1,10 @@
 /** What the tests of verl's own code run: tasks, rewards and a game of ours, and the tokens of the stand-in for its servers. */
-import type { Tree } from "../../src/config/yaml/tree.ts";
-import type { Task } from "../../src/data/types.ts";
-import "../../src/task/environments.ts";
-import { environments } from "../../src/task/registered.ts";
-import type { Reward } from "../../src/task/rollout.ts";
-import { multiTurn } from "../../src/task/workflows.ts";
+import type { Tree } from "../../src/train/config/yaml/tree.ts";
+import type { Task } from "../../src/train/data/types.ts";
+import "../../src/train/task/environments.ts";
+import { environments } from "../../src/train/task/registered.ts";
+import type { Reward } from "../../src/train/task/rollout.ts";
+import { multiTurn } from "../../src/train/task/workflows.ts";
 import type { Draw } from "../fixtures/cluster.ts";
 
 export const CHAT =

@@ -4,11 +4,11 @@
  */
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { LocalBackend } from "../../src/backend/local/backend.ts";
-import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
-import type { TrainBatch } from "../../src/contract/backend.ts";
-import { openAdapter } from "../../src/model/files/peft.ts";
-import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/model/lora.ts";
+import { WebGpuDevice } from "../../src/engine/compute/webgpu/device.ts";
+import type { TrainBatch } from "../../src/engine/contract/backend.ts";
+import { openAdapter } from "../../src/engine/model/files/peft.ts";
+import { ATTENTION_TARGETS, MLP_TARGETS } from "../../src/engine/model/lora.ts";
+import { LocalBackend } from "../../src/train/backend/local/backend.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { uniform } from "../fixtures/numbers.ts";
 import { publishedConfig } from "../fixtures/published.ts";

@@ -5,8 +5,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { diskFile } from "../../src/model/files/disk.ts";
-import { openSafetensors, type SafetensorsFile } from "../../src/model/files/safetensors.ts";
+import { diskFile } from "../../src/engine/model/files/disk.ts";
+import { openSafetensors, type SafetensorsFile } from "../../src/engine/model/files/safetensors.ts";
 
 /** Made by .ci/run, or named by the environment; undefined where there is neither. */
 export const PYTHON = [process.env.REFERENCE_PYTHON, fromRoot(".cache/transformers/bin/python")].find(

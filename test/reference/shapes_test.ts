@@ -4,10 +4,10 @@
  */
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
-import { WebGpuDevice } from "../../src/compute/webgpu/device.ts";
-import { openAdapter } from "../../src/model/files/peft.ts";
-import type { LanguageModel, LanguageModelOptions } from "../../src/model/language_model.ts";
-import { loadModel, openModel } from "../../src/model/open_model.ts";
+import { WebGpuDevice } from "../../src/engine/compute/webgpu/device.ts";
+import { openAdapter } from "../../src/engine/model/files/peft.ts";
+import type { LanguageModel, LanguageModelOptions } from "../../src/engine/model/language_model.ts";
+import { loadModel, openModel } from "../../src/engine/model/open_model.ts";
 import { pack } from "../fixtures/golden_model.ts";
 import { likelihood } from "../fixtures/likelihood.ts";
 import { expectClose, uniform } from "../fixtures/numbers.ts";

@@ -38,9 +38,9 @@ describe("mutants of WGSL", () => {
 });
 
 test.each([
-  ["shaders/norm/rms_norm.wgsl", "model/kernels", ["grids_test.ts", "norm_test.ts"], "attention_test.ts"],
-  ["shaders/measure/copy.wgsl", "compute", ["device_test.ts", "measure_test.ts"], "matmul_test.ts"],
-  ["shaders/layer/parts/gelu.wgsl", "model/kernels", ["elementwise_test.ts", "grids_test.ts"], "norm_test.ts"],
+  ["shaders/norm/rms_norm.wgsl", "engine/model/kernels", ["grids_test.ts", "norm_test.ts"], "attention_test.ts"],
+  ["shaders/measure/copy.wgsl", "engine/compute", ["device_test.ts", "measure_test.ts"], "matmul_test.ts"],
+  ["shaders/layer/parts/gelu.wgsl", "engine/model/kernels", ["elementwise_test.ts", "grids_test.ts"], "norm_test.ts"],
 ])("the tests of %s", (file, folder, names, other) => {
   const tests = ownTests(file);
   expect(tests).toEqual(expect.arrayContaining(names.map((name) => `test/${folder}/${name}`)));
@@ -53,18 +53,18 @@ test("of a TypeScript file only the WGSL changes, outside of what it takes from 
   const found = mutantsOf(text, { isTypeScript: true });
   expect(found.map(({ line, to }) => [line, to])).toEqual([[3, `fn f() { x = y / z; ${hole} }\`;`]]);
   expect(found[0]!.text).toBe(text.replace("y * z", "y / z"));
-  expect(ownTests("src/algorithm/loss/losses/gspo.ts")).toContain("test/algorithm/losses_test.ts");
+  expect(ownTests("src/engine/algorithm/loss/losses/gspo.ts")).toContain("test/engine/algorithm/losses_test.ts");
 });
 
 test("kernels of algorithms are judged by all their tests but the browser's", () => {
   const tests = ownTests("shaders/loss/parts/kl.wgsl");
-  expect(tests).toContain("test/algorithm/loss_golden_test.ts");
-  expect(tests).not.toContain("test/algorithm/browser_test.ts");
+  expect(tests).toContain("test/engine/algorithm/loss_golden_test.ts");
+  expect(tests).not.toContain("test/engine/algorithm/browser_test.ts");
 });
 
 test("changed lines are read from a diff, by folder", () => {
   const diff = [
-    "+++ b/src/loop/update.ts",
+    "+++ b/src/train/loop/update.ts",
     "@@ -1,2 +3,4 @@ export",
     "@@ -9 +12 @@",
     "@@ -20,3 +22,0 @@",
@@ -76,7 +76,7 @@ test("changed lines are read from a diff, by folder", () => {
     "@@ -1 +1 @@",
   ].join("\n");
   expect(parseDiff(diff)).toEqual([
-    { folder: "loop", lines: ["src/loop/update.ts:3-6", "src/loop/update.ts:12-12"] },
+    { folder: "train/loop", lines: ["src/train/loop/update.ts:3-6", "src/train/loop/update.ts:12-12"] },
     { folder: "root", lines: ["src/cli.ts:1-1"] },
     { folder: "shaders", lines: ["shaders/rope.wgsl:5-6"] },
   ]);
@@ -84,27 +84,35 @@ test("changed lines are read from a diff, by folder", () => {
 
 describe("targets", () => {
   test.each([
-    ["model", ["test/model/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
-    ["model/generate", ["test/model/generate/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
-    ["log/page/curve.ts", ["test/log/**/*_test.ts"], 85],
-    ["model/files/tokenizer", ["test/model/files/**/*_test.ts", "test/backend/golden_model_test.ts"], 90],
-    ["log/progress.ts", ["test/log/**/*_test.ts"], 85],
+    ["engine/model", ["test/engine/model/**/*_test.ts", "test/train/backend/golden_model_test.ts"], 90],
+    [
+      "engine/model/generate",
+      ["test/engine/model/generate/**/*_test.ts", "test/train/backend/golden_model_test.ts"],
+      90,
+    ],
+    ["train/log/page/curve.ts", ["test/train/log/**/*_test.ts"], 85],
+    [
+      "engine/model/files/tokenizer",
+      ["test/engine/model/files/**/*_test.ts", "test/train/backend/golden_model_test.ts"],
+      90,
+    ],
+    ["train/log/progress.ts", ["test/train/log/**/*_test.ts"], 85],
   ])("%s is judged by tests of the nearest folder", (target, tests, required) => {
     expect(testsFor(target)).toEqual(tests);
     expect(requiredFor(target)).toBe(required);
   });
 
   test("a file directly in src/ is judged by the test of its name", () => {
-    expect(testsFor("root")).toContain("test/random_test.ts");
-    expect(testsFor("root")).not.toContain("test/mod_test.ts");
+    expect(testsFor("root")).toEqual(["test/cli_test.ts"]);
     expect(requiredFor("root")).toBe(85);
+    expect(testsFor("leaves/random.ts")).toEqual(["test/leaves/**/*_test.ts"]);
   });
 
   test("the sources of a folder, a file, the root; none where there is no such folder", () => {
-    expect(sourcesIn("log/folder")).toContain("src/log/folder/lock.ts");
-    expect(sourcesIn("log")).toContain("src/log/folder/lock.ts");
-    expect(sourcesIn("log/progress.ts")).toEqual(["src/log/progress.ts"]);
-    expect(sourcesIn("root")).toContain("src/random.ts");
+    expect(sourcesIn("train/log/folder")).toContain("src/train/log/folder/lock.ts");
+    expect(sourcesIn("train/log")).toContain("src/train/log/folder/lock.ts");
+    expect(sourcesIn("train/log/progress.ts")).toEqual(["src/train/log/progress.ts"]);
+    expect(sourcesIn("root")).toContain("src/mod.ts");
     expect(sourcesIn("root")?.every((file) => /^src\/[^/]+\.ts$/.test(file))).toBe(true);
     expect(sourcesIn("nothing")).toBeUndefined();
   });
@@ -126,22 +134,22 @@ describe("score", () => {
   });
 
   test("an equivalent mutant counts as noticed", () => {
-    const listed = mutant("Survived", { file: "src/random.ts", from: "i  >\n 0", to: "i >= 0" });
+    const listed = mutant("Survived", { file: "src/leaves/random.ts", from: "i  >\n 0", to: "i >= 0" });
     expect(scoreOf([listed])).toMatchObject({ total: 1, noticed: 1, equivalent: 1, survivors: [] });
   });
 });
 
 test.each([
-  ["test/log/folder_lock_test.ts", "src/log/folder/lock.ts", 3],
-  ["test/log/progress_test.ts", "src/log/folder/lock.ts", 1],
-  ["test/loop/train_test.ts", "src/log/folder/lock.ts", 0],
+  ["test/train/log/folder_lock_test.ts", "src/train/log/folder/lock.ts", 4],
+  ["test/train/log/progress_test.ts", "src/train/log/folder/lock.ts", 2],
+  ["test/train/loop/train_test.ts", "src/train/log/folder/lock.ts", 1],
 ])("%s is near %s: %i", (test, source, expected) => {
   expect(nearness(test, source)).toBe(expected);
 });
 
 test("of tests that are as near the quicker comes first, and a slow one comes after those that are less near", () => {
   const of = (name: string, seconds: number) =>
-    worthOf(`test/backend/${name}_test.ts`, "src/backend/local/plan/plan.ts", seconds);
+    worthOf(`test/train/backend/${name}_test.ts`, "src/train/backend/local/plan/plan.ts", seconds);
   expect(of("plan", 2)).toBeGreaterThan(of("plan", 3));
   expect(of("plan", 3)).toBeGreaterThan(of("local", 4));
   expect(of("plan", 40)).toBeLessThan(of("engine", 1));
@@ -149,8 +157,8 @@ test("of tests that are as near the quicker comes first, and a slow one comes af
 
 test("a sample of changed lines is a part of them all", () => {
   const plans = [
-    { folder: "loop", lines: ["src/loop/a.ts:3-6", "src/loop/b.ts:12-12"] },
-    { folder: "data", lines: ["src/data/a.ts:1-15"] },
+    { folder: "train/loop", lines: ["src/train/loop/a.ts:3-6", "src/train/loop/b.ts:12-12"] },
+    { folder: "data", lines: ["src/train/data/a.ts:1-15"] },
   ];
   expect(partOfAbout(20, plans)).toBe(1);
   expect(partOfAbout(5, plans)).toBe(0.25);

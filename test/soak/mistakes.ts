@@ -1,7 +1,7 @@
 /** Random mistakes of people who use the command line: what they type, and in what state their files are. */
 import { chmodSync, cpSync, mkdirSync, readFileSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { mulberry32 } from "../../src/random.ts";
+import { mulberry32 } from "../../src/leaves/random.ts";
 
 export interface Mistake {
   /** For messages. */

@@ -1,10 +1,10 @@
 /** The estimators and losses that a recipe can take. */
-import { estimatorNames } from "../../../src/algorithm/advantage/estimators.ts";
-import { lossNames } from "../../../src/algorithm/loss/losses.ts";
-import { ConfigError } from "../../../src/errors.ts";
-import type { LoopSettings } from "../../../src/loop/settings.ts";
-import { estimateAdvantages } from "../../../src/loop/stages/estimate.ts";
-import { lossSettings } from "../../../src/loop/stages/loss_settings.ts";
+import { estimatorNames } from "../../../src/engine/algorithm/advantage/estimators.ts";
+import { lossNames } from "../../../src/engine/algorithm/loss/losses.ts";
+import { ConfigError } from "../../../src/leaves/errors.ts";
+import type { LoopSettings } from "../../../src/train/loop/settings.ts";
+import { estimateAdvantages } from "../../../src/train/loop/stages/estimate.ts";
+import { lossSettings } from "../../../src/train/loop/stages/loss_settings.ts";
 
 /** By setting: the names that need nothing which a run of these settings lacks. */
 export function choicesFor({ algorithm }: LoopSettings): Readonly<Record<string, readonly string[]>> {

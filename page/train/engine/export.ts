@@ -1,7 +1,7 @@
 /** What was trained, as a zip of files that transformers, PEFT and `grpu sample` read. */
 import { zipSync } from "fflate";
-import { MemoryFolder } from "../../../src/model/files/memory_folder.ts";
-import { saveAdapterFolder, saveModelFolder } from "../../../src/model/save_model.ts";
+import { MemoryFolder } from "../../../src/engine/model/files/memory_folder.ts";
+import { saveAdapterFolder, saveModelFolder } from "../../../src/engine/model/save_model.ts";
 import type { Opened } from "./model.ts";
 
 export interface ExportedFiles {

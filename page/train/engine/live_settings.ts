@@ -1,8 +1,8 @@
 /** The settings that a person changes while a run trains: each step takes those that hold when it starts. */
-import { ConfigError } from "../../../src/errors.ts";
-import type { Run } from "../../../src/loop/contract.ts";
-import type { LoopSettings } from "../../../src/loop/settings.ts";
-import { trainStep } from "../../../src/loop/step.ts";
+import { ConfigError } from "../../../src/leaves/errors.ts";
+import type { Run } from "../../../src/train/loop/contract.ts";
+import type { LoopSettings } from "../../../src/train/loop/settings.ts";
+import { trainStep } from "../../../src/train/loop/step.ts";
 import { type Given, LIVE_PATHS } from "../settings.ts";
 
 export class LiveSettings {

@@ -1,20 +1,20 @@
 /** Opens the model of a recipe: a new one of the task's characters, or the one that a person gave. */
 
-import type { LocalBackend } from "../../../src/backend/local/backend.ts";
-import type { Device } from "../../../src/compute/device.ts";
-import type { Tree } from "../../../src/config/yaml/tree.ts";
-import { ConfigError } from "../../../src/errors.ts";
-import { blobFolder } from "../../../src/model/files/memory_folder.ts";
+import type { Device } from "../../../src/engine/compute/device.ts";
+import { blobFolder } from "../../../src/engine/model/files/memory_folder.ts";
 import {
   characterTokenizer,
   PLAIN_CHAT_TEMPLATE,
   type TextTokenizer,
   withChatTemplate,
-} from "../../../src/model/files/tokenizer.ts";
-import { type ModelMark, openModel } from "../../../src/model/open_model.ts";
-import { readLora, templateOf } from "../../../src/run/model/model_settings.ts";
-import { newBackend, trainable } from "../../../src/run/model/trained_model.ts";
-import type { Environment } from "../../../src/task/rollout.ts";
+} from "../../../src/engine/model/files/tokenizer.ts";
+import { type ModelMark, openModel } from "../../../src/engine/model/open_model.ts";
+import { ConfigError } from "../../../src/leaves/errors.ts";
+import type { LocalBackend } from "../../../src/train/backend/local/backend.ts";
+import type { Tree } from "../../../src/train/config/yaml/tree.ts";
+import { readLora, templateOf } from "../../../src/train/run/model/model_settings.ts";
+import { newBackend, trainable } from "../../../src/train/run/model/trained_model.ts";
+import type { Environment } from "../../../src/train/task/rollout.ts";
 import type { StartRequest } from "../protocol.ts";
 import { recipeNamed } from "../recipes.ts";
 

@@ -1,6 +1,6 @@
 /** A logger that posts every record to the page: each is a boundary between steps. */
-import type { Logger, LogRecord } from "../../../src/log/logger.ts";
-import { groupsLine, sampleLines } from "../../../src/log/record_lines.ts";
+import type { Logger, LogRecord } from "../../../src/train/log/logger.ts";
+import { groupsLine, sampleLines } from "../../../src/train/log/record_lines.ts";
 import type { GroupView, Post } from "../protocol.ts";
 import type { Boundary } from "./boundary.ts";
 

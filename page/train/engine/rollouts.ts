@@ -1,11 +1,11 @@
 /** Some groups of a step, token by token, with rewards and advantages. */
 
-import { advantageReader } from "../../../src/algorithm/advantage/level.ts";
 import { TokenText } from "../../../src/chat/live/token_text.ts";
-import type { Tokenizer } from "../../../src/contract/text.ts";
-import { mergeSteps } from "../../../src/data/pack.ts";
-import type { Episode, Trajectory } from "../../../src/data/types.ts";
-import type { AdvantageRows } from "../../../src/loop/contract.ts";
+import { advantageReader } from "../../../src/engine/algorithm/advantage/level.ts";
+import type { Tokenizer } from "../../../src/engine/contract/text.ts";
+import { mergeSteps } from "../../../src/train/data/pack.ts";
+import type { Episode, Trajectory } from "../../../src/train/data/types.ts";
+import type { AdvantageRows } from "../../../src/train/loop/contract.ts";
 import type { AttemptView, GroupView, Passage, TokenOf } from "../protocol.ts";
 
 /** Groups shown of a step, and attempts of a group. */

@@ -1,6 +1,6 @@
 /** The eight stages of a step, with the news of which one runs; keeps the advantages of the step under way. */
-import type { StageContext, Stages } from "../../../src/loop/contract.ts";
-import { STAGES } from "../../../src/loop/stages.ts";
+import type { StageContext, Stages } from "../../../src/train/loop/contract.ts";
+import { STAGES } from "../../../src/train/loop/stages.ts";
 import type { Post, StageName } from "../protocol.ts";
 import { advantagesOf } from "./rollouts.ts";
 

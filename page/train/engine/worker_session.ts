@@ -1,10 +1,10 @@
 /** One run in a worker: takes the page's commands, and posts what happens. */
-import type { Device } from "../../../src/compute/device.ts";
-import { openDevice } from "../../../src/compute/open.ts";
-import type { LogRecord } from "../../../src/log/logger.ts";
-import type { LoopSettings } from "../../../src/loop/settings.ts";
-import { estimateAdvantagesOn } from "../../../src/loop/stages/estimate.ts";
-import { train } from "../../../src/loop/train.ts";
+import type { Device } from "../../../src/engine/compute/device.ts";
+import { openDevice } from "../../../src/engine/compute/open.ts";
+import type { LogRecord } from "../../../src/train/log/logger.ts";
+import type { LoopSettings } from "../../../src/train/loop/settings.ts";
+import { estimateAdvantagesOn } from "../../../src/train/loop/stages/estimate.ts";
+import { train } from "../../../src/train/loop/train.ts";
 import type { Command, Post, RunRequest, StartRequest } from "../protocol.ts";
 import type { Given } from "../settings.ts";
 import { Boundary } from "./boundary.ts";

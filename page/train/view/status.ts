@@ -1,5 +1,5 @@
 /** Where the run stands: figures, the stage of the step under way, and what the last step did. */
-import type { CurveData } from "../../../src/log/page/page_data.ts";
+import type { CurveData } from "../../../src/train/log/page/page_data.ts";
 import { h } from "../../element.ts";
 import { counted, duration, number } from "../../format.ts";
 import type { StageName } from "../protocol.ts";

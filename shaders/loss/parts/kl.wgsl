@@ -1,5 +1,5 @@
 // What KL estimates of one token stand on, x = logprob - ref. The function kl_estimate is written from their list
-// (src/algorithm/kl/estimate.ts).
+// (src/engine/algorithm/kl/estimate.ts).
 
 const MAX_LOG_RATIO = 20.0;
 

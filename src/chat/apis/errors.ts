@@ -1,5 +1,5 @@
 /** Errors in each API's own form. */
-import { ConfigError, UnsupportedError } from "../../errors.ts";
+import { ConfigError, UnsupportedError } from "../../leaves/errors.ts";
 import { ApiError } from "../request.ts";
 
 /** The API whose form an answer has. */

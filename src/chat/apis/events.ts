@@ -1,5 +1,5 @@
 /** Server-sent events. */
-import { stringifyJson } from "../../json.ts";
+import { stringifyJson } from "../../leaves/json.ts";
 import type { ChatEngine } from "../engine.ts";
 
 /** A route's answer. */

@@ -5,7 +5,7 @@
  * so that a new field must be decided.
  */
 import { z } from "zod";
-import { stringifyJson } from "../../json.ts";
+import { stringifyJson } from "../../leaves/json.ts";
 
 /** Accepted with any value: a note to the provider's own service, or a hint that makes replies quicker. */
 const note = z.unknown().optional();

@@ -1,6 +1,6 @@
 /** Log-probabilities in OpenAI's form. */
-import type { TopLogprob } from "../../contract/backend.ts";
-import type { Tokenizer } from "../../contract/text.ts";
+import type { TopLogprob } from "../../engine/contract/backend.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
 
 export interface TokenLogprob {
   readonly token: string;

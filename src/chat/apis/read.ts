@@ -1,9 +1,9 @@
 /** Reads the bodies of requests. Parameters without an effect here are refused. */
 import { z } from "zod";
-import type { ChatMessage } from "../../contract/text.ts";
-import { readMessages } from "../../data/messages.ts";
-import { ConfigError } from "../../errors.ts";
-import { anyObject, readAs } from "../../shape.ts";
+import type { ChatMessage } from "../../engine/contract/text.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { anyObject, readAs } from "../../leaves/shape.ts";
+import { readMessages } from "../messages.ts";
 import { ApiError, type ResponseFormat, type SamplingRequest, type ToolChoice } from "../request.ts";
 import { SAMPLING_FIELDS } from "./fields.ts";
 

@@ -3,7 +3,7 @@
  * are made when a text first leads there, and kept within a budget. A rule at the end of its sequence leaves no frame, so that
  * repetitions do not grow the stack.
  */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { ByteSet, GrammarRule, PlacedSequence, SymbolSequence } from "./rules.ts";
 
 /** A place in a sequence, and where the text goes on after it. Equal ones are one object until the automaton forgets them. */

@@ -1,5 +1,5 @@
 /** Objects and arrays of a schema. */
-import { jsonEntries } from "../../json.ts";
+import { jsonEntries } from "../../leaves/json.ts";
 import { Automaton, type ParseState } from "./automaton.ts";
 import type { StateBudget } from "./intersection.ts";
 import { ANY_OBJECT, ANY_VALUE, arrayOf, bracketed, mapOf, member, SPACE, stringOf } from "./json.ts";

@@ -2,7 +2,7 @@
  * Texts that are in several grammars at once, and in none of others. The grammars are regular: they lead to finitely many
  * states. The result keeps only states from which a text ends, so that it has no dead ends.
  */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import { Automaton, distinguishingClasses, type ParseState } from "./automaton.ts";
 import { type ByteSet, GrammarRule, type SymbolSequence } from "./rules.ts";
 

@@ -1,6 +1,6 @@
 /** Keywords of JSON schemas, and what they may hold. */
-import { ConfigError } from "../../errors.ts";
-import { numberText, stringifyJson } from "../../json.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { numberText, stringifyJson } from "../../leaves/json.ts";
 import { FORMATS } from "./formats.ts";
 import { MOST_DIGITS } from "./numbers.ts";
 

@@ -1,5 +1,5 @@
 /** Schemas that hold together: the parts of `allOf`, and what stands beside them. */
-import { jsonEntries, mergedJson, parseJson, stringifyJson } from "../../json.ts";
+import { jsonEntries, mergedJson, parseJson, stringifyJson } from "../../leaves/json.ts";
 import {
   isOfType,
   isSameValue,

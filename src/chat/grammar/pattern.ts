@@ -1,5 +1,5 @@
 /** Regular expressions of JSON schemas as rules over the characters of a JSON string. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import { intersection, type SchemaPlace } from "./intersection.ts";
 import { CHARACTER, IN_LINE } from "./json.ts";
 import {

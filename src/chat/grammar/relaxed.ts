@@ -1,7 +1,7 @@
 /** Constraints that are given up where their grammar fails in the middle of a reply: what was drawn is not lost for it. */
-import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
-import type { Tokenizer } from "../../contract/text.ts";
-import { ConfigError } from "../../errors.ts";
+import type { ConstraintState, TokenConstraint } from "../../engine/contract/backend.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 
 /**
  * A constraint, and the one that takes its place in a reply where the grammar of the first leads to too many states, or to a

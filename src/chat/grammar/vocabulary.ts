@@ -1,8 +1,8 @@
 /** Tokens that may come next, for a grammar over bytes. */
-import type { ConstraintState, TokenConstraint } from "../../contract/backend.ts";
-import type { Tokenizer } from "../../contract/text.ts";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
-import { RecentCache } from "../../recent_cache.ts";
+import type { ConstraintState, TokenConstraint } from "../../engine/contract/backend.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
+import { ConfigError, UnsupportedError } from "../../leaves/errors.ts";
+import { RecentCache } from "../../leaves/recent_cache.ts";
 import { Automaton, type ParseState } from "./automaton.ts";
 import type { GrammarRule } from "./rules.ts";
 

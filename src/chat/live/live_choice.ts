@@ -1,6 +1,6 @@
 /** One choice while it is sampled: its tokens, and the parts of its reply that are certain. */
-import type { TokenListener } from "../../contract/backend.ts";
-import type { Tokenizer } from "../../contract/text.ts";
+import type { TokenListener } from "../../engine/contract/backend.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
 import type { ChoiceStart, LivePart, LiveUpdate } from "../engine.ts";
 import { toolCall } from "../reply.ts";
 import { type ReplyPart, ReplyReader } from "../reply_reader.ts";

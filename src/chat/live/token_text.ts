@@ -1,5 +1,5 @@
 /** The text of tokens that arrive one by one. */
-import type { Tokenizer } from "../../contract/text.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
 import { heldBack } from "../reply_reader.ts";
 import { firstStop } from "../stop.ts";
 

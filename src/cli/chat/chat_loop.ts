@@ -2,8 +2,8 @@
 
 import type { LivePart } from "../../chat/engine.ts";
 import type { Talk, TalkListener, TalkReply } from "../../chat/talk.ts";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
-import { stringifyJson } from "../../json.ts";
+import { ConfigError, UnsupportedError } from "../../leaves/errors.ts";
+import { stringifyJson } from "../../leaves/json.ts";
 import type { Io, Typing } from "../command.ts";
 import { runSlash } from "./slash.ts";
 

@@ -1,6 +1,6 @@
 /** Entries of earlier chats: a text file, one entry a line, the latest last. */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { fileError } from "../../errors.ts";
+import { fileError } from "../../leaves/errors.ts";
 
 /** The latest first. Nothing where there is no file yet. */
 export function readHistory(file: string | undefined): string[] {

@@ -1,7 +1,7 @@
 /** Commands of a chat: lines that begin with a slash. */
 
 import type { Talk } from "../../chat/talk.ts";
-import { writeText } from "../../run/files.ts";
+import { writeText } from "../../train/run/files.ts";
 
 /** The chat's next act after a command. */
 export type SlashEffect = "continue" | "retry" | "leave";

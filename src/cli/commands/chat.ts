@@ -1,5 +1,5 @@
 /** `grpu chat`: talk to a model in the terminal. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, GPU, gpuOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK } from "../process/exit.ts";
@@ -40,7 +40,7 @@ async function chat({ options }: Input, io: Io): Promise<number> {
     options.seed === undefined
       ? undefined
       : integerOption(options.seed, { flag: "--seed", least: 0, most: 2 ** 32 - 1 });
-  const { openServing } = await import("../../run/serve/serving.ts");
+  const { openServing } = await import("../../train/run/serve/serving.ts");
   const { servedEngine } = await import("../../serve/openai/engine.ts");
   const { chatLoop } = await import("../chat/chat_loop.ts");
   const { Talk } = await import("../../chat/talk.ts");

@@ -1,6 +1,6 @@
 /** `grpu train` with a trainer on a cluster. */
-import { dryRunText } from "../../backend/ray/dry_run.ts";
-import { type ClusterComposition, trainOnCluster } from "../../run/cluster/train_on_cluster.ts";
+import { dryRunText } from "../../cluster/ray/dry_run.ts";
+import { type ClusterComposition, trainOnCluster } from "../../train/run/cluster/train_on_cluster.ts";
 import type { Input, Io } from "../command.ts";
 import { EXIT_OK } from "../process/exit.ts";
 import { endOfRun } from "./cluster_text.ts";

@@ -1,9 +1,9 @@
 /** The text that people and programs read of a run on a cluster at its end. */
 import { join } from "node:path";
-import { JOB_LOG_FILE } from "../../run/cluster/job_record.ts";
-import type { ClusterEnding } from "../../run/cluster/train_on_cluster.ts";
-import { CLUSTER_TRAINERS } from "../../run/cluster/trainers.ts";
-import { quoted } from "../../run/quoted.ts";
+import { JOB_LOG_FILE } from "../../train/run/cluster/job_record.ts";
+import type { ClusterEnding } from "../../train/run/cluster/train_on_cluster.ts";
+import { CLUSTER_TRAINERS } from "../../train/run/cluster/trainers.ts";
+import { quoted } from "../../train/run/quoted.ts";
 import type { Input, Io } from "../command.ts";
 import { commandName } from "../command_line.ts";
 import { importsOf } from "../options.ts";

@@ -30,9 +30,9 @@ export const advantagesCommand: Command = {
 };
 
 async function runAdvantages(input: Input, io: Io): Promise<void> {
-  const { advantageBatch } = await import("../../algorithm/rollout_batches.ts");
-  const { computeAdvantages } = await import("../../algorithm/run.ts");
-  const { advantageMetrics, summarizeGroups } = await import("../../algorithm/advantage/metrics.ts");
+  const { advantageBatch } = await import("../../engine/algorithm/rollout_batches.ts");
+  const { computeAdvantages } = await import("../../engine/algorithm/run.ts");
+  const { advantageMetrics, summarizeGroups } = await import("../../engine/algorithm/advantage/metrics.ts");
   await onRollouts(input, io, async (rollouts, { device, where }) => {
     const batch = advantageBatch(rollouts);
     const estimator = String(input.options.estimator);

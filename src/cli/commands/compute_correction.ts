@@ -1,4 +1,4 @@
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { INPUT_OPTION, JSON_OUTPUT, readRollouts, SET, settingsOf } from "./compute_options.ts";
 import { listsByRow, metricLines, printJson } from "./compute_output.ts";
@@ -18,9 +18,9 @@ export const correctionCommand: Command = {
 
 async function runCorrection(input: Input, io: Io): Promise<void> {
   const [{ rolloutCorrection }, { correctionPreset }, { correctionBatch }] = await Promise.all([
-    import("../../algorithm/correction/host.ts"),
-    import("../../algorithm/correction/config.ts"),
-    import("../../algorithm/rollout_batches.ts"),
+    import("../../engine/algorithm/correction/host.ts"),
+    import("../../engine/algorithm/correction/config.ts"),
+    import("../../engine/algorithm/rollout_batches.ts"),
   ]);
   const rollouts = await readRollouts(input, io, undefined);
   const { preset, ...settings } = settingsOf(input);

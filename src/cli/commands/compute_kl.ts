@@ -26,8 +26,8 @@ export const klCommand: Command = {
 };
 
 async function runKl(input: Input, io: Io): Promise<void> {
-  const { klBatch } = await import("../../algorithm/rollout_batches.ts");
-  const { computeKl } = await import("../../algorithm/run.ts");
+  const { klBatch } = await import("../../engine/algorithm/rollout_batches.ts");
+  const { computeKl } = await import("../../engine/algorithm/run.ts");
   await onRollouts(input, io, async (rollouts, { device, where }) => {
     const kl = String(input.options.kl);
     const spec = { ...settingsOf(input), kl, loss_agg_mode: String(input.options.agg) };

@@ -1,10 +1,10 @@
 /** `grpu compute loss`: a policy loss over a file of rollouts, with its gradient. */
 
-import { ownAggregation } from "../../algorithm/loss/losses.ts";
-import type { PolicyLossSpec } from "../../algorithm/loss/resolve.ts";
-import { aggregationConflict } from "../../config/rules/aggregation.ts";
-import type { Rollouts } from "../../data/rollouts/rollouts.ts";
-import { ConfigError } from "../../errors.ts";
+import { ownAggregation } from "../../engine/algorithm/loss/losses.ts";
+import type { PolicyLossSpec } from "../../engine/algorithm/loss/resolve.ts";
+import type { Rollouts } from "../../engine/packing/rollouts/rollouts.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { aggregationConflict } from "../../train/config/rules/aggregation.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { DEVICE, IMPORT } from "../options.ts";
 import {
@@ -54,8 +54,8 @@ export const lossCommand: Command = {
 };
 
 async function runLoss(input: Input, io: Io): Promise<void> {
-  const { lossBatch } = await import("../../algorithm/rollout_batches.ts");
-  const { computePolicyLoss } = await import("../../algorithm/run.ts");
+  const { lossBatch } = await import("../../engine/algorithm/rollout_batches.ts");
+  const { computePolicyLoss } = await import("../../engine/algorithm/run.ts");
   await onRollouts(input, io, async (rollouts, { device, where }) => {
     const { spec, threshold } = lossSpec(input);
     const weights = await importanceWeights(input, rollouts, threshold);
@@ -118,8 +118,8 @@ async function importanceWeights(input: Input, rollouts: Rollouts, threshold: nu
   const level = input.options.rolloutIs;
   if (level === undefined) return undefined;
   const [{ rolloutCorrection }, { correctionBatch }] = await Promise.all([
-    import("../../algorithm/correction/host.ts"),
-    import("../../algorithm/rollout_batches.ts"),
+    import("../../engine/algorithm/correction/host.ts"),
+    import("../../engine/algorithm/rollout_batches.ts"),
   ]);
   const config = { rollout_is: level as "token" | "sequence", rollout_is_threshold: threshold };
   return rolloutCorrection(correctionBatch(rollouts), config).weights;

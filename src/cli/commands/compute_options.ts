@@ -1,8 +1,8 @@
 /** Options that the commands of `grpu compute` share, and what they hold. */
-import type { Device } from "../../compute/device.ts";
-import type { Precision, Rollouts } from "../../data/rollouts/rollouts.ts";
-import { ConfigError } from "../../errors.ts";
-import { utf8Chunks } from "../../utf8.ts";
+import type { Device } from "../../engine/compute/device.ts";
+import type { Precision, Rollouts } from "../../engine/packing/rollouts/rollouts.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { utf8Chunks } from "../../leaves/utf8.ts";
 import type { Input, Io, Option } from "../command.ts";
 import { importsOf } from "../options.ts";
 
@@ -32,7 +32,7 @@ export const FIELDS = `Each line of the input is one trajectory: group, reward, 
 async function importUserModules(input: Input): Promise<void> {
   const paths = importsOf(input);
   if (paths.length === 0) return;
-  const { importModules } = await import("../../run/task/modules.ts");
+  const { importModules } = await import("../../train/run/task/modules.ts");
   await importModules(paths);
 }
 
@@ -42,7 +42,7 @@ async function onDevice(
   run: (device: Device | undefined, where: string) => Promise<void>,
 ): Promise<void> {
   const name = (input.options.device ?? "auto") as "auto" | "webgpu" | "cpu";
-  const { openDevice } = await import("../../compute/open.ts");
+  const { openDevice } = await import("../../engine/compute/open.ts");
   const device = name === "cpu" ? undefined : await openDevice({ device: name });
   if (!device || device.info.kind === "cpu") {
     device?.destroy();
@@ -69,7 +69,7 @@ export async function onRollouts(
 /** Float64 where the reference computes, float32 where a device does. */
 export async function readRollouts(input: Input, io: Io, device: Device | undefined): Promise<Rollouts> {
   const [{ readJsonl, readParquet }, { createReadStream, existsSync }] = await Promise.all([
-    import("../../data/rollouts/read.ts"),
+    import("../../engine/packing/rollouts/read.ts"),
     import("node:fs"),
   ]);
   const path = String(input.options.input);

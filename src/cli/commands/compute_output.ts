@@ -1,6 +1,6 @@
 /** Output of the commands of `grpu compute`: JSON by row, or tables for people. */
 
-import type { Rollouts } from "../../data/rollouts/rollouts.ts";
+import type { Rollouts } from "../../engine/packing/rollouts/rollouts.ts";
 import type { Io } from "../command.ts";
 
 /** Returns per-token numbers as one list per row. */
@@ -8,7 +8,7 @@ export async function listsByRow<K extends string>(
   rollouts: Rollouts,
   values: Record<K, ArrayLike<number>>,
 ): Promise<Record<K, number[][]>> {
-  const { unpack } = await import("../../data/offsets.ts");
+  const { unpack } = await import("../../engine/packing/offsets.ts");
   const entries = Object.entries<ArrayLike<number>>(values).map(([name, flat]) => [
     name,
     unpack(flat, rollouts.offsets),
@@ -37,7 +37,7 @@ const MAX_GROUPS_SHOWN = 20;
 
 export function groupTable(
   names: readonly string[],
-  groups: readonly import("../../algorithm/advantage/metrics.ts").GroupSummary[],
+  groups: readonly import("../../engine/algorithm/advantage/metrics.ts").GroupSummary[],
 ): string {
   const shown = groups.slice(0, MAX_GROUPS_SHOWN);
   const nameWidth = Math.max(5, ...names.slice(0, MAX_GROUPS_SHOWN).map((name) => name.length));

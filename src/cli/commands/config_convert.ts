@@ -1,17 +1,17 @@
 /** `grpu config convert`: one system's configuration as another's. */
 
-import type { YamlValue } from "../../config/yaml/tree.ts";
 import {
   type ConvertedSource,
   type ConvertOptions,
   type Note,
   SYSTEMS,
   type TrainingSystem,
-} from "../../convert/contract.ts";
-import type { SourceFile } from "../../convert/source/read.ts";
-import { ConfigError } from "../../errors.ts";
-import { splitArguments } from "../../run/arguments.ts";
-import { packagedText, writeText } from "../../run/files.ts";
+} from "../../cluster/convert/contract.ts";
+import type { SourceFile } from "../../cluster/convert/source/read.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { YamlValue } from "../../train/config/yaml/tree.ts";
+import { splitArguments } from "../../train/run/arguments.ts";
+import { packagedText, writeText } from "../../train/run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
@@ -74,7 +74,7 @@ export const convertCommand: Command = {
 };
 
 async function convertFiles({ args, options }: Input, io: Io): Promise<number> {
-  const { convert } = await import("../../convert/convert.ts");
+  const { convert } = await import("../../cluster/convert/convert.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0) throw new ConfigError("Cannot convert: no file is given. Name one, or - for standard input.");
   const inputs = await Promise.all(files.map((name) => readInput(name, io)));
@@ -108,7 +108,7 @@ interface Writing {
 
 /** One YAML file with overrides keeps its form; everything else is written from its values. */
 async function written({ from, to, inputs, source, values, options }: Writing): Promise<string> {
-  const { rewriteYaml, writeArgs, writeYaml } = await import("../../convert/write.ts");
+  const { rewriteYaml, writeArgs, writeYaml } = await import("../../cluster/convert/write.ts");
   const isArgs = options.format === "args" || /\.(args|sh|txt)$/.test(String(options.out ?? ""));
   const isInYaml = inputs.some(({ name }) => /\.ya?ml$/.test(name));
   if (isArgs || (options.format === undefined && !options.out && to === "verl" && !isInYaml))
@@ -131,8 +131,8 @@ async function readProfileFile(
 ): Promise<Required<ConvertOptions>["profile"]> {
   if (file === undefined) return new Map();
   const [{ readYaml }, { readProfile }] = await Promise.all([
-    import("../../config/yaml/read.ts"),
-    import("../../convert/convert.ts"),
+    import("../../train/config/yaml/read.ts"),
+    import("../../cluster/convert/convert.ts"),
   ]);
   const { name, text } = await readInput(String(file), io);
   const { tree, problems } = readYaml(text, name);
@@ -151,7 +151,7 @@ interface Reporting {
 const REPORTED: readonly Note["kind"][] = ["computed", "dropped", "default differs", "check"];
 
 async function report(notes: readonly Note[], { options, from, to, io }: Reporting): Promise<void> {
-  const { formatNote, writeProfile } = await import("../../convert/notes.ts");
+  const { formatNote, writeProfile } = await import("../../cluster/convert/notes.ts");
   for (const note of notes) {
     if (options.verbose === true || REPORTED.includes(note.kind)) io.err(`${formatNote(note)}\n`);
   }

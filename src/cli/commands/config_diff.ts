@@ -1,7 +1,7 @@
 /** `grpu config diff`: two configurations compared by meaning. */
-import { SYSTEMS, type TrainingSystem } from "../../convert/contract.ts";
-import { ConfigError } from "../../errors.ts";
-import { packagedText } from "../../run/files.ts";
+import { SYSTEMS, type TrainingSystem } from "../../cluster/convert/contract.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { packagedText } from "../../train/run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { printErrors, readInput, SHELL, shellOptions, toSource } from "./config_sources.ts";
@@ -31,7 +31,7 @@ export const diffCommand: Command = {
 };
 
 async function diff({ args, options }: Input, io: Io): Promise<number> {
-  const { diffSources, formatDiff } = await import("../../convert/inspect/diff.ts");
+  const { diffSources, formatDiff } = await import("../../cluster/convert/inspect/diff.ts");
   if (args.length !== 2)
     throw new ConfigError(`Cannot compare: two files are needed (${args.length} given). Name both.`);
   const [a, b] = [await readInput(args[0]!, io), await readInput(args[1]!, io)];

@@ -1,5 +1,5 @@
-import { ConfigError } from "../../errors.ts";
-import { splitArguments } from "../../run/arguments.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { splitArguments } from "../../train/run/arguments.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { CONFIG, configFiles, optionList, printProblems } from "./config_sources.ts";
@@ -20,7 +20,7 @@ export const explainCommand: Command = {
 
 async function explain({ args, options }: Input, io: Io): Promise<number> {
   const { explainSetting, formatExplanation, formatSection, nearestSetting } = await import(
-    "../../convert/inspect/explain.ts"
+    "../../cluster/convert/inspect/explain.ts"
   );
   const { readConfig } = configFiles();
   const { files, overrides } = splitArguments(args);
@@ -51,10 +51,10 @@ async function valueIn(
   key: string,
   layers: { readonly files: readonly string[]; readonly overrides: readonly string[] },
   io: Io,
-): Promise<import("../../convert/inspect/explain.ts").Explanation["value"] | "refused"> {
+): Promise<import("../../cluster/convert/inspect/explain.ts").Explanation["value"] | "refused"> {
   const [{ tryCompose }, { valueInRun }] = await Promise.all([
-    import("../../config/compose.ts"),
-    import("../../convert/inspect/explain.ts"),
+    import("../../train/config/compose.ts"),
+    import("../../cluster/convert/inspect/explain.ts"),
   ]);
   const attempt = tryCompose({ ...configFiles(), ...layers, env: io.env, allowMissing: true });
   if (await printProblems(attempt.problems, attempt.warnings, io)) return "refused";

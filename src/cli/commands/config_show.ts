@@ -1,5 +1,5 @@
-import { ConfigError } from "../../errors.ts";
-import { splitArguments } from "../../run/arguments.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { splitArguments } from "../../train/run/arguments.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { EXIT_CONFIG } from "../process/exit.ts";
 import { CONFIG, configFiles, optionList, printProblems } from "./config_sources.ts";
@@ -42,9 +42,9 @@ export const showCommand: Command = {
 
 async function show({ args, options }: Input, io: Io): Promise<number> {
   const [{ tryCompose }, { showConfig }, { setAt, getAt }] = await Promise.all([
-    import("../../config/compose.ts"),
-    import("../../config/show.ts"),
-    import("../../config/yaml/tree.ts"),
+    import("../../train/config/compose.ts"),
+    import("../../train/config/show.ts"),
+    import("../../train/config/yaml/tree.ts"),
   ]);
   const { files, overrides } = splitArguments(args);
   const named = { sft: options.sft, dpo: options.dpo, "reward-model": options.rewardModel };

@@ -1,11 +1,11 @@
 /** Inputs of the commands of `grpu config`: files and overrides of any of the systems, and the packaged defaults. */
 
-import type { Problem } from "../../config/problem.ts";
-import type { ConvertedSource, TrainingSystem } from "../../convert/contract.ts";
-import type { ShellOptions } from "../../convert/shell/read.ts";
-import type { SourceFile } from "../../convert/source/read.ts";
-import { ConfigError } from "../../errors.ts";
-import { locate, packagedText, readText, readTextIfPresent } from "../../run/files.ts";
+import type { ConvertedSource, TrainingSystem } from "../../cluster/convert/contract.ts";
+import type { ShellOptions } from "../../cluster/convert/shell/read.ts";
+import type { SourceFile } from "../../cluster/convert/source/read.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { Problem } from "../../train/config/problem.ts";
+import { locate, packagedText, readText, readTextIfPresent } from "../../train/run/files.ts";
 import type { Input, Io, Option } from "../command.ts";
 
 export const CONFIG: Option = {
@@ -57,8 +57,8 @@ export async function toSource(
   shell?: ShellOptions,
 ): Promise<ConvertedSource> {
   const [{ readSource }, { detectSystem }] = await Promise.all([
-    import("../../convert/source/read.ts"),
-    import("../../convert/inspect/validate.ts"),
+    import("../../cluster/convert/source/read.ts"),
+    import("../../cluster/convert/inspect/validate.ts"),
   ]);
   const source = readSource(files, system ?? "verl", { ...shell, readConfig: packagedText });
   return { ...source, system: system ?? detectSystem(source.values.keys()) };
@@ -76,7 +76,7 @@ export async function printProblems(
   warnings: readonly Problem[],
   io: Io,
 ): Promise<boolean> {
-  const { formatProblem } = await import("../../config/problem.ts");
+  const { formatProblem } = await import("../../train/config/problem.ts");
   for (const problem of [...problems, ...warnings]) io.err(`${formatProblem(problem)}\n`);
   if (problems.length > 1) io.err(`${problems.length} problems\n`);
   return problems.length > 0;

@@ -18,8 +18,8 @@ export const supportCommand: Command = {
 
 async function support({ options }: Input, io: Io): Promise<number> {
   const [{ supportTable }, { TARGETS }] = await Promise.all([
-    import("../../config/fields/support.ts"),
-    import("../../config/fields/field.ts"),
+    import("../../train/config/fields/support.ts"),
+    import("../../train/config/fields/field.ts"),
   ]);
   const targets = TARGETS.filter((target) => options.backend === undefined || target === options.backend);
   const table = supportTable();

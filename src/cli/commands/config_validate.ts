@@ -1,7 +1,7 @@
 /** `grpu config validate`: every problem of a configuration file, with its line. */
-import { SYSTEMS, type TrainingSystem } from "../../convert/contract.ts";
-import { ConfigError } from "../../errors.ts";
-import { splitArguments } from "../../run/arguments.ts";
+import { SYSTEMS, type TrainingSystem } from "../../cluster/convert/contract.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { splitArguments } from "../../train/run/arguments.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_CONFIG, EXIT_OK } from "../process/exit.ts";
 import { configFiles, readInput, SHELL, shellOptions } from "./config_sources.ts";
@@ -29,8 +29,8 @@ export const validateCommand: Command = {
 };
 
 async function validate({ args, options }: Input, io: Io): Promise<number> {
-  const { validateFile } = await import("../../convert/inspect/validate.ts");
-  const { formatProblem } = await import("../../config/problem.ts");
+  const { validateFile } = await import("../../cluster/convert/inspect/validate.ts");
+  const { formatProblem } = await import("../../train/config/problem.ts");
   const { files, overrides } = splitArguments(args);
   if (args.length === 0) throw new ConfigError("Cannot validate: no file is given. Name one, or - for standard input.");
   const system = options.system as TrainingSystem | undefined;

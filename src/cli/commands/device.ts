@@ -1,9 +1,9 @@
 /** `grpu device`: what the machine offers, and how fast it is. */
-import type { Device, DeviceInfo } from "../../compute/device.ts";
-import type { ProductChoice } from "../../compute/matmul/tiles.ts";
-import type { Ceilings } from "../../compute/measure.ts";
-import type { OpenDeviceOptions } from "../../compute/open.ts";
-import type { ListedAdapter } from "../../compute/webgpu/adapter.ts";
+import type { Device, DeviceInfo } from "../../engine/compute/device.ts";
+import type { ProductChoice } from "../../engine/compute/matmul/tiles.ts";
+import type { Ceilings } from "../../engine/compute/measure.ts";
+import type { OpenDeviceOptions } from "../../engine/compute/open.ts";
+import type { ListedAdapter } from "../../engine/compute/webgpu/adapter.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, adapterOf, DEVICE } from "../options.ts";
 
@@ -30,7 +30,7 @@ export const deviceCommand: Command = {
   examples: ["grpu device", "grpu device --device cpu", "grpu device --list", "grpu device --adapter nvidia --json"],
   async run(input, io) {
     if (input.options.list === true) return list(input, io);
-    const { openDevice } = await import("../../compute/open.ts");
+    const { openDevice } = await import("../../engine/compute/open.ts");
     const device = await openDevice({
       device: (input.options.device as "auto" | undefined) ?? "auto",
       ...adapterOf(input.options),
@@ -52,7 +52,7 @@ function productsOf({ toggles, products }: Input["options"]): Pick<OpenDeviceOpt
 }
 
 async function list({ options }: Input, io: Io): Promise<void> {
-  const { listAdapters } = await import("../../compute/webgpu/adapter.ts");
+  const { listAdapters } = await import("../../engine/compute/webgpu/adapter.ts");
   const adapters = await listAdapters();
   if (options.json) {
     io.out(`${JSON.stringify(adapters, null, 2)}\n`);
@@ -78,8 +78,8 @@ function entry(adapter: ListedAdapter): string {
 
 async function show(device: Device, { input, io }: { input: Input; io: Io }): Promise<void> {
   const [{ measureCeilings }, { matmulFamily }] = await Promise.all([
-    import("../../compute/measure.ts"),
-    import("../../compute/matmul/matmul.ts"),
+    import("../../engine/compute/measure.ts"),
+    import("../../engine/compute/matmul/matmul.ts"),
   ]);
   const family = matmulFamily(device);
   if (!input.options.json) io.out(describe(device));

@@ -1,5 +1,5 @@
 /** `grpu eval`: scores models on a task's held-out data, one or several side by side. */
-import type { ModelNames } from "../../run/evaluation/named_models.ts";
+import type { ModelNames } from "../../train/run/evaluation/named_models.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ALLOW_UNSUPPORTED, DEVICE, deviceOverride, IMPORT, importsOf } from "../options.ts";
 
@@ -48,13 +48,13 @@ function namesOf({ options }: Input): ModelNames {
 }
 
 async function evaluate(input: Input, io: Io): Promise<void> {
-  const { evalRecipe } = await import("../../run/recipes/eval.ts");
-  const { setting } = await import("../../config/schema.ts");
-  const { evaluateModels } = await import("../../run/evaluate_models.ts");
-  const { namedModels } = await import("../../run/evaluation/named_models.ts");
+  const { evalRecipe } = await import("../../train/run/recipes/eval.ts");
+  const { setting } = await import("../../train/config/schema.ts");
+  const { evaluateModels } = await import("../../train/run/evaluate_models.ts");
+  const { namedModels } = await import("../../train/run/evaluation/named_models.ts");
   const { printScores } = await import("../evaluation/print_scores.ts");
   const { sizesOf } = await import("../evaluation/sizes.ts");
-  const { equalities } = await import("../../task/registered.ts");
+  const { equalities } = await import("../../train/task/registered.ts");
   const { options } = input;
   const attempts = options.n === undefined ? [] : [`rllm.rollout.n_val=${options.n}`];
   const request = {

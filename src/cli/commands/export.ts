@@ -1,6 +1,7 @@
 /** `grpu export`: a folder for other programs, of a run, a checkpoint, an adapter or a model. */
-import { ConfigError } from "../../errors.ts";
-import { GGUF_FORMS, type GgufForm } from "../../model/gguf/form.ts";
+
+import { GGUF_FORMS, type GgufForm } from "../../engine/model/gguf/form.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { BASE, integerOption } from "./model_options.ts";
 
@@ -46,8 +47,8 @@ export const exportCommand: Command = {
 
 async function exportModel({ args, options }: Input, io: Io): Promise<void> {
   const maxShardBytes = integerOption(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
-  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
-  const { exportFolder } = await import("../../model/export.ts");
+  const { checkpointDir } = await import("../../train/run/model/checkpoint_dir.ts");
+  const { exportFolder } = await import("../../engine/model/export.ts");
   const out = String(options.out);
   if (options.gguf !== undefined && options.dtype !== undefined)
     throw new ConfigError(

@@ -1,6 +1,6 @@
 /** Flags of the commands that listen: who may ask, and how much. */
-import { ConfigError } from "../../errors.ts";
-import { checkOriginName, isHostName } from "../../http/origin.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { checkOriginName, isHostName } from "../../leaves/http/origin.ts";
 import type { Input, Option } from "../command.ts";
 import { integerOption } from "./model_options.ts";
 

@@ -1,5 +1,5 @@
 /** `grpu push` and `grpu pull`: models and adapters on the Hugging Face Hub, or a server with its interface. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { isRepoName } from "../hub/repo_name.ts";
 import { BASE } from "./model_options.ts";

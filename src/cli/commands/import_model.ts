@@ -35,7 +35,7 @@ export const importCommand: Command = {
 
 async function importModel({ args, options }: Input, io: Io): Promise<void> {
   const maxShardBytes = integerOption(options.maxShardBytes, { flag: "--max-shard-bytes", least: 1 });
-  const { importGguf } = await import("../../model/export.ts");
+  const { importGguf } = await import("../../engine/model/export.ts");
   const dtype = options.dtype as "bfloat16" | "float32";
   const written = await importGguf(args[0]!, { out: String(options.out), dtype, maxShardBytes });
   if (options.json) io.out(`${JSON.stringify({ out: options.out, ...written })}\n`);

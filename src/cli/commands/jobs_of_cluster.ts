@@ -1,12 +1,12 @@
 /** Actions of `grpu jobs list|show|logs|stop|delete`. */
-import { CauseFinder } from "../../backend/ray/cause.ts";
-import type { JobDetails, LogLine } from "../../backend/ray/contract.ts";
-import { isTerminal } from "../../backend/ray/details.ts";
-import { jobFailureText } from "../../backend/ray/failure.ts";
-import type { RayJobs } from "../../backend/ray/jobs.ts";
-import { LineSplitter } from "../../backend/ray/lines.ts";
-import { ConfigError } from "../../errors.ts";
-import { openRay } from "../../run/net/ray_cluster.ts";
+import { CauseFinder } from "../../cluster/ray/cause.ts";
+import type { JobDetails, LogLine } from "../../cluster/ray/contract.ts";
+import { isTerminal } from "../../cluster/ray/details.ts";
+import { jobFailureText } from "../../cluster/ray/failure.ts";
+import type { RayJobs } from "../../cluster/ray/jobs.ts";
+import { LineSplitter } from "../../cluster/ray/lines.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { openRay } from "../../train/run/net/ray_cluster.ts";
 import type { Input, Io } from "../command.ts";
 import { EXIT_FAILED, EXIT_OK } from "../process/exit.ts";
 

@@ -1,7 +1,7 @@
 /** `grpu metrics convert`: metric logs of verl and Trinity-RFT. */
-import type { MetricRow } from "../../convert/metrics.ts";
-import { ConfigError } from "../../errors.ts";
-import { readText, writeText } from "../../run/files.ts";
+import type { MetricRow } from "../../cluster/convert/metrics.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { readText, writeText } from "../../train/run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
 
 export const metricsCommands: readonly Command[] = [
@@ -42,7 +42,7 @@ export const metricsCommands: readonly Command[] = [
 ];
 
 async function convertMetrics({ args, options }: Input, io: Io): Promise<number> {
-  const { metricsToTrinity, metricsToVerl, writeMetricRows } = await import("../../convert/metrics.ts");
+  const { metricsToTrinity, metricsToVerl, writeMetricRows } = await import("../../cluster/convert/metrics.ts");
   const syncInterval = Number(options.syncInterval ?? 1);
   if (!Number.isInteger(syncInterval) || syncInterval < 1) {
     throw new ConfigError(
@@ -78,7 +78,7 @@ async function convertMetrics({ args, options }: Input, io: Io): Promise<number>
 }
 
 async function readLog(file: string, io: Io) {
-  const { readMetricRows } = await import("../../convert/metrics.ts");
+  const { readMetricRows } = await import("../../cluster/convert/metrics.ts");
   const text = file === "-" ? await io.stdin() : readText(file, "log");
   const read = readMetricRows(text);
   const [first] = read.problems;

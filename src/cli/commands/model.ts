@@ -1,6 +1,7 @@
 /** `grpu model ...`: tokens in, numbers out. For tests of other programs, and for pipelines. */
-import type { LocalBackend } from "../../backend/local/backend.ts";
-import { ConfigError } from "../../errors.ts";
+
+import { ConfigError } from "../../leaves/errors.ts";
+import type { LocalBackend } from "../../train/backend/local/backend.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
 import { BASE, MODEL, modelSamplingParams, numberOption, SAMPLING_OPTIONS } from "./model_options.ts";
@@ -54,8 +55,8 @@ async function withModel(
   { options, io }: { options: Input["options"]; io: Io },
   use: (backend: LocalBackend) => Promise<void>,
 ): Promise<void> {
-  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
-  const { openForInference } = await import("../../run/model/local_backend.ts");
+  const { checkpointDir } = await import("../../train/run/model/checkpoint_dir.ts");
+  const { openForInference } = await import("../../train/run/model/local_backend.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
   const { backend } = await openForInference(folder, { on: deviceOf(options), base });
@@ -68,7 +69,7 @@ async function withModel(
 
 async function score({ options }: Input, io: Io): Promise<void> {
   const temperature = numberOption(options.temperature, { flag: "--temperature", least: Number.MIN_VALUE });
-  const { readText } = await import("../../run/files.ts");
+  const { readText } = await import("../../train/run/files.ts");
   const file = String(options.input);
   const text = file === "-" ? await io.stdin() : readText(file, "token file");
   const sequences = readSequences(text, file);

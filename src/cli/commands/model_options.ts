@@ -1,7 +1,7 @@
 /** Options of the commands that run a model, and their values. */
-import type { SamplingParams } from "../../contract/backend.ts";
-import { ConfigError } from "../../errors.ts";
-import type { SamplingDefaults } from "../../model/files/generation_config.ts";
+import type { SamplingParams } from "../../engine/contract/backend.ts";
+import type { SamplingDefaults } from "../../engine/model/files/generation_config.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Input, Option } from "../command.ts";
 
 export const MODEL: Option = {

@@ -1,7 +1,7 @@
 /** `grpu model show`: what is in a model's folder, without its weights. */
-import type { ModelFolder } from "../../model/files/folder.ts";
-import type { GenerationConfig } from "../../model/files/generation_config.ts";
-import type { AdapterShape } from "../../model/files/peft.ts";
+import type { ModelFolder } from "../../engine/model/files/folder.ts";
+import type { GenerationConfig } from "../../engine/model/files/generation_config.ts";
+import type { AdapterShape } from "../../engine/model/files/peft.ts";
 import type { Command, Input, Io } from "../command.ts";
 
 export const modelShowCommand: Command = {
@@ -18,7 +18,7 @@ export const modelShowCommand: Command = {
 type Facts = Readonly<Record<string, unknown>>;
 
 async function show({ args, options }: Input, io: Io): Promise<void> {
-  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
+  const { checkpointDir } = await import("../../train/run/model/checkpoint_dir.ts");
   const facts = await factsOf(await checkpointDir(args[0]!, io));
   if (options.json) io.out(`${JSON.stringify(facts)}\n`);
   else for (const [name, value] of Object.entries(facts)) io.out(`${name.padEnd(WIDTH)} ${text(value)}\n`);
@@ -37,10 +37,10 @@ function text(value: unknown): string {
 }
 
 async function factsOf(folder: string): Promise<Facts> {
-  const { folderKind } = await import("../../model/files/open_folder.ts");
-  const { readAdapterShape } = await import("../../model/files/peft.ts");
-  const { openModelFolder } = await import("../../model/files/folder.ts");
-  const { generationConfigOf } = await import("../../run/model/recommended_sampling.ts");
+  const { folderKind } = await import("../../engine/model/files/open_folder.ts");
+  const { readAdapterShape } = await import("../../engine/model/files/peft.ts");
+  const { openModelFolder } = await import("../../engine/model/files/folder.ts");
+  const { generationConfigOf } = await import("../../train/run/model/recommended_sampling.ts");
   if ((await folderKind(folder)) === "adapter") return adapterFacts(folder, await readAdapterShape(folder));
   return modelFacts(await openModelFolder(folder), await generationConfigOf(folder));
 }
@@ -50,7 +50,7 @@ function adapterFacts(folder: string, { rank, alpha, targets, modules, base, fin
 }
 
 async function modelFacts(files: ModelFolder, { sampling, ignored }: GenerationConfig): Promise<Facts> {
-  const { parameterCount } = await import("../../model/layers.ts");
+  const { parameterCount } = await import("../../engine/model/layers.ts");
   const { toolFormatOf } = await import("../../chat/reply.ts");
   const { architecture, eosTokenIds, bosTokenId, padTokenId, contextLength, vocabSize, tied, ...shape } = files.config;
   const { tokenizer } = files;

@@ -30,9 +30,9 @@ export const planCommand: Command = {
 
 async function plan(input: Input, io: Io): Promise<number> {
   const [{ planRun }, { adviceFor }, { readPlanRequest }, text] = await Promise.all([
-    import("../../backend/local/plan/plan.ts"),
-    import("../../backend/local/plan/advice.ts"),
-    import("../../run/model/plan_request.ts"),
+    import("../../train/backend/local/plan/plan.ts"),
+    import("../../train/backend/local/plan/advice.ts"),
+    import("../../train/run/model/plan_request.ts"),
     import("./plan_text.ts"),
   ]);
   const { options } = input;

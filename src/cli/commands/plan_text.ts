@@ -1,7 +1,7 @@
 /** A plan as text for people and as JSON for programs. */
-import { adviceText, gibibytes } from "../../backend/local/plan/fit.ts";
-import { type Plan, planTotals } from "../../backend/local/plan/plan.ts";
-import { labelled } from "../../log/format.ts";
+import { adviceText, gibibytes } from "../../train/backend/local/plan/fit.ts";
+import { type Plan, planTotals } from "../../train/backend/local/plan/plan.ts";
+import { labelled } from "../../train/log/format.ts";
 
 /** The object that `grpu plan --json` prints. */
 export function planJson(plan: Plan, advice: readonly string[]): object {

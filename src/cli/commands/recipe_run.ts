@@ -1,11 +1,11 @@
 /** A command that trains: makes the run, says what it is made of, what it reached and what to do next. */
 import { existsSync } from "node:fs";
-import { labelled } from "../../log/format.ts";
-import { summary } from "../../run/ending.ts";
-import { quoted } from "../../run/quoted.ts";
-import type { RunRequest } from "../../run/recipe.ts";
-import type { RecipeName } from "../../run/recipes.ts";
-import type { RecipeRunOptions, RunEnding, RunHead, RunView } from "../../run/run_recipe.ts";
+import { labelled } from "../../train/log/format.ts";
+import { summary } from "../../train/run/ending.ts";
+import { quoted } from "../../train/run/quoted.ts";
+import type { RunRequest } from "../../train/run/recipe.ts";
+import type { RecipeName } from "../../train/run/recipes.ts";
+import type { RecipeRunOptions, RunEnding, RunHead, RunView } from "../../train/run/run_recipe.ts";
 import type { Input, Io } from "../command.ts";
 import { commandName } from "../command_line.ts";
 import { deviceFlag, deviceOverride, importsOf } from "../options.ts";
@@ -18,7 +18,7 @@ export function requestOf(input: Input): RunRequest {
 
 /** The command of a recipe, from its command line to its status. */
 export async function recipeCommand(name: RecipeName, { input, io }: Called): Promise<number> {
-  const { RECIPES } = await import("../../run/recipes.ts");
+  const { RECIPES } = await import("../../train/run/recipes.ts");
   return reporting(name, { input, io }, (options) => RECIPES[name](requestOf(input), options));
 }
 

@@ -1,6 +1,6 @@
 /** The sampling that a model's generation_config.json recommends, in place of flags that are not options. */
-import { describeSampling, type SamplingDefaults } from "../../model/files/generation_config.ts";
-import { generationConfigOf } from "../../run/model/recommended_sampling.ts";
+import { describeSampling, type SamplingDefaults } from "../../engine/model/files/generation_config.ts";
+import { generationConfigOf } from "../../train/run/model/recommended_sampling.ts";
 import type { Input, Io } from "../command.ts";
 
 const FLAGS = { temperature: "temperature", top_p: "topP", top_k: "topK" } as const;

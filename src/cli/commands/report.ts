@@ -1,6 +1,6 @@
 /** `grpu report`: the page of a run, or of several side by side, at any time. */
 import { join } from "node:path";
-import { writeText } from "../../run/files.ts";
+import { writeText } from "../../train/run/files.ts";
 import type { Command, Input, Io } from "../command.ts";
 
 export const reportCommand: Command = {
@@ -25,8 +25,8 @@ export const reportCommand: Command = {
 };
 
 async function writeReport({ args, options }: Input, io: Io): Promise<void> {
-  const { openRuns } = await import("../../run/place/runs.ts");
-  const { renderPage } = await import("../../log/page/render.ts");
+  const { openRuns } = await import("../../train/run/place/runs.ts");
+  const { renderPage } = await import("../../train/log/page/render.ts");
   const runs = openRuns(args);
   for (const run of runs) run.poll();
   const output = options.output ?? (runs.length === 1 ? join(runs[0]!.dir, "report.html") : "runs.html");

@@ -2,9 +2,9 @@
 
 import { encodeText } from "../../chat/seams.ts";
 import { Transcript } from "../../chat/transcript.ts";
-import type { Tokenizer } from "../../contract/text.ts";
-import { OTHER_PROMPT_KEYS } from "../../data/rows.ts";
-import { ConfigError, UnsupportedError } from "../../errors.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
+import { ConfigError, UnsupportedError } from "../../leaves/errors.ts";
+import { OTHER_PROMPT_KEYS } from "../../train/data/rows.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ADAPTER, DEVICE, deviceOf } from "../options.ts";
 import { BASE, integerOption, MODEL, modelSamplingParams, numberOption, SAMPLING_OPTIONS } from "./model_options.ts";
@@ -55,10 +55,10 @@ async function sample({ options }: Input, io: Io): Promise<void> {
   modelSamplingParams(options);
   const n = integerOption(options.n, { flag: "--n", least: 1 });
   const seed = numberOption(options.seed, { flag: "--seed", least: 0 });
-  const { checkpointDir } = await import("../../run/model/checkpoint_dir.ts");
-  const { openForInference } = await import("../../run/model/local_backend.ts");
+  const { checkpointDir } = await import("../../train/run/model/checkpoint_dir.ts");
+  const { openForInference } = await import("../../train/run/model/local_backend.ts");
   const { recommendedSampling } = await import("./recommended_options.ts");
-  const { seedOf } = await import("../../random.ts");
+  const { seedOf } = await import("../../leaves/random.ts");
   const folder = await checkpointDir(String(options.model), io);
   const base = options.base as string | undefined;
   const template = options.chatTemplate as string | undefined;
@@ -105,7 +105,7 @@ async function promptsOf({ prompt, prompts }: Input["options"], io: Io): Promise
   if ((prompt === undefined) === (prompts === undefined))
     throw new ConfigError("Cannot sample: give --prompt TEXT or --prompts FILE, one of the two.", { kind: "usage" });
   if (prompts === undefined) return [prompt === "-" ? await io.stdin() : String(prompt)];
-  const { readRows } = await import("../../run/task/datasets.ts");
+  const { readRows } = await import("../../train/run/task/datasets.ts");
   return (await readRows([String(prompts)], "train")).map(({ row, file, line }) => {
     const text = ["prompt", ...OTHER_PROMPT_KEYS].map((key) => row[key]).find((value) => typeof value === "string");
     if (text !== undefined) return text as string;

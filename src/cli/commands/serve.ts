@@ -1,8 +1,8 @@
 /** `grpu serve tinker`: a Tinker-compatible server over the local engine. */
-import { ConfigError } from "../../errors.ts";
-import type { Listening } from "../../http/listen.ts";
-import type { TinkerService } from "../../serve/service.ts";
-import type { StableMethod } from "../../serve/stability/stability.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { Listening } from "../../leaves/http/listen.ts";
+import type { TinkerService } from "../../serve/tinker/service.ts";
+import type { StableMethod } from "../../serve/tinker/stability/stability.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { ADAPTER, adapterOf, DEVICE, IMPORT, importsOf } from "../options.ts";
 import { EXIT_FAILED, EXIT_OK, Fault } from "../process/exit.ts";
@@ -101,10 +101,10 @@ async function serveTinker(input: Input, io: Io): Promise<number> {
   const minutes = integerOption(options.sessionMinutes, { flag: "--session-minutes", least: 1 });
   const settings = httpSettings(options);
   const key = await serverKey(options, io);
-  const { importModules } = await import("../../run/task/modules.ts");
+  const { importModules } = await import("../../train/run/task/modules.ts");
   await importModules(importsOf(input));
-  const { createApp } = await import("../../serve/app.ts");
-  const { listen } = await import("../../http/listen.ts");
+  const { createApp } = await import("../../serve/tinker/app.ts");
+  const { listen } = await import("../../leaves/http/listen.ts");
   const service = await openService(options, { io, sessionMs: minutes * 60_000, apiKey: key.value });
   const app = createApp({ ...settings, service, apiKey: key.value });
   return serveUntilStopped(service, io, async () => {
@@ -143,10 +143,10 @@ async function openService(
   { io, sessionMs, apiKey = TINKER_KEY.none }: { io: Io; sessionMs: number; apiKey?: string | undefined },
 ) {
   const { resolve } = await import("node:path");
-  const { openDevice } = await import("../../compute/open.ts");
-  const { Checkpoints } = await import("../../serve/checkpoint/checkpoints.ts");
-  const { TinkerService } = await import("../../serve/service.ts");
-  const { openBaseModels } = await import("../../run/serve/base_models.ts");
+  const { openDevice } = await import("../../engine/compute/open.ts");
+  const { Checkpoints } = await import("../../serve/tinker/checkpoint/checkpoints.ts");
+  const { TinkerService } = await import("../../serve/tinker/service.ts");
+  const { openBaseModels } = await import("../../train/run/serve/base_models.ts");
   const log = (line: string) => io.err(`${line}\n`);
   const device = await openDevice({
     device: (options.device as "auto" | undefined) ?? "auto",

@@ -1,6 +1,6 @@
 /** `grpu serve openai` and `grpu serve gateway`: models behind the APIs of OpenAI and Anthropic, without and with a record. */
-import { ConfigError } from "../../errors.ts";
-import { isLoopback } from "../../http/origin.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { isLoopback } from "../../leaves/http/origin.ts";
 import type { Command, Input, Io, Option } from "../command.ts";
 import { DEVICE, GPU } from "../options.ts";
 import { allowedHosts, HTTP_OPTIONS, httpSettings } from "./http_options.ts";
@@ -131,7 +131,7 @@ async function serve(input: Input, { io, isRecording }: Served): Promise<number>
   const key = await serverKey(options, io, CLIENT_KEY);
   checkExposed(options, key);
   const admin = await adminToken(options, { io, key });
-  const { openServedGateway } = await import("../../run/serve/served_gateway.ts");
+  const { openServedGateway } = await import("../../train/run/serve/served_gateway.ts");
   const { retentionOf } = await import("./trace_options.ts");
   const { modelOptions } = await import("./served_options.ts");
   const bounds = httpSettings(options);

@@ -1,7 +1,7 @@
 /** The key that clients of a server send: where it comes from, and how to show it without revealing it. */
 import type { Stats } from "node:fs";
-import { ConfigError, fileError } from "../../errors.ts";
-import { isLoopback } from "../../http/origin.ts";
+import { ConfigError, fileError } from "../../leaves/errors.ts";
+import { isLoopback } from "../../leaves/http/origin.ts";
 import type { Input, Io, Option } from "../command.ts";
 
 export const KEY_OPTIONS: readonly Option[] = [

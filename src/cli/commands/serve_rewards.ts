@@ -1,6 +1,7 @@
 /** `grpu serve rewards`: the rewards and agents of a run for the workers of a cluster that somebody else started. */
-import { ConfigError } from "../../errors.ts";
-import type { Service, ServiceStats } from "../../service/service.ts";
+
+import type { Service, ServiceStats } from "../../cluster/rewards/service.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { ALLOW_UNSUPPORTED, IMPORT, importsOf } from "../options.ts";
 import { EXIT_OK } from "../process/exit.ts";
@@ -42,14 +43,14 @@ export const serveRewardsCommand: Command = {
 async function serveRewards(input: Input, io: Io): Promise<number> {
   const { options } = input;
   const token = tokenIn(String(options.tokenEnv), io);
-  const { openSession } = await import("../../run/session.ts");
-  const { servedRun } = await import("../../run/serve/served_run.ts");
-  const { openService } = await import("../../service/service.ts");
+  const { openSession } = await import("../../train/run/session.ts");
+  const { servedRun } = await import("../../train/run/serve/served_run.ts");
+  const { openService } = await import("../../cluster/rewards/service.ts");
   const session = await openSession(
     { args: input.args, imports: importsOf(input), allowUnsupported: options.allowUnsupported === true },
     io,
   );
-  const { setting } = await import("../../config/schema.ts");
+  const { setting } = await import("../../train/config/schema.ts");
   const run = await servedRun(session, { tokenizer: options.tokenizer as string | undefined });
   const gateway = await session.gateway?.open((line) => io.err(`gateway: ${line}\n`));
   try {

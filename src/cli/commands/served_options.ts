@@ -1,7 +1,7 @@
 /** Models and adapters to serve, from the options of a command line. */
-import type { DeviceName } from "../../compute/open.ts";
-import { ConfigError } from "../../errors.ts";
-import type { OpenServingOptions } from "../../run/serve/serving.ts";
+import type { DeviceName } from "../../engine/compute/open.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { OpenServingOptions } from "../../train/run/serve/serving.ts";
 import type { Input, Io } from "../command.ts";
 import { gpuOf } from "../options.ts";
 import { replySampling } from "./chat.ts";

@@ -1,6 +1,7 @@
 /** `--speculative-config`, as vLLM's server takes it. */
-import { ConfigError } from "../../errors.ts";
-import { lookupOf, type SpeculativeOptions } from "../../model/generate/ngram.ts";
+
+import { lookupOf, type SpeculativeOptions } from "../../engine/model/generate/ngram.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Option } from "../command.ts";
 
 export const SPECULATIVE: Option = {

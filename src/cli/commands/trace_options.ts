@@ -1,7 +1,7 @@
 /** Options of the commands on trace stores. */
-import { ConfigError } from "../../errors.ts";
-import { readSize } from "../../run/model/plan_request.ts";
-import type { OpenTraceStore, Retention } from "../../trace/mod.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { readSize } from "../../train/run/model/plan_request.ts";
+import type { OpenTraceStore, Retention } from "../../train/trace/mod.ts";
 import type { Input } from "../command.ts";
 
 /** Opens the store that `--store` names for `use`, and closes it. @throws {ConfigError} when there is none */
@@ -10,7 +10,7 @@ export async function withStore<T>(
   use: (store: OpenTraceStore) => Promise<T>,
   { mustExist = true }: { readonly mustExist?: boolean } = {},
 ): Promise<T> {
-  const { openTraceStore } = await import("../../trace/mod.ts");
+  const { openTraceStore } = await import("../../train/trace/mod.ts");
   const place = String(options.store);
   if (place === "memory")
     throw new ConfigError("Cannot open the trace store: memory ends with its process. Name a file with --store.");

@@ -1,11 +1,11 @@
 /** `grpu traces export|import`. */
 import { closeSync, openSync, writeSync } from "node:fs";
-import { ConfigError, fileError } from "../../errors.ts";
-import { type Format, readTraceItems, traceFormat } from "../../run/trace_files.ts";
-import { exportItems, importItems, type TraceItem } from "../../trace/files/item.ts";
-import { itemLine } from "../../trace/files/jsonl.ts";
-import { writeParquet } from "../../trace/files/parquet.ts";
-import { writeSpans } from "../../trace/otel/spans.ts";
+import { ConfigError, fileError } from "../../leaves/errors.ts";
+import { type Format, readTraceItems, traceFormat } from "../../train/run/trace_files.ts";
+import { exportItems, importItems, type TraceItem } from "../../train/trace/files/item.ts";
+import { itemLine } from "../../train/trace/files/jsonl.ts";
+import { writeParquet } from "../../train/trace/files/parquet.ts";
+import { writeSpans } from "../../train/trace/otel/spans.ts";
 import type { Input, Io } from "../command.ts";
 import { sinceOf, withStore } from "./trace_options.ts";
 import { say } from "./traces_store.ts";

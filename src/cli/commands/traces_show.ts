@@ -1,10 +1,10 @@
 /** `grpu traces show`: a session's conversation, readable in a terminal. */
 
-import type { SessionSummary, TraceRecord } from "../../contract/trace.ts";
-import { ConfigError } from "../../errors.ts";
-import { stringifyJson } from "../../json.ts";
-import { mean, smallest } from "../../statistics.ts";
-import type { OpenTraceStore } from "../../trace/mod.ts";
+import type { SessionSummary, TraceRecord } from "../../engine/contract/trace.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { stringifyJson } from "../../leaves/json.ts";
+import { mean, smallest } from "../../leaves/statistics.ts";
+import type { OpenTraceStore } from "../../train/trace/mod.ts";
 import type { Input, Io } from "../command.ts";
 import { withStore } from "./trace_options.ts";
 import { outcomeText, timeOf } from "./traces_store.ts";

@@ -1,12 +1,12 @@
 /** `grpu traces list|delete|prune|reward`. */
 
-import type { SessionSummary } from "../../contract/trace.ts";
-import { ConfigError } from "../../errors.ts";
-import { stringifyJson } from "../../json.ts";
-import { readText } from "../../run/files.ts";
-import { groupOf } from "../../trace/attempts.ts";
-import { prune } from "../../trace/mod.ts";
-import { putRewards, readRewards } from "../../trace/rewards.ts";
+import type { SessionSummary } from "../../engine/contract/trace.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { stringifyJson } from "../../leaves/json.ts";
+import { readText } from "../../train/run/files.ts";
+import { groupOf } from "../../train/trace/attempts.ts";
+import { prune } from "../../train/trace/mod.ts";
+import { putRewards, readRewards } from "../../train/trace/rewards.ts";
 import type { Input, Io } from "../command.ts";
 import { countOf, retentionOf, sinceOf, withStore } from "./trace_options.ts";
 

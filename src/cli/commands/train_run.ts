@@ -1,9 +1,10 @@
 /** `grpu train`: the recipe on this machine or on a service, or a job of a cluster. */
-import { isClusterBackend } from "../../config/fields/backend_fields.ts";
-import { ConfigError } from "../../errors.ts";
-import type { TraceOptions } from "../../run/recipe.ts";
-import { trainRecipe } from "../../run/recipes/train.ts";
-import { runRecipe } from "../../run/run_recipe.ts";
+
+import { ConfigError } from "../../leaves/errors.ts";
+import { isClusterBackend } from "../../train/config/fields/backend_fields.ts";
+import type { TraceOptions } from "../../train/run/recipe.ts";
+import { trainRecipe } from "../../train/run/recipes/train.ts";
+import { runRecipe } from "../../train/run/run_recipe.ts";
 import type { Input, Io } from "../command.ts";
 import { reporting, requestOf } from "./recipe_run.ts";
 

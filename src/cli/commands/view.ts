@@ -1,5 +1,5 @@
 /** `grpu view`: the page of runs, live, in a browser. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import type { Command, Input, Io } from "../command.ts";
 import { EXIT_OK } from "../process/exit.ts";
 import { ALLOW_HOST, allowedHosts } from "./http_options.ts";
@@ -26,9 +26,9 @@ export const viewCommand: Command = {
 };
 
 async function view({ args, options }: Input, io: Io): Promise<number> {
-  const { openRuns } = await import("../../run/place/runs.ts");
-  const { serveRuns } = await import("../../log/page/view_server.ts");
-  const { openRunTraces } = await import("../../run/serve/run_traces.ts");
+  const { openRuns } = await import("../../train/run/place/runs.ts");
+  const { serveRuns } = await import("../../train/log/page/view_server.ts");
+  const { openRunTraces } = await import("../../train/run/serve/run_traces.ts");
   const runs = openRuns(args);
   const traces = await openRunTraces(args);
   const server = await serveRuns(runs, {

@@ -1,11 +1,11 @@
 /** Prints what an evaluation measured: metrics of one model or a table of several, one JSON object, a page. */
-import type { EqualAnswers } from "../../data/types.ts";
-import { evaluationPage } from "../../evaluation/page.ts";
-import { evaluationReport, taskRows } from "../../evaluation/report.ts";
-import { validationScores } from "../../evaluation/scores.ts";
-import type { LoopSettings } from "../../loop/settings.ts";
-import type { ModelAttempts } from "../../run/evaluate_models.ts";
-import { writeText } from "../../run/files.ts";
+import type { EqualAnswers } from "../../train/data/types.ts";
+import { evaluationPage } from "../../train/evaluation/page.ts";
+import { evaluationReport, taskRows } from "../../train/evaluation/report.ts";
+import { validationScores } from "../../train/evaluation/scores.ts";
+import type { LoopSettings } from "../../train/loop/settings.ts";
+import type { ModelAttempts } from "../../train/run/evaluate_models.ts";
+import { writeText } from "../../train/run/files.ts";
 import type { Io } from "../command.ts";
 import { comparisonTable, scoreLines } from "./scores_text.ts";
 

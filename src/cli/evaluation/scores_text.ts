@@ -1,6 +1,11 @@
 /** The scores of an evaluation as text: metrics of one model, or a table of several. */
-import type { EvaluationReport, IntervalEstimate, ModelScores, PairedDifference } from "../../evaluation/contract.ts";
-import { shortNames } from "../../run/evaluation/named_models.ts";
+import type {
+  EvaluationReport,
+  IntervalEstimate,
+  ModelScores,
+  PairedDifference,
+} from "../../train/evaluation/contract.ts";
+import { shortNames } from "../../train/run/evaluation/named_models.ts";
 
 /** A metric a line, under the names that training logs, with its interval where it has one. */
 export function scoreLines(metrics: Readonly<Record<string, number>>, { sources }: ModelScores): string {

@@ -1,6 +1,6 @@
 /** `--k`: the sizes of pass@k and maj@k. */
-import { ConfigError } from "../../errors.ts";
-import { powersOfTwoUpTo } from "../../loop/validate.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { powersOfTwoUpTo } from "../../train/loop/validate.ts";
 
 /**
  * The sizes, ascending; by default the powers of two below `n`, and `n`.

@@ -5,7 +5,7 @@
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { ConfigError, fileError, RemoteError } from "../../errors.ts";
+import { ConfigError, fileError, RemoteError } from "../../leaves/errors.ts";
 import type { Io } from "../command.ts";
 import { hubFetch } from "./requests.ts";
 

@@ -1,8 +1,8 @@
 /** The model card of a folder that has none: what it is, and what the run that trained it measured and was set to. */
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { ConfigError } from "../../errors.ts";
-import type { RunData } from "../../log/page/page_data.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { RunData } from "../../train/log/page/page_data.ts";
 import { isRepoName } from "./repo_name.ts";
 
 /** A command's kind of training, and how a reader compares its runs. */

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { createReadStream, existsSync, statSync } from "node:fs";
 import { mkdir, open, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { fileError, RemoteError } from "../../errors.ts";
+import { fileError, RemoteError } from "../../leaves/errors.ts";
 import type { Hub } from "./access.ts";
 import type { ListedFile } from "./listing.ts";
 

@@ -1,5 +1,5 @@
 /** The files of a commit that a pull takes. The hub's list decides where on this disk is written, so it is checked first. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 import { ask, type Hub, type HubFile } from "./access.ts";
 import { checkNames, checkPath } from "./paths.ts";
 

@@ -2,8 +2,8 @@
 import { readdirSync } from "node:fs";
 import { mkdir, rm, rmdir } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { ConfigError } from "../../errors.ts";
-import { OWNER_FILE } from "../../log/folder/owner.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { OWNER_FILE } from "../../train/log/folder/owner.ts";
 import type { ListedFile } from "./listing.ts";
 
 export interface PartialPull {

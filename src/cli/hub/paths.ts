@@ -1,5 +1,5 @@
 /** Checks the names that a hub gives files before anything is written under them. */
-import { ConfigError } from "../../errors.ts";
+import { ConfigError } from "../../leaves/errors.ts";
 
 const LONGEST = 1000;
 /** Absolute paths, drives, Windows' separators, and characters that steer a terminal or end a string. */

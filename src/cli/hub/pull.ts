@@ -2,11 +2,11 @@
 import { existsSync, readdirSync, realpathSync, rmdirSync } from "node:fs";
 import { mkdir, rename, rm, rmdir } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { formatBytes } from "../../compute/memory.ts";
-import { ConfigError } from "../../errors.ts";
-import { FolderLock } from "../../log/folder/lock.ts";
-import { Progress } from "../../log/progress.ts";
-import type { Screen } from "../../log/terminal.ts";
+import { formatBytes } from "../../engine/compute/memory.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { FolderLock } from "../../train/log/folder/lock.ts";
+import { Progress } from "../../train/log/progress.ts";
+import type { Screen } from "../../train/log/terminal.ts";
 import { ask, type Hub } from "./access.ts";
 import { download } from "./download.ts";
 import { chosenFiles, type HubSelection, type ListedFile } from "./listing.ts";

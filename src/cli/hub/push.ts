@@ -2,7 +2,7 @@
 import { readdirSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import { pathToFileURL } from "node:url";
-import { ConfigError, RemoteError } from "../../errors.ts";
+import { ConfigError, RemoteError } from "../../leaves/errors.ts";
 import { ask, type Hub, isConflict } from "./access.ts";
 
 export interface PushOptions {

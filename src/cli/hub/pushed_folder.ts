@@ -3,12 +3,12 @@ import { existsSync, statSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
-import { ConfigError } from "../../errors.ts";
-import type { RunData } from "../../log/page/page_data.ts";
-import { isRunFolder } from "../../log/page/run_folder.ts";
-import { exportFolder } from "../../model/export.ts";
-import { checkpointDir } from "../../run/model/checkpoint_dir.ts";
-import { openRuns } from "../../run/place/runs.ts";
+import { exportFolder } from "../../engine/model/export.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import type { RunData } from "../../train/log/page/page_data.ts";
+import { isRunFolder } from "../../train/log/page/run_folder.ts";
+import { checkpointDir } from "../../train/run/model/checkpoint_dir.ts";
+import { openRuns } from "../../train/run/place/runs.ts";
 import type { Io } from "../command.ts";
 
 export interface PushedFolder {

@@ -1,7 +1,7 @@
 /** Requests to a hub: retries after refusals that pass, and errors that say what to do. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { RemoteError } from "../../errors.ts";
-import { readErrorText, readReply } from "../../read_reply.ts";
+import { RemoteError } from "../../leaves/errors.ts";
+import { readErrorText, readReply } from "../../leaves/read_reply.ts";
 
 export interface RequestOptions {
   readonly hubUrl: string;

@@ -1,9 +1,9 @@
 /** Serves the page that trains a model: a few files of the build, to this machine's browser. */
 import { readFileSync } from "node:fs";
-import { ConfigError } from "../../errors.ts";
-import { guardHandler, type Handler } from "../../http/guard.ts";
-import { type Listening, listen, type SocketLimits } from "../../http/listen.ts";
-import { Refusal } from "../../http/refusal.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { guardHandler, type Handler } from "../../leaves/http/guard.ts";
+import { type Listening, listen, type SocketLimits } from "../../leaves/http/listen.ts";
+import { Refusal } from "../../leaves/http/refusal.ts";
 
 export interface DemoOptions {
   readonly host: string;

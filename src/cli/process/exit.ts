@@ -1,6 +1,6 @@
 /** The exit statuses of every command, and which error ends with which. */
 import { constants } from "node:os";
-import { ConfigError, fileError, type InputKind } from "../../errors.ts";
+import { ConfigError, fileError, type InputKind } from "../../leaves/errors.ts";
 
 /** The command did what it was asked to. */
 export const EXIT_OK = 0;

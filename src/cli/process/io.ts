@@ -1,6 +1,7 @@
 /** The outside world of a real process: streams, signals, environment. */
-import { forTerminal, processScreen } from "../../log/terminal.ts";
-import { decodeUtf8 } from "../../utf8.ts";
+
+import { decodeUtf8 } from "../../leaves/utf8.ts";
+import { forTerminal, processScreen } from "../../train/log/terminal.ts";
 import type { Io } from "../command.ts";
 import { showLoading } from "./loading.ts";
 import { listenToSignals } from "./signals.ts";

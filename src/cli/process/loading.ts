@@ -1,6 +1,7 @@
 /** The weights of a model as they are read, for people. */
-import { Progress } from "../../log/progress.ts";
-import { onLoading } from "../../model/files/loading.ts";
+
+import { onLoading } from "../../engine/model/files/loading.ts";
+import { Progress } from "../../train/log/progress.ts";
 import type { Io } from "../command.ts";
 
 const MIB = 2 ** 20;

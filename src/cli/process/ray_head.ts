@@ -5,10 +5,10 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
-import { withoutEscapes } from "../../backend/ray/lines.ts";
-import { SYSTEM_CLOCK } from "../../clock.ts";
-import { ConfigError, RemoteError } from "../../errors.ts";
-import { httpFetch } from "../../run/net/http.ts";
+import { withoutEscapes } from "../../cluster/ray/lines.ts";
+import { SYSTEM_CLOCK } from "../../leaves/clock.ts";
+import { ConfigError, RemoteError } from "../../leaves/errors.ts";
+import { httpFetch } from "../../train/run/net/http.ts";
 
 export interface HeadOptions {
   /** The Python that has Ray: a name on the PATH, or a path. */

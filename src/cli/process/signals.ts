@@ -4,7 +4,7 @@
  * sees to both where JavaScript does not yield.
  */
 import { setMaxListeners } from "node:events";
-import { stackOf } from "../../errors.ts";
+import { stackOf } from "../../leaves/errors.ts";
 import { EXIT_FAILED, Fault, Interruption, signalStatus } from "./exit.ts";
 import { answerSignal, endingSignal } from "./watchdog.ts";
 

@@ -5,8 +5,8 @@ import { SharedAbort } from "../../chat/ending.ts";
 import type { ChatCall, ChatEngine } from "../../chat/endpoint.ts";
 import { ApiError, type ChatRequest, type SamplingRequest, type TextRequest } from "../../chat/request.ts";
 import { Transcript } from "../../chat/transcript.ts";
-import type { TraceRecord } from "../../contract/trace.ts";
-import { STREAM_SEEDS } from "../../random.ts";
+import type { TraceRecord } from "../../engine/contract/trace.ts";
+import { STREAM_SEEDS } from "../../leaves/random.ts";
 import type { ServedModel } from "./served_model.ts";
 import type { Serving } from "./serving.ts";
 

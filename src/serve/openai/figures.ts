@@ -1,7 +1,7 @@
 /** Figures of a served model: totals, rates, and how long requests took. */
-import type { Constrained, Speculated } from "../../contract/backend.ts";
-import { Histogram } from "../../http/prometheus.ts";
-import { Counter } from "../activity.ts";
+import type { Constrained, Speculated } from "../../engine/contract/backend.ts";
+import { Histogram } from "../../leaves/http/prometheus.ts";
+import { Counter } from "../tinker/activity.ts";
 
 export class ServingFigures {
   readonly startedAt = Date.now();

@@ -1,5 +1,5 @@
 /** A serving's metrics in Prometheus' text format. */
-import { counter, gauge, histogram, metric } from "../../http/prometheus.ts";
+import { counter, gauge, histogram, metric } from "../../leaves/http/prometheus.ts";
 import type { Serving } from "./serving.ts";
 
 export function servingMetrics(serving: Serving): string {

@@ -1,11 +1,11 @@
 /** A model's name, and the weights that it stands for now: replaced while it serves, without a request that notices. */
-import type { SampledSequence, SampleRequest, TokenListener } from "../../contract/backend.ts";
-import type { Engine, EnginePolicy } from "../../contract/engine.ts";
-import { DeviceLostError } from "../../errors.ts";
-import type { JobPolicy, SampleJob } from "../sample/batch.ts";
-import type { BatchCost } from "../sample/batch_cost.ts";
-import { SamplingQueue } from "../sample/sampling_queue.ts";
-import type { Scheduler } from "../scheduler.ts";
+import type { SampledSequence, SampleRequest, TokenListener } from "../../engine/contract/backend.ts";
+import type { Engine, EnginePolicy } from "../../engine/contract/engine.ts";
+import { DeviceLostError } from "../../leaves/errors.ts";
+import type { JobPolicy, SampleJob } from "../tinker/sample/batch.ts";
+import type { BatchCost } from "../tinker/sample/batch_cost.ts";
+import { SamplingQueue } from "../tinker/sample/sampling_queue.ts";
+import type { Scheduler } from "../tinker/scheduler.ts";
 import type { ServingFigures } from "./figures.ts";
 
 /** Source of a model's weights. */

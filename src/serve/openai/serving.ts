@@ -4,12 +4,12 @@
  */
 import { ApiError } from "../../chat/request.ts";
 import { type TextThread, TextWork } from "../../chat/text_work.ts";
-import type { SampledSequence, SampleRequest, SamplingParams } from "../../contract/backend.ts";
-import type { Engine } from "../../contract/engine.ts";
-import type { Tokenizer } from "../../contract/text.ts";
-import { ConfigError } from "../../errors.ts";
-import { BatchCost } from "../sample/batch_cost.ts";
-import { Scheduler } from "../scheduler.ts";
+import type { SampledSequence, SampleRequest, SamplingParams } from "../../engine/contract/backend.ts";
+import type { Engine } from "../../engine/contract/engine.ts";
+import type { Tokenizer } from "../../engine/contract/text.ts";
+import { ConfigError } from "../../leaves/errors.ts";
+import { BatchCost } from "../tinker/sample/batch_cost.ts";
+import { Scheduler } from "../tinker/scheduler.ts";
 import { ServingFigures } from "./figures.ts";
 import { type DrawCall, ServedModel, type WeightsSource } from "./served_model.ts";
 

@@ -1,5 +1,5 @@
 /** A serving on a status page: its models, what waits, the speed, the device. */
-import { bar, compact, escapeHtml, mono, plural, sizeText, table, tile } from "../../http/status_html.ts";
+import { bar, compact, escapeHtml, mono, plural, sizeText, table, tile } from "../../leaves/http/status_html.ts";
 import type { Serving } from "./serving.ts";
 
 /** Tiles and tables, as HTML. @param sessions open sessions of the gateway in front of it */

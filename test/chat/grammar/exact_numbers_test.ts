@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { accepts } from "../../../src/chat/grammar/collections.ts";
 import { type JsonSchema, schemaRule } from "../../../src/chat/grammar/schema.ts";
-import { parseJson } from "../../../src/json.ts";
+import { parseJson } from "../../../src/leaves/json.ts";
 
 const takes = (schema: string, text: string) => accepts(schemaRule(parseJson(schema) as JsonSchema), text);
 

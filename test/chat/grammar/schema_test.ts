@@ -12,7 +12,7 @@ import {
 } from "../../../src/chat/grammar/rules.ts";
 import { type JsonSchema, schemaRule } from "../../../src/chat/grammar/schema.ts";
 import { GrammarConstraint } from "../../../src/chat/grammar/vocabulary.ts";
-import { byteTokenizer, characterTokenizer } from "../../../src/model/files/tokenizer.ts";
+import { byteTokenizer, characterTokenizer } from "../../../src/engine/model/files/tokenizer.ts";
 import { chatTokenizer } from "../../fixtures/chat.ts";
 import { dice, drawText, expectValidTexts, tokensOf } from "../../fixtures/random_schemas.ts";
 

@@ -4,14 +4,14 @@ import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { findHubPackage } from "../../../src/cli/hub/access.ts";
 import { modelCard } from "../../../src/cli/hub/card.ts";
-import { toYaml } from "../../../src/config/show.ts";
-import { openRuns } from "../../../src/run/place/runs.ts";
-import { compose, readConfig } from "../../config/disk.ts";
+import { toYaml } from "../../../src/train/config/show.ts";
+import { openRuns } from "../../../src/train/run/place/runs.ts";
 import { grpu } from "../../fixtures/cli.ts";
 import { digest, FakeHub, json } from "../../fixtures/fake_hub.ts";
 import { temporaryFolder } from "../../fixtures/folder.ts";
 import { someMetrics, writeRun } from "../../fixtures/run_folder.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";
+import { compose, readConfig } from "../../train/config/disk.ts";
 
 const hub = new FakeHub();
 const root = temporaryFolder("to-push");

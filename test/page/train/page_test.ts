@@ -8,10 +8,10 @@ import { unzipSync } from "fflate";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { serveDemo } from "../../../src/cli/process/demo_server.ts";
-import type { Listening } from "../../../src/http/listen.ts";
-import { openModelFolder } from "../../../src/model/files/folder.ts";
-import { blobFolder } from "../../../src/model/files/memory_folder.ts";
-import { openAdapter } from "../../../src/model/files/peft.ts";
+import { openModelFolder } from "../../../src/engine/model/files/folder.ts";
+import { blobFolder } from "../../../src/engine/model/files/memory_folder.ts";
+import { openAdapter } from "../../../src/engine/model/files/peft.ts";
+import type { Listening } from "../../../src/leaves/http/listen.ts";
 import { CHROMIUM, openChromium } from "../../fixtures/chromium.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 

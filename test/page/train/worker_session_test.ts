@@ -8,10 +8,10 @@ import "../../../examples/stories/reward.ts";
 import { WorkerSession } from "../../../page/train/engine/worker_session.ts";
 import type { Command, News } from "../../../page/train/protocol.ts";
 import type { Given } from "../../../page/train/settings.ts";
-import "../../../src/task/environments.ts";
-import { openModelFolder } from "../../../src/model/files/folder.ts";
-import { blobFolder } from "../../../src/model/files/memory_folder.ts";
-import { openAdapter } from "../../../src/model/files/peft.ts";
+import "../../../src/train/task/environments.ts";
+import { openModelFolder } from "../../../src/engine/model/files/folder.ts";
+import { blobFolder } from "../../../src/engine/model/files/memory_folder.ts";
+import { openAdapter } from "../../../src/engine/model/files/peft.ts";
 import { hasShared, sharedPath } from "../../fixtures/shared.ts";
 
 const ROOT = fileURLToPath(new URL("../../..", import.meta.url));

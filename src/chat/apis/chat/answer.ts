@@ -1,5 +1,5 @@
 /** OpenAI's `/v1/chat/completions`. */
-import { jsonResponse } from "../../../json.ts";
+import { jsonResponse } from "../../../leaves/json.ts";
 import type { ChatEngine } from "../../engine.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { ChatRequest } from "../../request.ts";

@@ -1,8 +1,8 @@
 /** Bodies of OpenAI's `/v1/chat/completions`. */
 
 import { z } from "zod";
-import { mergedJson } from "../../../json.ts";
-import { anyObject } from "../../../shape.ts";
+import { mergedJson } from "../../../leaves/json.ts";
+import { anyObject } from "../../../leaves/shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import { CHAT_FIELDS } from "../fields.ts";
 import {

@@ -1,5 +1,5 @@
 /** Answers of OpenAI's `/v1/chat/completions`, complete and as chunks. */
-import type { Tokenizer, ToolCall } from "../../../contract/text.ts";
+import type { Tokenizer, ToolCall } from "../../../engine/contract/text.ts";
 import type { LivePart, LiveUpdate } from "../../engine.ts";
 import type { ChatRequest } from "../../request.ts";
 import { countTokens, type Drawn, type DrawnChat } from "../../response.ts";

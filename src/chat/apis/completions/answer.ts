@@ -1,5 +1,5 @@
 /** OpenAI's `/v1/completions`. */
-import { jsonResponse } from "../../../json.ts";
+import { jsonResponse } from "../../../leaves/json.ts";
 import { SharedAbort } from "../../ending.ts";
 import { completeLive } from "../../live/live_reply.ts";
 import { INCOMPLETE, TokenText } from "../../live/token_text.ts";

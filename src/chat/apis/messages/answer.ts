@@ -1,7 +1,7 @@
 /** Anthropic's `/v1/messages` and `/v1/messages/count_tokens`. */
 
-import { UnsupportedError } from "../../../errors.ts";
-import { jsonResponse } from "../../../json.ts";
+import { UnsupportedError } from "../../../leaves/errors.ts";
+import { jsonResponse } from "../../../leaves/json.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { ChatRequest } from "../../request.ts";
 import type { DrawnChat } from "../../response.ts";

@@ -1,5 +1,5 @@
 /** Anthropic's blocks of content as messages of OpenAI's form. */
-import type { ChatMessage, ToolCall } from "../../../contract/text.ts";
+import type { ChatMessage, ToolCall } from "../../../engine/contract/text.ts";
 import { ApiError } from "../../request.ts";
 import { partText, textContent } from "../content.ts";
 

@@ -1,7 +1,7 @@
 /** A message of Anthropic's API, and the events that tell of it while it is sampled. */
 
-import type { Tokenizer } from "../../../contract/text.ts";
-import { parseJson } from "../../../json.ts";
+import type { Tokenizer } from "../../../engine/contract/text.ts";
+import { parseJson } from "../../../leaves/json.ts";
 import type { LivePart, LiveUpdate } from "../../engine.ts";
 import type { ChatRequest } from "../../request.ts";
 import { countTokens, type DrawnChat, matchedStop } from "../../response.ts";

@@ -1,9 +1,9 @@
 /** Bodies of Anthropic's `/v1/messages`. */
 
 import { z } from "zod";
-import type { ChatMessage } from "../../../contract/text.ts";
-import { mergedJson } from "../../../json.ts";
-import { anyObject } from "../../../shape.ts";
+import type { ChatMessage } from "../../../engine/contract/text.ts";
+import { mergedJson } from "../../../leaves/json.ts";
+import { anyObject } from "../../../leaves/shape.ts";
 import { ApiError, type ChatRequest, PLAIN_REQUEST, type ToolChoice } from "../../request.ts";
 import { textContent } from "../content.ts";
 import { MESSAGE_FIELDS, MESSAGE_TOOL_FIELDS } from "../fields.ts";

@@ -1,5 +1,5 @@
 /** OpenAI's `/v1/responses`. */
-import { jsonResponse } from "../../../json.ts";
+import { jsonResponse } from "../../../leaves/json.ts";
 import { chatLive } from "../../live/live_reply.ts";
 import type { DrawnChat } from "../../response.ts";
 import { toApiError } from "../errors.ts";

@@ -1,5 +1,5 @@
 /** Items of a response's input as messages. */
-import type { ChatMessage, ToolCall } from "../../../contract/text.ts";
+import type { ChatMessage, ToolCall } from "../../../engine/contract/text.ts";
 import { ApiError } from "../../request.ts";
 import { textContent } from "../content.ts";
 

@@ -1,5 +1,5 @@
 /** A response, and the events that tell of it while it is sampled. */
-import type { Tokenizer } from "../../../contract/text.ts";
+import type { Tokenizer } from "../../../engine/contract/text.ts";
 import type { LivePart, LiveUpdate } from "../../engine.ts";
 import { countTokens, type DrawnChat } from "../../response.ts";
 import type { ServerEvent } from "../events.ts";

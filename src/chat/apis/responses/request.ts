@@ -1,9 +1,9 @@
 /** Bodies of OpenAI's `/v1/responses`. */
 
 import { z } from "zod";
-import type { ChatMessage } from "../../../contract/text.ts";
-import { mergedJson } from "../../../json.ts";
-import { anyObject } from "../../../shape.ts";
+import type { ChatMessage } from "../../../engine/contract/text.ts";
+import { mergedJson } from "../../../leaves/json.ts";
+import { anyObject } from "../../../leaves/shape.ts";
 import { ApiError, type ChatRequest } from "../../request.ts";
 import { RESPONSE_FIELDS } from "../fields.ts";
 import {

@@ -1,7 +1,7 @@
 /** Responses that later requests continue by their id. */
 
-import type { ChatMessage } from "../../../contract/text.ts";
-import { jsonResponse, parseJson, stringifyJson } from "../../../json.ts";
+import type { ChatMessage } from "../../../engine/contract/text.ts";
+import { jsonResponse, parseJson, stringifyJson } from "../../../leaves/json.ts";
 import { ApiError } from "../../request.ts";
 
 export interface StoredResponse {
