@@ -25,5 +25,5 @@ function rowOf({ name, describe, scope, settings, elsewhere: { verl, trinity } =
 test("docs/estimators.md lists every estimator as it is", async () => {
   const head = "| name | computes | scope | settings | elsewhere | sources |\n| --- | --- | --- | --- | --- | --- |\n";
   const page = HEAD + head + builtInEstimators().map(rowOf).join("");
-  await expect(page).toMatchFileSnapshot("../../docs/estimators.md");
+  await expect(page).toMatchFileSnapshot("../../../docs/estimators.md");
 });

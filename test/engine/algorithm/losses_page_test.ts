@@ -69,6 +69,6 @@ test("docs/losses.md lists every loss as it is", async () => {
   const losses = builtInLosses();
   const table = `| name | computes | aggregation | metrics | elsewhere | sources |\n| --- | --- | --- | --- | --- | --- |\n`;
   await expect(HEAD + table + losses.map(rowOf).join("") + settingsTable(losses)).toMatchFileSnapshot(
-    "../../docs/losses.md",
+    "../../../docs/losses.md",
   );
 });

@@ -30,7 +30,7 @@ test("docs/preference_losses.md lists every loss as it is", async () => {
   const head =
     "| name | computes | of | score of an answer | settings | sources |\n| --- | --- | --- | --- | --- | --- |\n";
   const page = HEAD + head + builtInPreferenceLosses().map(rowOf).join("");
-  await expect(page).toMatchFileSnapshot("../../docs/preference_losses.md");
+  await expect(page).toMatchFileSnapshot("../../../docs/preference_losses.md");
 });
 
 test("a loss says what each of its settings means", () => {

@@ -121,7 +121,7 @@ describe("ready-made runs", () => {
 describe("packaged YAML", () => {
   for (const [name, text] of Object.entries(packagedFiles())) {
     test(`${name} is what its table renders`, async () => {
-      await expect(text).toMatchFileSnapshot(`../../config/${name}`);
+      await expect(text).toMatchFileSnapshot(`../../../config/${name}`);
     });
 
     test(`${name} reads back with every default of its table`, () => {
@@ -144,7 +144,7 @@ describe("packaged YAML", () => {
       expect(problems).toEqual([]);
       const options = { head: verlHead(version, engine), sections: VERL_SECTIONS };
       const text = renderFields(verlFields(leaves(tree)), options);
-      await expect(text).toMatchFileSnapshot(`../../config/${name}`);
+      await expect(text).toMatchFileSnapshot(`../../../config/${name}`);
     });
   }
 
