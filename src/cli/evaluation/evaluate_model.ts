@@ -83,8 +83,9 @@ async function attempt(
     const stages = store ? { ...STAGES, generate: remembering(store) } : STAGES;
     const known = store?.size ?? 0;
     if (known > 0) io.err(`${known} attempts are known from an earlier evaluation\n`);
-    const logger = new AttemptLogger(io);
-    await train({ ...session, rollout, stages, backend, rewardModel, settings, loggers: [logger], signal: io.signal });
+    const logger = new AttemptLogger(io, total);
+    const run = { ...session, rollout, stages, backend, rewardModel, settings, loggers: [logger], signal: io.signal };
+    await train(run).finally(() => logger.close());
     if (logger.failed === total) throw new ConfigError(ALL_FAILED, { kind: "code" });
     return { name, episodes: logger.episodes, known };
   } finally {
@@ -93,15 +94,26 @@ async function attempt(
   }
 }
 
+const TICK_MS = 1000;
+
 /** Keeps the episodes of a validation, and shows how far it is. */
 class AttemptLogger implements Logger {
   episodes: readonly Episode[] = [];
   private readonly io: Io;
   private readonly line: Progress;
+  /** All attempts are under way at once, and none may end for minutes: the line is due without one, too. */
+  private readonly timer: NodeJS.Timeout;
+  private done = 0;
 
-  constructor(io: Io) {
+  constructor(io: Io, total: number) {
     this.io = io;
     this.line = new Progress(io, "eval", { unit: "attempts" });
+    this.timer = setInterval(() => this.line.update(this.done, total), TICK_MS);
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+    this.line.finish();
   }
 
   get failed(): number {
@@ -109,6 +121,7 @@ class AttemptLogger implements Logger {
   }
 
   progress(done: number, total: number): void {
+    this.done = done;
     this.line.update(done, total);
   }
 
