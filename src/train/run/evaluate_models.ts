@@ -99,9 +99,10 @@ async function attempt({ name, checkpoint }: NamedModel, { io, data }: ModelEval
     const { val } = opened.session.tasks;
     io.err(`${name}: ${val.length} tasks on ${opened.description}\n`);
     const { drive } = await evalRecipe.prepare(opened, opening);
-    const logger = new AttemptLogger(io);
-    await drive({ loggers: [logger], signal: io.signal });
-    if (logger.failed === val.length * data.settings.rollout.n_val) throw new ConfigError(ALL_FAILED, { kind: "code" });
+    const total = val.length * data.settings.rollout.n_val;
+    const logger = new AttemptLogger(io, total);
+    await drive({ loggers: [logger], signal: io.signal }).finally(() => logger.close());
+    if (logger.failed === total) throw new ConfigError(ALL_FAILED, { kind: "code" });
     return { name, episodes: logger.episodes, known: knownCount };
   });
 }
