@@ -17,9 +17,9 @@ const run = (command, args) =>
 
 if ((await build()) !== 0) process.exit(1);
 const { VERL_ENGINES, VERL_SECTIONS, splitEngines, verlFields, verlFiles, verlHead } = await import(
-  "../dist/config/fields/verl_tree.js"
+  "../dist/train/config/fields/verl_tree.js"
 );
-const { renderFields } = await import("../dist/config/fields/render.js");
+const { renderFields } = await import("../dist/train/config/fields/render.js");
 
 mkdirSync(cache, { recursive: true });
 if (!existsSync(python)) run("python3", ["-m", "venv", `${cache}/python`]);

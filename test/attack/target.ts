@@ -30,7 +30,7 @@ import { StallMeter } from "./stall_meter.ts";
 import { ToyModel } from "./toy_model.ts";
 
 /** Of the build: Node 20 runs no TypeScript in a thread. */
-const TEXT_WORKER = new URL("../../dist/run/serve/text_worker.js", import.meta.url);
+const TEXT_WORKER = new URL("../../dist/train/run/serve/text_worker.js", import.meta.url);
 const KEY = "tml-attacked";
 const LIMITS = { headersMs: 600, requestMs: 10_000, stillMs: 20_000 };
 

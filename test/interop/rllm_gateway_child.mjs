@@ -1,6 +1,6 @@
 /** Our gateway with a configuration of rLLM's, as JSON in the first argument; it ends with its standard input. */
-import { startGateway } from "../../dist/gateway/mod.js";
-import { openTraceStore } from "../../dist/trace/mod.js";
+import { startGateway } from "../../dist/serve/gateway/mod.js";
+import { openTraceStore } from "../../dist/train/trace/mod.js";
 
 const config = JSON.parse(process.argv[2]);
 const store = await openTraceStore(config.store_worker === "sqlite" ? config.db_path : "memory");

@@ -37,7 +37,7 @@ export function bundledPage({ script, style, title, data, nonce, noscript }: Bun
 `;
 }
 
-/** Text of a bundle that the build made of page/. The same path holds from `src/http` and from `dist/http`. */
+/** Text of a bundle that the build made of page/. The same path holds from `src/leaves/http` and from `dist/leaves/http`. */
 function pageFile(name: string): string {
   const file = new URL(`../../../dist/page/${name}`, import.meta.url);
   try {

@@ -14,7 +14,7 @@ const folder = mkdtempSync(join(tmpdir(), "grpu-sqlite-"));
 afterAll(() => rmSync(folder, { recursive: true }));
 let files = 0;
 const fresh = () => join(folder, `${files++}.db`);
-const DOOR = new URL("../../../dist/trace/mod.js", import.meta.url).href;
+const DOOR = new URL("../../../dist/train/trace/mod.js", import.meta.url).href;
 
 /** Runs JavaScript with `openTraceStore` and `PATH` in a process of its own. */
 function inProcess(path: string, code: string): ChildProcess {

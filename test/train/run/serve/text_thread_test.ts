@@ -7,7 +7,7 @@ import { openTextThread, type TextThreadOptions } from "../../../../src/train/ru
 import { CHATML, chatTokenizer } from "../../../fixtures/chat.ts";
 
 /** Of the build: Node 20 runs no TypeScript in a thread. */
-const script = new URL("../../../../dist/run/serve/text_worker.js", import.meta.url);
+const script = new URL("../../../../dist/train/run/serve/text_worker.js", import.meta.url);
 const tokenizer = chatTokenizer(CHATML);
 const messages = [{ role: "user", content: "the and".repeat(2000) }];
 
