@@ -4,7 +4,10 @@ import { expect, test } from "vitest";
 import { openServer, type TestServer } from "./tinker_client.ts";
 
 const read = (path: string) => readFileSync(new URL(path, import.meta.url), "utf8");
-const { sdk, methods } = JSON.parse(read("../../fixtures/tinker_sdk/methods.json")) as { sdk: string; methods: string[] };
+const { sdk, methods } = JSON.parse(read("../../fixtures/tinker_sdk/methods.json")) as {
+  sdk: string;
+  methods: string[];
+};
 const PAGE = read("../../../docs/tinker-sdk.md");
 
 const ROWS = [...PAGE.matchAll(/^\| `([A-Z]\w+\.\w+)` \| (\w+) \| ([^|]*)\| ([^|]*)\|$/gm)].map(
