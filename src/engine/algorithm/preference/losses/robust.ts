@@ -2,7 +2,7 @@ import type { PreferenceLoss } from "../definition.ts";
 import { preferenceForm } from "../form.ts";
 import { logistic, softplus } from "../logistic.ts";
 import { ofDifference } from "../pair.ts";
-import { DPO_SETTINGS, LABEL_SMOOTHING, ON_LOG_RATIOS } from "./dpo_settings.ts";
+import { LABEL_SMOOTHING, ON_LOG_RATIOS } from "./dpo_settings.ts";
 
 const form = preferenceForm({
   name: "robust",
@@ -29,8 +29,8 @@ export const robust: PreferenceLoss = {
   describe:
     "(-(1 - e) log s(beta d) + e log s(-beta d)) / (1 - 2e), e = `label_smoothing`; unbiased where a share e of the labels is wrong",
   sources: ["https://arxiv.org/abs/2403.00409", "TRL DPOTrainer"],
-  settings: { ...DPO_SETTINGS, label_smoothing: 0 },
-  describeSettings: { ...ON_LOG_RATIOS.describeSettings, label_smoothing: LABEL_SMOOTHING },
+  settings: { beta: 0.1, label_smoothing: 0, rpo_alpha: 0 },
+  describeSettings: { label_smoothing: LABEL_SMOOTHING, ...ON_LOG_RATIOS.describeSettings },
   form,
   params: (s) => ({ beta: s.beta!, smoothing: s.label_smoothing! }),
 };

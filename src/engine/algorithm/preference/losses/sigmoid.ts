@@ -1,5 +1,5 @@
 import type { PreferenceLoss } from "../definition.ts";
-import { DPO_SETTINGS, LABEL_SMOOTHING, ON_LOG_RATIOS } from "./dpo_settings.ts";
+import { LABEL_SMOOTHING, ON_LOG_RATIOS } from "./dpo_settings.ts";
 import { sigmoidForm } from "./sigmoid_form.ts";
 
 export const sigmoid: PreferenceLoss = {
@@ -7,8 +7,8 @@ export const sigmoid: PreferenceLoss = {
   name: "sigmoid",
   describe: "-(1 - e) log s(beta d) - e log s(-beta d), e = `label_smoothing`; DPO, with e cDPO",
   sources: ["https://arxiv.org/abs/2305.18290", "TRL DPOTrainer"],
-  settings: { ...DPO_SETTINGS, label_smoothing: 0 },
-  describeSettings: { ...ON_LOG_RATIOS.describeSettings, label_smoothing: LABEL_SMOOTHING },
+  settings: { beta: 0.1, label_smoothing: 0, rpo_alpha: 0 },
+  describeSettings: { label_smoothing: LABEL_SMOOTHING, ...ON_LOG_RATIOS.describeSettings },
   form: sigmoidForm,
   params: (s) => ({ beta: s.beta!, smoothing: s.label_smoothing!, gamma: 0 }),
 };
