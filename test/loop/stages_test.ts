@@ -358,7 +358,10 @@ test.each(["oldLogprobs", "rolloutLogprobs", "refLogprobs", "rolloutIsWeights"] 
     const rows = { ...packTrajectories([group([1, 0])]), advantages: perRow(1, -1) };
     const backend = { forwardBackward: async () => ({}), optimStep: async () => ({}) } as unknown as Backend;
     const run = (...values: number[]) =>
-      update({ ...rows, [name]: Float32Array.from(values) }, context({}, { backend, loggers: [], step: 1, totalSteps: 1 }));
+      update(
+        { ...rows, [name]: Float32Array.from(values) },
+        context({}, { backend, loggers: [], step: 1, totalSteps: 1 }),
+      );
     await run(Number.NaN, 0, 0, Number.NaN, 0, 0);
     await expect(run(0, 0, 0, 0, Number.NaN, 0)).rejects.toThrow(
       new RegExp(`trajectory solver/1: its ${name} must be finite \\(NaN, at token 1 of row 1\\)`),
