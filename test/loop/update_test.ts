@@ -45,7 +45,7 @@ function recorder() {
 }
 
 const contextOf = (backend: Partial<Backend>, settings: Partly<LoopSettings>) =>
-  ({ backend, settings: loopSettings(settings), step: 1, totalSteps: 1 }) as unknown as StageContext;
+  ({ backend, settings: loopSettings(settings), loggers: [], step: 1, totalSteps: 1 }) as unknown as StageContext;
 
 async function batchesOf(rows: Parameters<typeof update>[0], settings: Partly<LoopSettings>) {
   const { backend, calls, steps } = recorder();
