@@ -1,5 +1,5 @@
 /** `grpu dpo` as a person runs it: from files to a folder, and what it refuses. */
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { temporaryFolder } from "../fixtures/folder.ts";
@@ -26,6 +26,17 @@ test("kto trains on labelled rows", { timeout: 180_000 }, async () => {
   expect(code, err).toBe(0);
   expect(linesOf(folder)[0]).toMatchObject({ phase: "train", kl: 0 });
   expect(existsSync(join(folder, "global_step_2/reference.safetensors"))).toBe(true);
+});
+
+test("a loss of the user's own is chosen by its name", { timeout: 180_000 }, async () => {
+  const file = join(dir, "squared.ts");
+  const page = readFileSync(new URL("../../docs/preferences.md", import.meta.url), "utf8");
+  writeFileSync(file, /```ts\n([\s\S]*?registerPreferenceLoss\(\{[\s\S]*?)```/.exec(page)![1]!);
+  const more = ["--import", file, "dpo.loss_type=squared_margin", "dpo.beta=0.5"];
+  const { code, err } = await start("own", { rows: PAIRS, more });
+  expect(code, err).toBe(0);
+  // Both rows have the reference's log-probs before the first step: (0.5 * 0 - 1)^2.
+  expect(linesOf(join(dir, "own"))[0]).toMatchObject({ phase: "train", "train/loss": 1 });
 });
 
 describe("what cannot be used is refused before anything is written", () => {

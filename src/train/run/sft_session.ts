@@ -3,7 +3,7 @@
  * its rows.
  */
 import { isDeepStrictEqual } from "node:util";
-import { findPreferenceLoss } from "../../engine/algorithm/preference/losses.ts";
+import { findPreferenceLoss, preferenceLossNames } from "../../engine/algorithm/preference/losses.ts";
 import { ConfigError } from "../../leaves/errors.ts";
 import { shuffledIndices } from "../../leaves/random.ts";
 import { composeConfig } from "../config/compose.ts";
@@ -40,7 +40,7 @@ export async function composeRows(
   options: RunSessionOptions,
   { io, base }: { readonly io: RunIo; readonly base: RowCommand },
 ): Promise<RowComposition> {
-  const registered = () => ({ "trainer.logger": loggers.names() });
+  const registered = () => ({ "trainer.logger": loggers.names(), "dpo.loss_type": preferenceLossNames() });
   const { composed, isGiven: isOwnGiven, added } = await composeFiles(options, { io, base, registered });
   const sft = composed.config;
   const backend = base === "reward-model" ? "local" : sftSetting(sft, "backend");

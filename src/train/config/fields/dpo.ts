@@ -43,6 +43,7 @@ const LOSS_FIELDS = {
     builtInPreferenceLosses().map(({ name }) => name),
     "sigmoid",
     "preference loss: sigmoid is DPO; kto takes labelled rows, the others pairs",
+    { open: true },
   ),
   "dpo.beta": float(0.1, "how much a log-ratio counts; in orpo the weight of the odds ratio", {
     min: 0,
