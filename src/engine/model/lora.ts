@@ -8,6 +8,7 @@ import { MLP_TARGETS } from "./blocks/gated_mlp.ts";
 
 export { ATTENTION_TARGETS, MLP_TARGETS };
 
+/** The rank, the scale and the matrices of an adapter. */
 export interface LoraConfig {
   readonly rank: number;
   readonly alpha: number;

@@ -17,7 +17,10 @@ export interface PreferenceFormOptions<K extends string> {
   readonly wgsl: string;
 }
 
-/** @throws {ConfigError} when `wgsl` lacks its function */
+/**
+ * Makes the form of a preference loss from its function in both languages.
+ * @throws {ConfigError} when `wgsl` lacks its function
+ */
 export function preferenceForm<const K extends string>(options: PreferenceFormOptions<K>): PreferenceLossForm {
   const { name, params, wgsl } = options;
   if (!/\bfn\s+pair_loss\s*\(/.test(wgsl))
