@@ -40,7 +40,7 @@ function codeOf(isWanted: (file: string) => boolean): string {
 /** Paths in quotes, except those that are only named to be refused (`{ path: "...", off: ... }`). */
 function readPaths(): Set<string> {
   // What refuses a setting on verl names it too.
-  const code = codeOf((file) => !/^(config\/|cli\/commands\/config|backend\/verl\/)/.test(file));
+  const code = codeOf((file) => !/^(train\/config\/|cli\/commands\/config|cluster\/verl\/)/.test(file));
   const quoted = [...code.matchAll(/(?<!path: )"([a-z_]+(?:\.[\w]+)*)"/g)].map((match) => match[1]!);
   const sections = [...code.matchAll(/`((?:[a-z_]+\.){2,})\$\{/g)].map((match) => match[1]!);
   const inYaml = Object.values(packagedFiles()).flatMap((text) =>
@@ -53,7 +53,9 @@ function readPaths(): Set<string> {
 
 /** Rows with `loop` whose name the loop's code takes out of its settings: `.gamma`, `{ gamma }` or `mask_${reason}`. */
 function takenByLoop(): string[] {
-  const code = codeOf((file) => /^(loop|cli)\//.test(file) && !/^loop\/settings(_config)?\.ts$/.test(file));
+  const code = codeOf(
+    (file) => /^(train\/loop|train\/run|cli)\//.test(file) && !/^train\/loop\/settings(_config)?\.ts$/.test(file),
+  );
   const prefixes = [...code.matchAll(/`([a-z]+_)\$\{/g)].map((match) => match[1]!);
   const isTaken = (name: string) =>
     new RegExp(`(\\.|[{,]\\s*)${name}\\b`).test(code) || prefixes.some((prefix) => name.startsWith(prefix));
