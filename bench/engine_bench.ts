@@ -1,6 +1,6 @@
 /**
- * The same gradient by the two contracts: a run's own backend on this machine, and a client of `grpu serve tinker` over a loopback
- * socket, whose loss the server takes on the host. One model, one adapter, one loss (`importance_sampling`), alternating.
+ * The same gradient and optimiser's step by the two contracts: a run's own backend on this machine, and a client of `grpu serve tinker`
+ * over a loopback socket. One model, one adapter, one loss (`importance_sampling`), alternating.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
