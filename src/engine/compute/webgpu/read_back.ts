@@ -61,7 +61,9 @@ export class ReadBack {
     return this.sizes.reduce((sum, size) => sum + size, 0);
   }
 
+  /** A read of nothing clears the start of the staging buffer, so that its mapping waits behind the work as any other does. */
   record(encoder: GPUCommandEncoder): void {
+    if (this.bytes === 0) encoder.clearBuffer(this.staging, 0, this.mappedBytes);
     for (const [i, { buffer }] of this.requests.entries()) {
       const { storage, byteOffset } = buffer as StorageRange;
       if (this.sizes[i]! > 0)

@@ -1,5 +1,5 @@
 /** Losses that the host computes from the log-probs of a pass. */
-import type { Buffer, Device, ReadRequest } from "../../../engine/compute/device.ts";
+import type { Device } from "../../../engine/compute/device.ts";
 import { Scratch } from "../../../engine/model/scratch.ts";
 import type { PassLoss, PassOutputs } from "../../../engine/model/train/passes.ts";
 
@@ -9,14 +9,6 @@ export interface HostLossFunction {
   readonly offsets: Uint32Array;
   /** Takes the scored tokens of whole sequences, from `first` on. @returns their slopes d(loss)/d(logprob), as many as `logprobs`. */
   take(logprobs: Float32Array, first: number): Float32Array;
-}
-
-/**
- * Reads one element, so that a pass which needs no result has something to wait for. Without a read it takes 30% longer on a software
- * adapter (docs/log/2026-11-28-seven-rooms.md).
- */
-export function endOfPass(buffer: Buffer): readonly ReadRequest[] {
-  return [{ buffer, type: "f32", length: 1 }];
 }
 
 /** Reads the log-probs of a pass, and uploads the loss's gradient. */
@@ -29,6 +21,5 @@ export async function computeHostLoss(
   const [logprobs] = await device.read([{ buffer: outputs.logprobs, type: "f32", length }]);
   const slopes = hostLoss.take(logprobs as Float32Array, hostLoss.offsets[outputs.sequences.from]!);
   const scratch = new Scratch(device);
-  const dlogprobs = scratch.upload(slopes, "dlogprobs");
-  return { dlogprobs, reads: endOfPass(dlogprobs), release: () => scratch.release() };
+  return { dlogprobs: scratch.upload(slopes, "dlogprobs"), reads: [], release: () => scratch.release() };
 }

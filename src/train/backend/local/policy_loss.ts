@@ -14,7 +14,6 @@ import type { LossSpec, Metrics, TrainBatch } from "../../../engine/contract/bac
 import type { LanguageModel, PassLoss, PassOutputs } from "../../../engine/model/language_model.ts";
 import { Scratch } from "../../../engine/model/scratch.ts";
 import { ConfigError } from "../../../leaves/errors.ts";
-import { endOfPass } from "./host_loss.ts";
 
 /** The loss of one pass, recorded. `decode` takes the data of its reads. */
 interface RecordedLoss extends PassLoss {
@@ -131,11 +130,10 @@ async function hostLoss(
   const result = policyLoss({ ...trained, offsets: outputs.offsets, mask, logprobs, entropy }, spec);
   return Scratch.unlessThrown(device, (scratch) => {
     const upload = (values: Float64Array, label: string) => scratch.upload(Float32Array.from(values), label);
-    const dlogprobs = upload(result.dlogprobs, "dlogprobs");
     return {
-      dlogprobs,
+      dlogprobs: upload(result.dlogprobs, "dlogprobs"),
       dentropy: result.dentropy && upload(result.dentropy, "dentropy"),
-      reads: endOfPass(dlogprobs),
+      reads: [],
       decode: () => ({ loss: result.loss, metrics: result.metrics }),
       release: () => scratch.release(),
       tokens: trained.count,

@@ -11,7 +11,6 @@ import type { TargetChoice } from "../../../engine/model/train/targets.ts";
 import { ValueModel, type ValueModelOptions } from "../../../engine/model/value_model.ts";
 import { ConfigError, UnsupportedError } from "../../../leaves/errors.ts";
 import { loadValueCheckpoint, saveValueCheckpoint } from "./checkpoint.ts";
-import { endOfPass } from "./host_loss.ts";
 import { keepTrained, type TrainedState, writeTrained } from "./kept_state.ts";
 
 /** Parts of a {@link LocalRewardModel}. */
@@ -91,7 +90,7 @@ export class LocalRewardModel implements RewardModel {
     await this.current.accumulate(atLastTokens(rows), {
       loss({ sequences }) {
         const dvalues = device.upload(dscores.slice(sequences.from, sequences.to), "dscores");
-        return { dvalues, reads: endOfPass(dvalues), release: () => device.release(dvalues) };
+        return { dvalues, reads: [], release: () => device.release(dvalues) };
       },
     });
   }
