@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import type { Estimator } from "../../../src/engine/algorithm/advantage/definition.ts";
 import { builtInEstimators } from "../../../src/engine/algorithm/advantage/estimators.ts";
+import { code, sourceOf } from "../../fixtures/page_cells.ts";
 
 const HEAD = `# Advantage estimators
 
@@ -10,10 +11,6 @@ Every estimator that \`rllm.algorithm.adv_estimator\` takes, as its file in \`sr
 (\`algorithm.adv_estimator\`) and Trinity-RFT (\`advantage_fn\`). What they are for: [algorithms](algorithms.md); an estimator of your own: [limits](limits.md).
 
 `;
-
-const code = (text: string) => `\`${text}\``;
-const sourceOf = (text: string) =>
-  text.replace(/^(https?:\/\/(?:arxiv\.org\/abs\/)?(\S+))/, (_, address, name) => `[${name}](${address})`);
 
 function rowOf({ name, describe, scope, settings, elsewhere: { verl, trinity } = {}, sources }: Estimator): string {
   const given = Object.entries(settings).map(([key, value]) => code(`${key}=${value}`));

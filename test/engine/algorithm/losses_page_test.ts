@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { type LossDefinition, planLoss } from "../../../src/engine/algorithm/loss/definition.ts";
 import { builtInLosses } from "../../../src/engine/algorithm/loss/losses.ts";
 import { settingsFor } from "../../fixtures/loss_kernels.ts";
+import { code, sourceOf } from "../../fixtures/page_cells.ts";
 
 const HEAD = `# Policy losses
 
@@ -12,8 +13,6 @@ Trinity-RFT (\`policy_loss_fn\`) and Tinker's protocol (\`loss_fn\`). How token 
 your own: [limits](limits.md#loss-functions).
 
 `;
-
-const code = (text: string) => `\`${text}\``;
 
 function elsewhereOf({ elsewhere: { verl, trinity, tinker } = {} }: LossDefinition): string {
   const since = verl?.since ? ` since ${verl.since}` : "";
@@ -35,10 +34,6 @@ function metricsOf(loss: LossDefinition): string {
   const names = [...metrics.filter((name) => name !== null), ...Object.keys(derived?.([0, 0, 0]) ?? {})];
   return names.map(code).join(", ");
 }
-
-/** Links where a source is an address; a comment may follow it. */
-const sourceOf = (text: string) =>
-  text.replace(/^(https?:\/\/(?:arxiv\.org\/abs\/)?(\S+))/, (_, address, name) => `[${name}](${address})`);
 
 function rowOf(loss: LossDefinition): string {
   const cells = [

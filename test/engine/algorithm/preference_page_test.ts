@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import type { PreferenceLoss } from "../../../src/engine/algorithm/preference/definition.ts";
 import { builtInPreferenceLosses } from "../../../src/engine/algorithm/preference/losses.ts";
+import { code, sourceOf } from "../../fixtures/page_cells.ts";
 
 const HEAD = `# Preference losses
 
@@ -10,10 +11,6 @@ d = c - r, and s is the logistic function. A setting is written \`dpo.NAME\`, wi
 [preferences](preferences.md#losses).
 
 `;
-
-const code = (text: string) => `\`${text}\``;
-const sourceOf = (text: string) =>
-  text.replace(/^(https?:\/\/(?:arxiv\.org\/abs\/)?(\S+))/, (_, address, name) => `[${name}](${address})`);
 
 function scoreOf({ hasReference, isMean }: PreferenceLoss): string {
   return `${isMean ? "mean" : "sum"} of ${hasReference ? "log-ratios to the reference" : "log-probs"}`;
